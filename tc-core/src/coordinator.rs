@@ -1,29 +1,27 @@
 //! The coordinator: all its state, and the one way in.
 //!
-//! What each request does is in the module of its name; here is what they share: the state, the
-//! answers, and the look-ups. Connections, retry pacing and storage are the shell's.
+//! A request is decided by the wing that it belongs to: globals with their row locks, named locks,
+//! or sagas. Each borrows its own state and the context of the decision (`deciding`), no more.
+//! Connections, retry pacing and storage are the shell's.
 
-use std::sync::Arc;
-
-use smallvec::SmallVec;
-
-use crate::global::{Global, Phase};
-use crate::globals::Globals;
-use crate::gone::Gone;
-use crate::history::History;
-use crate::lease::Leases;
-use crate::lock::{LockTable, Touched};
-use crate::name::{Names, Origin};
-use crate::number::Numbers;
-use crate::outcome::{Change, Effect, GlobalStatus, Outcome, Rejection, Reply};
-use crate::party::{Asker, check_share};
-use crate::record::Record;
-use crate::request::{Decision, Request, What};
-use crate::restart::Restart;
-use crate::saga::{SagaRecord, Sagas};
-use crate::vote::{Commit, Votings};
-use crate::wait::{Awaited, Waits};
-use crate::{Correlation, Limits, Timestamp, Xid};
+use crate::contract::{
+    After, Asker, ClientId, Decided, Decision, Effect, GlobalStatus, Outcome, Reply, Request,
+    SagaRecord, Timestamp, What, Xid,
+};
+use crate::deciding::{Answer, Environment};
+use crate::global::departed::DepartedClients;
+use crate::global::globals::Globals;
+use crate::global::history::History;
+use crate::global::state::Global;
+use crate::global::table::GlobalTable;
+use crate::global::vote::Commit;
+use crate::global::voting::Votings;
+use crate::named_lock::table::LeaseTable;
+use crate::row_lock::row_locks::RowLocks;
+use crate::saga::requests::push_calls;
+use crate::saga::sagas::Sagas;
+use crate::saga::table::SagaTable;
+use crate::waiting::Waiting;
 
 /// All state of the transaction coordinator, in memory.
 ///
@@ -32,78 +30,75 @@ use crate::{Correlation, Limits, Timestamp, Xid};
 /// way from the same state, which is how a model explores what could happen next.
 #[derive(Clone, Debug)]
 pub struct Coordinator {
-    pub(crate) address: Arc<str>,
-    pub(crate) limits: Limits,
-    pub(crate) restart: Restart,
-    pub(crate) numbers: Numbers,
-    pub(crate) names: Names,
-    pub(crate) globals: Globals,
-    pub(crate) locks: LockTable,
-    pub(crate) waits: Waits,
-    pub(crate) votings: Votings,
+    pub(crate) environment: Environment,
+    pub(crate) globals: GlobalTable,
     pub(crate) history: History,
-    pub(crate) sagas: Sagas,
-    pub(crate) leases: Leases,
-    pub(crate) gone: Gone,
-    /// Who asks what is being decided.
-    pub(crate) asker: Asker,
+    pub(crate) votings: Votings,
+    pub(crate) rows: RowLocks,
+    pub(crate) leases: LeaseTable,
+    pub(crate) sagas: SagaTable,
+    pub(crate) waiting: Waiting,
+    pub(crate) departed: DepartedClients,
 }
 
-/// A reply, none yet (or none at all), or a refusal.
-pub(crate) type Answer = Result<Option<Reply>, Rejection>;
-
 impl Coordinator {
-    /// As [`decide`](Self::decide), of a request whose sender is known: it is kept to its share of
-    /// what is limited (BOUNDED).
+    /// Decides as [`decide`](Self::decide) does a request whose sender is known, and keeps the
+    /// sender to its share of what is limited (BOUNDED).
     pub fn decide_for(
         &mut self,
         asker: Asker,
         now: Timestamp,
         request: Request,
         out: &mut Outcome,
-    ) {
-        self.asker = asker;
-        self.decide(now, request, out);
-        self.asker = Asker::default();
+    ) -> Decided {
+        self.environment.asker = asker;
+        let decided = self.decide(now, request, out);
+        self.environment.asker = Asker::default();
+        decided
     }
 
     /// Decides one request. Total: it cannot fail, wait, or look outside `self` and its arguments.
     ///
     /// Changes and effects are added to `out`, behind those of earlier calls.
-    pub fn decide(&mut self, now: Timestamp, request: Request, out: &mut Outcome) {
+    pub fn decide(&mut self, now: Timestamp, request: Request, out: &mut Outcome) -> Decided {
         let to = request.reply_to;
+        let is_begin = matches!(request.what, What::Begin { .. });
         let answer = match request.what {
             What::Begin { application, name, timeout_ms } => {
-                self.begin(now, application, name, timeout_ms)
+                self.global_wing(now, out).begin(application, name, timeout_ms)
             }
             What::RegisterBranch { xid, branch, wait } => {
-                self.register_branch(now, to, xid, branch, wait, out)
+                self.global_wing(now, out).register_branch(to, xid, branch, wait)
             }
             What::ReportBranch { xid, branch, outcome, application_data } => {
-                self.report_branch(now, xid, branch, outcome, application_data, out)
+                self.global_wing(now, out).report_branch(xid, branch, outcome, application_data)
             }
             What::CheckLocks { xid, resource, rows, wait } => {
-                self.check_locks(now, to, xid, &resource, rows, wait)
+                self.global_wing(now, out).check_locks(to, xid, &resource, rows, wait)
             }
-            What::End { xid, decision: Decision::Commit, rounds, by, reason, reply_when }
-                if self.wants_votes(xid) =>
-            {
-                self.put_to_the_vote(xid, Commit { to, rounds, by, reason, reply_when }, out)
+            What::End { xid, decision: Decision::Commit, rounds, by, reason, reply_when } => {
+                let commit = Commit { to, rounds, by, reason, reply_when };
+                self.global_wing(now, out).commit(xid, commit)
             }
-            What::End { xid, decision, by, reason, reply_when, .. } => self
-                .end(now, xid, decision, by, &reason, out)
-                .map(|status| self.answer_end(to, xid, status, reply_when)),
+            What::End { xid, decision: Decision::RollBack, by, reason, reply_when, .. } => {
+                self.global_wing(now, out).roll_back(to, xid, by, &reason, reply_when)
+            }
             What::GetStatus { xid } => Ok(Some(Reply::Status(self.status(xid)))),
             What::FinishPhaseTwo { xid, branch, decision, outcome } => {
-                self.finish_phase_two(now, xid, branch, decision, outcome, out);
+                match self.globals.get(xid) {
+                    Some(_) => {
+                        self.global_wing(now, out).finish_phase_two(xid, branch, decision, outcome);
+                    }
+                    None => self.saga_wing(now, out).finish_step(xid, branch, decision, outcome),
+                }
                 Ok(Some(Reply::Reported))
             }
             What::Vote { xid, branch, question, outcome } => {
-                self.vote(now, xid, branch, question, outcome, out);
+                self.global_wing(now, out).vote(xid, branch, question, outcome);
                 Ok(Some(Reply::Reported))
             }
             What::Forget { waiting } => {
-                self.forget(now, waiting, out);
+                self.global_wing(now, out).forget(waiting);
                 Ok(None)
             }
             What::Tick => {
@@ -111,30 +106,56 @@ impl Coordinator {
                 Ok(None)
             }
             What::ClientGone { client } => self.client_gone(now, client),
-            What::ClientCame { client } => self.client_came(client),
+            What::ClientCame { client } => {
+                self.departed.remove(client);
+                Ok(None)
+            }
             What::StartSaga { application, key, definition } => {
-                self.start_saga(now, &application, key, definition, out)
+                self.saga_wing(now, out).start_saga(&application, key, definition)
             }
-            What::GetSaga { xid, reply_when } => self.get_saga(to, xid, reply_when),
+            What::GetSaga { xid, reply_when } => {
+                let room = self.global_wing(now, out).check_room_to_wait();
+                self.saga_wing(now, out).get_saga(to, xid, reply_when, room)
+            }
             What::SignalSaga { xid, signal, payload } => {
-                self.signal_saga(now, xid, signal, payload, out)
+                self.saga_wing(now, out).signal_saga(xid, signal, payload)
             }
-            What::CancelSaga { xid, by, reason } => self.cancel_saga(now, xid, by, &reason, out),
+            What::CancelSaga { xid, by, reason } => {
+                self.saga_wing(now, out).cancel_saga(xid, by, &reason)
+            }
+            What::Operate { xid, action, operator } if self.sagas.get(xid).is_some() => {
+                self.saga_wing(now, out).operate_saga(xid, action, &operator)
+            }
             What::Operate { xid, action, operator } => {
-                self.operate(now, xid, action, &operator, out)
+                self.global_wing(now, out).operate(xid, action, &operator)
             }
-            What::AcquireLock(wanted) => self.acquire_lock(now, to, *wanted, out),
-            What::RenewLocks { tokens, lease_ms } => self.renew_locks(now, &tokens, lease_ms, out),
+            What::AcquireLock(wanted) => self.global_wing(now, out).acquire_named_lock(to, *wanted),
+            What::RenewLocks { tokens, lease_ms } => {
+                self.global_wing(now, out).named_locks().renew_locks(&tokens, lease_ms)
+            }
             What::ReleaseLock { name, token, is_doubtful } => {
-                self.release_lock(now, &name, token, is_doubtful, out)
+                self.global_wing(now, out).named_locks().release_lock(&name, token, is_doubtful)
             }
             What::FindLock { name } => {
-                Ok(Some(Reply::LockBusy { holder: self.leases.holder(now, &name) }))
+                Ok(Some(Reply::LockFound { holder: self.leases.holder(now, &name) }))
             }
-            What::BreakLock { name, token } => self.break_lock(now, &name, token, out),
+            What::BreakLock { name, token } => {
+                self.global_wing(now, out).named_locks().break_lock(&name, token)
+            }
         };
-        if let Some(reply) = answer.unwrap_or_else(|rejection| Some(Reply::Rejected(rejection))) {
-            push_reply(out, to, reply);
+        let reply = answer.unwrap_or_else(|rejection| Some(Reply::Rejected(rejection)));
+        match (to, reply) {
+            (Some(to), Some(reply)) => {
+                // A begin is stored nowhere and tells nothing of what is (decision 0002). A release
+                // tells its sender what the sender knows, that it does not hold the lock (decision
+                // 0011). Neither has anything to wait for.
+                let is_early = is_begin || reply == Reply::LockFreed;
+                let when = if is_early { After::Nothing } else { After::Batch };
+                out.effects.push(Effect::Reply { to, reply, when });
+                Decided::Answered
+            }
+            (Some(_), None) => Decided::Waits,
+            (None, _) => Decided::Answered,
         }
     }
 
@@ -144,25 +165,26 @@ impl Coordinator {
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let deadlines = [
             self.globals.next_deadline(),
-            self.waits.next_deadline(),
-            self.forgetting_due(),
+            self.rows.waiters.next_deadline(),
+            self.history.forgetting_due(&self.environment.limits, self.environment.restart),
             self.sagas.next_timeout().map(|(at, _)| at),
             self.saga_forgetting_due(),
             self.leases.next_deadline(),
-            self.gone.next_deadline(),
+            self.departed.next_deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
 
-    /// What phase two owes: every call that is due, for a server that has just taken the lead.
+    /// Adds every call that phase two owes, for a server that has just taken the lead.
     pub fn owed(&self, out: &mut Outcome) {
         for global in self.globals.iter() {
             out.effects.extend(global.due().map(Effect::PhaseTwo));
         }
-        self.owed_by_sagas(out);
+        self.sagas.iter().for_each(|saga| push_calls(saga, out));
     }
 
-    /// How a global stands; a saga as the global would that is where the saga is.
+    /// The status of a global; that of a saga as the global would have it that is where the saga
+    /// is.
     #[must_use]
     pub fn status(&self, xid: Xid) -> GlobalStatus {
         let of_saga = || self.sagas.get(xid).map(SagaRecord::global_status);
@@ -170,111 +192,36 @@ impl Coordinator {
         self.globals.get(xid).map(Global::status).or_else(finished).unwrap_or(GlobalStatus::Unknown)
     }
 
-    fn begin(
-        &mut self,
+    fn client_gone(&mut self, now: Timestamp, client: ClientId) -> Answer {
+        if self.globals.first_without_branch(client).is_some() {
+            self.departed.add(client, now.after_ms(self.environment.limits.client_grace_ms));
+        }
+        Ok(None)
+    }
+
+    // ---- the wings ----
+
+    pub(crate) fn global_wing<'a>(
+        &'a mut self,
         now: Timestamp,
-        application: Arc<str>,
-        name: Arc<str>,
-        timeout_ms: Option<u64>,
-    ) -> Answer {
-        let limits = &self.limits;
-        let what = "unfinished globals";
-        check_limit(what, self.globals.len() + 1, limits.globals_max)?;
-        let owner = Asker { client: self.asker.client, application: application.clone() };
-        check_share(limits, &[self.globals.open()], &owner, what, 1, limits.globals_max)?;
-        let timeout_ms = timeout_ms.unwrap_or(limits.timeout_ms_default).min(limits.timeout_ms_max);
-        let xid = self.numbers.xid()?;
-        let origin = Origin { address: self.address.clone(), application, name };
-        self.globals.insert(Global {
-            xid,
-            origin: self.names.origin(&origin),
-            client: owner.client,
-            begun_at: now,
-            timeout_ms,
-            deadline: now.after_ms(timeout_ms),
-            phase: Phase::Active,
-            paused: false,
-            rollback_only: false,
-            stored: false,
-            unfinished: 0,
-            refused: 0,
-            branches: SmallVec::new(),
-            events: Arc::default(),
-        });
-        Ok(Some(Reply::Begun { xid, address: self.address.clone(), timeout_ms }))
-    }
-
-    /// Gives up the place of a request that nobody waits for any more.
-    fn forget(&mut self, now: Timestamp, waiting: Correlation, out: &mut Outcome) {
-        match self.waits.awaited(waiting) {
-            Some(Awaited::Locks(id)) => {
-                let mut touched = Touched::new();
-                self.leave_queues(id, &mut touched);
-                self.settle(now, touched, out);
-            }
-            Some(Awaited::End(xid)) => self.waits.forget_end(xid, waiting),
-            Some(Awaited::Votes(xid)) => self.forget_asker(xid, waiting),
-            None => self.forget_turn(now, waiting, out),
+        out: &'a mut Outcome,
+    ) -> Globals<'a> {
+        Globals {
+            on: self.environment.deciding(now, out),
+            globals: &mut self.globals,
+            history: &mut self.history,
+            votings: &mut self.votings,
+            rows: &mut self.rows,
+            leases: &mut self.leases,
+            waiting: &mut self.waiting,
         }
     }
 
-    // ---- shared by the requests ----
-
-    /// The global, if branches can still join it.
-    pub(crate) fn undecided(&self, xid: Xid) -> Result<&Global, Rejection> {
-        match self.globals.get(xid) {
-            Some(global) if global.phase == Phase::Active => Ok(global),
-            Some(_) => Err(self.already_decided(xid)),
-            None => Err(self.finished_or_unknown(xid)),
+    pub(crate) fn saga_wing<'a>(&'a mut self, now: Timestamp, out: &'a mut Outcome) -> Sagas<'a> {
+        Sagas {
+            on: self.environment.deciding(now, out),
+            table: &mut self.sagas,
+            waiting: &mut self.waiting,
         }
-    }
-
-    pub(crate) fn already_decided(&self, xid: Xid) -> Rejection {
-        Rejection::AlreadyDecided { xid, status: self.status(xid) }
-    }
-
-    /// Why a global that is not among the unfinished ones cannot be worked on.
-    pub(crate) fn finished_or_unknown(&self, xid: Xid) -> Rejection {
-        match self.history.get(xid) {
-            Some(_) => self.already_decided(xid),
-            None => Rejection::UnknownXid(xid),
-        }
-    }
-
-    /// The address part of a global's text form.
-    pub(crate) fn address_of(&self, xid: Xid) -> Arc<str> {
-        let global = self.globals.get(xid);
-        global.map_or(&self.address, |global| &global.origin.address).clone()
-    }
-
-    /// Whether one more may wait, for whatever it is (BOUNDED).
-    pub(crate) fn check_room_to_wait(&self) -> Result<(), Rejection> {
-        let (waiting, max) = (self.waits.len() + self.leases.waiting(), self.limits.waiters_max);
-        check_limit(Rejection::WAITING_REQUESTS, waiting + 1, max)?;
-        let tallies = [self.waits.tally(), self.leases.waiting_tally()];
-        check_share(&self.limits, &tallies, &self.asker, Rejection::WAITING_REQUESTS, 1, max)
-    }
-
-    pub(crate) fn put_global(&mut self, xid: Xid, out: &mut Outcome) {
-        let put = |global: &mut Global| {
-            global.stored = true;
-            out.changes.push(Change::Put(Record::Global(global.record())));
-        };
-        self.globals.change(xid, put);
-    }
-}
-
-/// Refuses what would go past a limit (BOUNDED).
-pub(crate) fn check_limit(what: &'static str, wanted: usize, max: usize) -> Result<(), Rejection> {
-    if wanted > max {
-        return Err(Rejection::LimitReached { what, max: max as u64 });
-    }
-    Ok(())
-}
-
-/// Answers whoever asked, if anybody did.
-pub(crate) fn push_reply(out: &mut Outcome, to: Option<Correlation>, reply: Reply) {
-    if let Some(to) = to {
-        out.effects.push(Effect::Reply { to, reply });
     }
 }

@@ -1,18 +1,58 @@
 //! The named invariants, checked against the whole state.
 //!
-//! For tests and the simulator: slow, and never called by the coordinator itself. What is derived
-//! and kept up to date step by step is derived here once more, from scratch.
+//! For tests and the simulator: slow, and never called by the coordinator itself. State that
+//! is derived and kept up to date step by step is derived here once more, from scratch.
 
 use std::collections::BTreeSet;
 
-use crate::branch::Branch;
+use crate::contract::{
+    After, Counts, Effect, LeaseRecord, LockShare, Outcome, RecordKey, Rejection, Reply,
+};
 use crate::coordinator::Coordinator;
-use crate::counts::{Counts, Share};
-use crate::global::{Global, Phase};
-use crate::lease::{LeaseRecord, LockShare};
-use crate::list::PageBounds;
-use crate::lock::{LockId, Purpose};
-use crate::wait::{WaitId, Waiter};
+use crate::global::branch::Branch;
+use crate::global::state::{Global, Phase};
+use crate::global::vote::check_votings;
+use crate::operator::page::PageBounds;
+use crate::row_lock::table::{LockId, Purpose, WaitId};
+use crate::row_lock::waiters::Waiter;
+
+impl Outcome {
+    /// Checks DURABLE-FIRST for the outcome of one decision: a reply that leaves before its batch
+    /// tells of no change. It is the reply to a begin, which is stored nowhere, or says no more
+    /// than that its receiver has released a named lock.
+    ///
+    /// # Errors
+    /// The reply that has to wait, for people.
+    pub fn check_early_replies(&self) -> Result<(), String> {
+        for effect in &self.effects {
+            let Effect::Reply { reply, when: After::Nothing, .. } = effect else { continue };
+            let is_stored = |xid| self.changes.iter().any(|it| it.key() == RecordKey::Global(xid));
+            let may_leave = match reply {
+                Reply::Begun { xid, .. } => !is_stored(*xid),
+                Reply::LockFreed => true,
+                Reply::Rejected(
+                    Rejection::LimitReached { .. } | Rejection::ShareReached { .. },
+                ) => self.changes.is_empty(),
+                Reply::Registered { .. }
+                | Reply::Reported
+                | Reply::Unlocked
+                | Reply::Ended(_)
+                | Reply::Status(_)
+                | Reply::Operated(_)
+                | Reply::Saga(_)
+                | Reply::LockGranted { .. }
+                | Reply::LockBusy { .. }
+                | Reply::LockFound { .. }
+                | Reply::LocksRenewed { .. }
+                | Reply::LockNotHeld { .. }
+                | Reply::LockBroken { .. }
+                | Reply::Rejected(_) => false,
+            };
+            ensure(may_leave, || format!("DURABLE-FIRST: {reply:?} leaves before its batch"))?;
+        }
+        Ok(())
+    }
+}
 
 impl Coordinator {
     /// Checks DEADLINE, LOCK-OWNER, LEASE, QUEUE and VOTES, and that counts agree with what is
@@ -23,19 +63,22 @@ impl Coordinator {
     /// The first invariant found broken, for people.
     pub fn check_invariants(&self) -> Result<(), String> {
         self.check_globals()?;
-        let shares = self.globals.shares_are_consistent() && self.waits.shares_are_consistent();
+        let shares = self.globals.shares_are_consistent()
+            && self.rows.waiters.shares_are_consistent()
+            && self.waiting.shares_are_consistent();
         ensure(shares, || "BOUNDED: wrong shares".to_owned())?;
-        ensure(self.gone.is_consistent(), || "gone: wrong set".to_owned())?;
+        ensure(self.departed.is_consistent(), || "gone: wrong set".to_owned())?;
         ensure(self.sagas.is_consistent(), || "DEADLINE: sagas".to_owned())?;
-        self.check_votings()?;
+        check_votings(&self.globals, &self.votings)?;
         self.check_leases()?;
-        for lock in self.locks.iter() {
+        for lock in self.rows.table.iter() {
             self.check_lock(lock)?;
         }
-        let places = |lock| self.locks.holders(lock).count() + self.locks.queue(lock).count();
-        let places: usize = self.locks.iter().map(places).sum();
-        ensure(places == self.locks.places(), || "counts: wrong places".to_owned())?;
-        for (id, waiter) in self.waits.iter() {
+        let places =
+            |lock| self.rows.table.holders(lock).count() + self.rows.table.queue(lock).count();
+        let places: usize = self.rows.table.iter().map(places).sum();
+        ensure(places == self.rows.table.places(), || "counts: wrong places".to_owned())?;
+        for (id, waiter) in self.rows.waiters.iter() {
             self.check_waiter(id, waiter)?;
         }
         Ok(())
@@ -66,7 +109,7 @@ impl Coordinator {
         ensure(deadlines == *self.globals.deadlines(), || "DEADLINE: wrong set".to_owned())?;
         let mut counts = Counts::default();
         for global in self.globals.iter() {
-            counts.enter(Share::of(global));
+            counts.enter(global.counted());
             self.check_global(global)?;
         }
         ensure(counts == self.globals.counts(), || "counts: wrong".to_owned())
@@ -87,7 +130,7 @@ impl Coordinator {
         ensure(open > 0 || global.phase == Phase::Active, || format!("xid {xid} never finishes"))?;
         for branch in &global.branches {
             for &lock in branch.locks.as_slice() {
-                let mut holders = self.locks.holders(lock);
+                let mut holders = self.rows.table.holders(lock);
                 let held = holders.any(|it| (it.xid, it.sequence) == (xid, branch.sequence));
                 ensure(held, || format!("LOCK-OWNER: xid {xid} is not in the lock table"))?;
             }
@@ -96,36 +139,44 @@ impl Coordinator {
     }
 
     fn check_lock(&self, lock: LockId) -> Result<(), String> {
-        let (space, key) = (self.locks.space(lock), self.locks.key(lock));
-        let row = || format!("{}/{}/{}", space.resource, space.table, crate::key_for_people(key));
-        let used = self.locks.holders(lock).next().is_some() || self.locks.has_queue(lock);
+        let (space, key) = (self.rows.table.space(lock), self.rows.table.key(lock));
+        let row = || {
+            format!("{}/{}/{}", space.resource, space.table, crate::contract::display_row_key(key))
+        };
+        let used =
+            self.rows.table.holders(lock).next().is_some() || self.rows.table.has_queue(lock);
         ensure(used, || format!("{}: slot not freed", row()))?;
-        ensure(self.locks.is_indexed(lock), || format!("{}: wrong index of its queue", row()))?;
-        ensure(self.locks.find(space, key) == Some(lock), || format!("{}: not found", row()))?;
-        for holder in self.locks.holders(lock) {
+        ensure(self.rows.table.is_indexed(lock), || {
+            format!("{}: wrong index of its queue", row())
+        })?;
+        ensure(self.rows.table.find(space, key) == Some(lock), || format!("{}: not found", row()))?;
+        for holder in self.rows.table.holders(lock) {
             let global = self.globals.get(holder.xid);
             let branch = global.and_then(|global| global.branch_at(holder.sequence));
             let knows = |branch: &Branch| branch.locks.as_slice().contains(&lock);
             let xid = holder.xid;
             ensure(branch.is_some_and(knows), || format!("LOCK-OWNER: {} held by {xid}", row()))?;
-            let mut other = self.locks.conflicting_holders(lock, Some(holder.xid), holder.mode);
+            let mut other =
+                self.rows.table.conflicting_holders(lock, Some(holder.xid), holder.mode);
             ensure(other.next().is_none(), || format!("{}: held twice", row()))?;
         }
         Ok(())
     }
 
     fn check_waiter(&self, id: WaitId, waiter: &Waiter) -> Result<(), String> {
-        let undecided = waiter.xid.is_none_or(|xid| self.undecided(xid).is_ok());
+        let undecided = waiter
+            .xid
+            .is_none_or(|xid| self.globals.get(xid).is_some_and(|it| it.phase == Phase::Active));
         ensure(undecided, || format!("waiter {id:?} belongs to a decided global"))?;
-        let blocked = self.blocker(waiter.xid, &waiter.rows, id).is_some();
+        let blocked = self.rows.blocker(waiter.xid, &waiter.rows, id).is_some();
         ensure(blocked, || format!("QUEUE: waiter {id:?} waits for nothing"))?;
-        let stuck = self.stuck_holder(waiter.xid, &waiter.rows).is_some();
+        let stuck = self.globals.stuck_holder(&self.rows, waiter.xid, &waiter.rows).is_some();
         ensure(!stuck, || format!("QUEUE: waiter {id:?} waits for an operator"))?;
         for row in &waiter.rows {
-            let waits_from = self.waits_from(waiter.xid, waiter.since);
-            let rank = self.locks.rank(row.lock, waiter.xid, waits_from);
+            let waits_from = self.globals.waits_from(waiter.xid, waiter.since);
+            let rank = self.rows.table.rank(row.lock, waiter.xid, waits_from);
             ensure(row.rank == rank, || format!("waiter {id:?}: wrong rank"))?;
-            let mut queue = self.locks.queue(row.lock);
+            let mut queue = self.rows.table.queue(row.lock);
             let queued = queue.any(|(place, claim)| {
                 place == row.place(id)
                     && claim.mode == row.mode

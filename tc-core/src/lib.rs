@@ -1,7 +1,7 @@
 //! The decisions of the Handfast transaction coordinator, without IO.
 //!
 //! [`Coordinator`] holds all state in memory. Requests go in, with the time; changed records and
-//! effects come out. Whoever drives it stores the changes and then lets the effects out, in order
+//! effects come out. The driver stores the changes and then releases the effects, in order
 //! (DURABLE-FIRST); after a crash, [`Coordinator::load`] makes the same coordinator from the
 //! records.
 //!
@@ -14,7 +14,7 @@
 //!
 //! The core reads no clock, no random source, no environment and no hash order (PURE), and it
 //! answers every request, a wrong one with a [`Rejection`] (TOTAL). It knows nothing of
-//! connections, of storage, of retry pacing, and of who leads.
+//! connections, of storage, of retry pacing, and of leadership.
 //!
 //! # Example
 //!
@@ -54,87 +54,53 @@
 //! let decided = ask(3, What::End { xid, decision, rounds, by, reason: "".into(), reply_when });
 //! assert!(decided.effects.contains(&Effect::Reply {
 //!     to: Correlation(3),
-//!     reply: Reply::Status(GlobalStatus::Committing),
+//!     reply: Reply::Ended(GlobalStatus::Committing),
+//!     when: After::Batch,
 //! }));
 //!
 //! let (branch, outcome) = (BranchId(641), PhaseTwoOutcome::Done);
 //! let finished = ask(4, What::FinishPhaseTwo { xid, branch, decision, outcome });
-//! let (to, reply) = (Correlation(4), Reply::Reported);
-//! assert_eq!(finished.effects, [Effect::Reply { to, reply }]);
+//! let (to, reply, when) = (Correlation(4), Reply::Reported, After::Batch);
+//! assert_eq!(finished.effects, [Effect::Reply { to, reply, when }]);
 //! assert_eq!(coordinator.status(xid), GlobalStatus::Committed);
 //! # Ok::<(), LoadError>(())
 //! ```
 #![warn(missing_docs)]
 
-mod branch;
-mod by_xid;
+mod collections;
+mod contract;
 mod coordinator;
-mod counts;
 mod deadlock;
-mod end;
+mod deciding;
 mod global;
-mod globals;
-mod gone;
-mod held;
-mod history;
-mod id;
-mod index;
+mod id_generator;
 mod invariant;
-mod key;
-mod lease;
-mod limits;
-mod list;
 mod load;
-mod lock;
-mod name;
-mod number;
-mod operate;
-mod outcome;
-mod party;
-mod people;
-mod phase_two;
-mod queue;
-mod record;
-mod register;
-mod report;
-mod request;
+mod named_lock;
+mod operator;
 mod restart;
+mod row_lock;
 mod saga;
+mod shares;
 mod tick;
-mod view;
-mod vote;
-mod wait;
-mod xid_text;
+mod waiting;
 
+pub use contract::{
+    After, Asker, BranchId, BranchRecord, BranchState, Change, ChildDefinition, ChildRef, ClientId,
+    Correlation, Counts, Decided, DecidedBy, Decision, DirtyColumn, DirtyRow, Effect, Epoch, Event,
+    FencingToken, FinishedBranch, GlobalRecord, GlobalState, GlobalStatus, Holding, LeaseId,
+    LeaseRecord, Limits, LoadError, LockHeld, LockMode, LockShare, LockToken, LockWait, Mode,
+    NewBranch, NewLease, OperatorAction, OperatorNeeded, Outcome, PhaseOneOutcome, PhaseTwoCall,
+    PhaseTwoOutcome, Question, Record, RecordKey, RefusedRows, Rejection, Reply, ReplyWhen,
+    Request, Resolution, Retry, RollbackReason, Rounds, RowChange, RowLock, RowStanding,
+    SagaDefinition, SagaFault, SagaPart, SagaRecord, SagaState, SagaStatus, ShareOf, StatusKind,
+    StepCall, StepDefinition, StepKind, StepOutput, StepRecord, StepRef, StepState, Timestamp,
+    TurnCause, VoteCall, What, Xid, XidText, XidTextError, display_row_key,
+};
 pub use coordinator::Coordinator;
-pub use counts::Counts;
-pub use id::{BranchId, Correlation, Epoch, FencingToken, Timestamp, Xid};
-pub use lease::{
-    LeaseId, LeaseRecord, LockHeld, LockShare, LockToken, NamedLockView, NamedLockWaiter, NewLease,
-};
-pub use limits::Limits;
-pub use list::{GlobalFilter, LockCursor, LockFilter, Page, PageBounds};
-pub use load::LoadError;
-pub use outcome::{
-    Change, Effect, GlobalStatus, OperatorNeeded, Outcome, PhaseTwoCall, Rejection, Reply,
-    RollbackReason, StatusKind, VoteCall,
-};
-pub use party::{Asker, ClientId, ShareOf};
-pub use people::key_for_people;
-pub use record::{
-    BranchRecord, BranchState, Event, FinishedBranch, GlobalRecord, GlobalState, Record, RecordKey,
-};
-pub use request::{
-    DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait, Mode, NewBranch,
-    OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, Question, RefusedRows, ReplyWhen, Request,
-    Resolution, Rounds, RowChange, RowLock, RowStanding, What,
-};
-pub use saga::{
-    ChildDefinition, ChildRef, Retry, SagaDefinition, SagaFault, SagaPart, SagaRecord, SagaState,
-    SagaStatus, StepCall, StepDefinition, StepKind, StepOutput, StepRecord, StepRef, StepState,
-    TurnCause,
-};
-pub use view::{
+pub use named_lock::view::{NamedLockView, NamedLockWaiter};
+pub use operator::list::{GlobalFilter, LockCursor, LockFilter};
+pub use operator::page::{Page, PageBounds};
+pub use operator::view::{
     BranchView, GlobalPart, GlobalSummary, GlobalView, LockHolder, LockView, LockWaiter, SHOWN_MAX,
 };
-pub use xid_text::{XidText, XidTextError};

@@ -8,82 +8,26 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::branch::Branch;
+use crate::collections::interner::{Names, Origin};
+use crate::contract::{
+    Asker, BranchRecord, BranchState, COUNTER_BITS, ClientId, EPOCH_MAX, Epoch, GlobalRecord,
+    GlobalState, LeaseId, LeaseRecord, Limits, LoadError, Record, SagaRecord, Timestamp, Xid,
+};
 use crate::coordinator::Coordinator;
-use crate::global::{Global, Phase};
-use crate::globals::Globals;
-use crate::gone::Gone;
-use crate::history::History;
-use crate::lease::{LeaseId, LeaseRecord, Leases};
-use crate::lock::{Holder, LockTable};
-use crate::name::{Names, Origin};
-use crate::number::{COUNTER_BITS, EPOCH_MAX, Numbers};
-use crate::party::{Asker, ClientId};
-use crate::record::{BranchRecord, BranchState, GlobalRecord, GlobalState, Record, RecordKey};
+use crate::deciding::Environment;
+use crate::global::branch::Branch;
+use crate::global::departed::DepartedClients;
+use crate::global::history::History;
+use crate::global::state::{Global, Phase};
+use crate::global::table::GlobalTable;
+use crate::global::voting::Votings;
+use crate::id_generator::IdGenerator;
+use crate::named_lock::table::LeaseTable;
 use crate::restart::Restart;
-use crate::saga::{SagaRecord, Sagas};
-use crate::vote::Votings;
-use crate::wait::Waits;
-use crate::{BranchId, Epoch, Limits, Timestamp, Xid};
-
-/// The records contradict each other or the epoch. The store is damaged, or not ours.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LoadError {
-    /// The epoch does not fit into an XID.
-    #[error("epoch {} is past the last one, {EPOCH_MAX}", .0.0)]
-    EpochTooLarge(Epoch),
-    /// An XID was drawn under this epoch or a later one: it would be drawn again.
-    #[error("xid {0} belongs to this epoch or a later one")]
-    XidOfLaterEpoch(Xid),
-    /// Two records have the same key.
-    #[error("record {0:?} is there twice")]
-    RecordTwice(RecordKey),
-    /// A branch whose global is missing or finished.
-    #[error("branch {branch} of xid {xid} has no unfinished global")]
-    BranchWithoutGlobal {
-        /// The global.
-        xid: Xid,
-        /// The branch.
-        branch: BranchId,
-    },
-    /// The branch's state does not fit that of its global, or its place is taken.
-    #[error("branch {branch} of xid {xid} does not fit its global")]
-    BranchMisfit {
-        /// The global.
-        xid: Xid,
-        /// The branch.
-        branch: BranchId,
-    },
-    /// A decided global without an unfinished branch, which should be finished.
-    #[error("xid {0} is decided and has nothing left to do, but is not finished")]
-    NothingLeftToDo(Xid),
-    /// A saga whose steps, state and definition do not belong together, or whose key another saga
-    /// has.
-    #[error("saga {0} contradicts itself or another saga")]
-    SagaMisfit(Xid),
-    /// A lease that another one leaves no room for, or whose global is missing or done.
-    #[error("lease {} contradicts another one or its global", .0.0)]
-    LeaseMisfit(LeaseId),
-    /// Two globals hold a row in conflicting modes.
-    #[error("a row of table {table} is held by xid {first} and xid {second}")]
-    RowHeldTwice {
-        /// The table.
-        table: Arc<str>,
-        /// One holder.
-        first: Xid,
-        /// The other.
-        second: Xid,
-    },
-}
-
-impl LoadError {
-    /// The stable name of the error, as listed in `docs/errors.md`.
-    #[must_use]
-    pub fn code(&self) -> &'static str {
-        "HF-TC-RECORDS-CONTRADICT"
-    }
-}
+use crate::row_lock::row_locks::RowLocks;
+use crate::row_lock::table::Holder;
+use crate::saga::table::SagaTable;
+use crate::waiting::Waiting;
 
 impl Coordinator {
     /// Makes the coordinator that wrote the records, to lead under a later epoch. Without records
@@ -104,24 +48,26 @@ impl Coordinator {
             return Err(LoadError::EpochTooLarge(epoch));
         }
         let mut coordinator = Self {
-            address,
-            limits,
-            restart: Restart::default(),
-            numbers: Numbers::new(epoch),
-            names: Names::new(),
-            globals: Globals::default(),
-            locks: LockTable::new(),
-            waits: Waits::default(),
+            environment: Environment {
+                address,
+                limits,
+                restart: Restart::default(),
+                ids: IdGenerator::new(epoch),
+                names: Names::new(),
+                asker: Asker::default(),
+            },
+            globals: GlobalTable::default(),
+            rows: RowLocks::new(),
+            waiting: Waiting::default(),
             votings: Votings::new(),
             history: History::default(),
-            sagas: Sagas::default(),
-            leases: Leases::default(),
-            gone: Gone::default(),
-            asker: Asker::default(),
+            sagas: SagaTable::default(),
+            leases: LeaseTable::default(),
+            departed: DepartedClients::default(),
         };
         let Sorted { globals, mut branches, sagas, leases } = sort_records(records)?;
         for saga in sagas.into_values() {
-            coordinator.restore_saga(epoch, saga)?;
+            coordinator.sagas.restore(&mut coordinator.environment.names, epoch, saga)?;
         }
         for global in globals.into_values() {
             let later = branches.split_off(&(Xid(global.xid.0.saturating_add(1)), 0));
@@ -129,26 +75,27 @@ impl Coordinator {
             coordinator.restore(epoch, global, own)?;
         }
         for lease in leases.into_values() {
-            coordinator.restore_lease(epoch, lease)?;
+            let Self { leases, environment, globals, .. } = &mut coordinator;
+            leases.restore(&mut environment.names, globals, epoch, lease)?;
         }
         coordinator.history.put_in_order();
         branches.into_values().next().map_or(Ok(coordinator), |branch| Err(orphan(&branch)))
     }
 
     /// Says what time it is where the coordinator goes on after it was loaded: to be called before
-    /// anything is decided. Numbers are drawn from where the clock stood when the epoch was taken
-    /// from it: at a later time its minute may be over. Leases last as long from here on as their
+    /// anything is decided. Ids are drawn from where the clock stood when the epoch was taken from
+    /// it: at a later time its minute may be over. Leases last as long from here on as their
     /// holders may rely on them, however far the clock has jumped since they were granted, and
-    /// beyond the longest that they may be held, as with etcd's leases after an election. What else
-    /// was to run out has its grace, and what is finished is remembered as long as if it had
-    /// finished by now (GRACE).
+    /// beyond the longest that they may be held, as with etcd's leases after an election.
+    /// Everything else that was to run out has its grace, and a finished global is remembered as
+    /// long as if it had finished at this time (GRACE).
     pub fn resume(&mut self, epoch_taken_at: Timestamp, now: Timestamp) {
-        self.numbers.begin(epoch_taken_at);
-        self.leases.begin_anew(now);
-        self.restart = Restart::new(now, self.limits.restart_grace_ms);
-        self.globals.begin_anew(self.restart);
-        self.history.begin_anew(self.restart);
-        self.sagas.begin_anew(self.restart);
+        self.environment.ids.begin(epoch_taken_at);
+        self.leases.resume(now);
+        self.environment.restart = Restart::new(now, self.environment.limits.restart_grace_ms);
+        self.globals.resume(self.environment.restart);
+        self.history.resume(self.environment.restart);
+        self.sagas.resume(self.environment.restart);
     }
 
     fn restore(
@@ -165,10 +112,10 @@ impl Coordinator {
             return Err(LoadError::XidOfLaterEpoch(xid));
         }
         let Some(phase) = phase_of(record.state) else {
-            self.history.add(self.names.shared(record));
+            self.history.add(self.environment.names.shared(record));
             return branches.values().next().map_or(Ok(()), |branch| Err(orphan(branch)));
         };
-        let mut global = restore_global(&mut self.names, record, phase);
+        let mut global = restore_global(&mut self.environment.names, record, phase);
         for branch in branches.into_values() {
             self.restore_branch(&mut global, branch)?;
         }
@@ -188,24 +135,25 @@ impl Coordinator {
         if !fits(&record.state, global.phase) || global.branch(record.id).is_some() {
             return Err(LoadError::BranchMisfit { xid, branch: record.id });
         }
-        let resource = self.names.name(&record.resource);
-        // A commit lets go of the locks with the decision, and does not rewrite the branches.
+        let resource = self.environment.names.name(&record.resource);
+        // A commit releases the locks with the decision, and does not rewrite the branches.
         let released = global.phase == Phase::Committing;
         let rows = if released { Vec::new() } else { std::mem::take(&mut record.rows) };
         let sequence = record.sequence;
         let refused = matches!(record.state, BranchState::Refused(..));
-        let registered_by = record.registered_by.as_ref().map(|process| self.names.name(process));
+        let registered_by =
+            record.registered_by.as_ref().map(|process| self.environment.names.name(process));
         let mut branch = Branch::restore(resource, registered_by, record);
         for row in rows {
-            let space = self.names.space(&branch.resource, &row.table);
-            let lock = self.locks.find_or_insert(&space, &row.key);
-            let holder = self.locks.conflicting_holders(lock, Some(xid), row.mode).next();
+            let space = self.environment.names.space(&branch.resource, &row.table);
+            let lock = self.rows.table.find_or_insert(&space, &row.key);
+            let holder = self.rows.table.conflicting_holders(lock, Some(xid), row.mode).next();
             if let Some(holder) = holder {
                 let (first, second) = (holder.xid, xid);
                 return Err(LoadError::RowHeldTwice { table: row.table, first, second });
             }
             // A row that the record names twice is held once, in its strongest mode.
-            if self.locks.hold(lock, Holder { xid, sequence, mode: row.mode }) {
+            if self.rows.table.hold(lock, Holder { xid, sequence, mode: row.mode }) {
                 continue;
             }
             branch.locks.push(lock);

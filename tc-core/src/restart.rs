@@ -1,11 +1,11 @@
-//! What a restart leaves of the times that were to run out (GRACE).
+//! The time that a restart leaves to everything that was to run out (GRACE).
 //!
 //! Records hold moments of the wall clock, and between two processes that may have jumped either
 //! way, or no process may have led for hours. So what has begun before a start ends neither sooner
 //! than a grace after it, or its whole length if that is less, nor later than its whole length
-//! after it. Nothing of this is stored: the next start reckons anew from the same records.
+//! after it. Nothing of this is stored: the next start computes it again from the same records.
 
-use crate::Timestamp;
+use crate::contract::Timestamp;
 
 /// The start under which the coordinator decides.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_begun_before_a_start_has_its_grace_and_no_more_than_its_length() {
+    fn times_begun_before_a_start_end_within_grace_and_length() {
         let restart = Restart::new(Timestamp(1_000_000), 1_000);
         let end = |began_at, length_ms| {
             restart.end_of(restart.no_later(Timestamp(began_at)), length_ms).0 - 1_000_000
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_after_a_start_knows_nothing_of_it() {
+    fn times_begun_after_a_start_are_unchanged() {
         let restart = Restart::new(Timestamp(1_000_000), 1_000);
         assert_eq!(restart.end_of(Timestamp(1_000_000), 7), Timestamp(1_000_007));
         assert_eq!(restart.end_of(Timestamp(1_000_001), 7), Timestamp(1_000_008));

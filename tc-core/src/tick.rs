@@ -1,68 +1,97 @@
-//! What the passing of time does: it expires globals, sagas, leases and waiting requests, and
-//! forgets what is finished, and what clients have left that are gone.
+//! The passing of time: it expires globals, sagas, leases and waiting requests, and forgets what is
+//! finished and what clients that are gone have left.
 //!
 //! Nothing that is decided is ever dropped by time.
 
-use crate::Timestamp;
+use crate::contract::{Outcome, RecordKey, RollbackReason, Timestamp, Xid};
 use crate::coordinator::Coordinator;
-use crate::global::Phase;
-use crate::lock::Touched;
-use crate::outcome::{Change, Outcome, RollbackReason};
-use crate::record::RecordKey;
+use crate::global::globals::Globals;
+use crate::global::state::Phase;
+use crate::row_lock::table::Touched;
 
 impl Coordinator {
+    /// Does what is due, of each kind no more than a tick may (BOUNDED).
     pub(crate) fn tick(&mut self, now: Timestamp, out: &mut Outcome) {
-        let max = self.limits.expiries_per_tick_max.max(1);
-        for _ in 0..max {
-            let Some(xid) = self.globals.expired(now) else { break };
-            let phase = Phase::RollingBack(RollbackReason::Timeout);
-            self.decide_global(now, xid, phase, "decided: roll back (timeout)", out);
-        }
-        for _ in 0..max {
-            let Some(id) = self.waits.expired(now) else { break };
-            let mut touched = Touched::new();
-            self.expire_waiter(id, &mut touched, out);
-            self.settle(now, touched, out);
-        }
-        for _ in 0..max {
-            if self.forgetting_due().is_none_or(|due| due > now) {
-                break;
-            }
-            self.forget_oldest(out);
-        }
+        let max = self.environment.limits.expiries_per_tick_max.max(1);
+        self.global_wing(now, out).tick(max);
         for _ in 0..max {
             let Some((_, xid)) = self.sagas.next_timeout().filter(|&(at, _)| at <= now) else {
                 break;
             };
-            self.expire_saga(now, xid, out);
+            self.saga_wing(now, out).expire_saga(xid);
         }
         for _ in 0..max {
             if self.saga_forgetting_due().is_none_or(|due| due > now) {
                 break;
             }
-            self.forget_oldest_saga(out);
+            self.saga_wing(now, out).forget_oldest_saga();
         }
-        self.tick_leases(now, max, out);
-        self.tick_gone(now, max, out);
+        self.global_wing(now, out).named_locks().tick(max);
+        self.tick_departed(now, max, out);
     }
 
-    /// When the longest finished global is to be forgotten.
-    pub(crate) fn forgetting_due(&self) -> Option<Timestamp> {
-        let oldest = self.history.oldest()?;
-        let crowded = self.history.len() > self.limits.history_max;
-        let kept_until = self.restart.kept_until(oldest, self.limits.retention_ms);
-        Some(if crowded { oldest } else { kept_until })
+    /// Ends what clients have left that have been gone for long enough.
+    fn tick_departed(&mut self, now: Timestamp, max: usize, out: &mut Outcome) {
+        for _ in 0..max {
+            let Some(client) = self.departed.first_due(now) else { return };
+            match self.globals.first_without_branch(client) {
+                Some(xid) => self.global_wing(now, out).abandon(xid),
+                None => self.departed.remove(client),
+            }
+        }
+    }
+
+    pub(crate) fn saga_forgetting_due(&self) -> Option<Timestamp> {
+        self.sagas.forgetting_due(self.environment.limits.retention_ms)
+    }
+}
+
+impl Globals<'_> {
+    fn tick(&mut self, max: usize) {
+        let now = self.on.now;
+        for _ in 0..max {
+            let Some(xid) = self.globals.expired(now) else { break };
+            let phase = Phase::RollingBack(RollbackReason::Timeout);
+            self.decide_global(xid, phase, "decided: roll back (timeout)");
+        }
+        for _ in 0..max {
+            let Some(id) = self.rows.waiters.expired(now) else { break };
+            let mut touched = Touched::new();
+            self.expire_waiter(id, &mut touched);
+            self.settle(touched);
+        }
+        for _ in 0..max {
+            let due = self.history.forgetting_due(self.on.limits, self.on.restart);
+            if due.is_none_or(|due| due > now) {
+                break;
+            }
+            self.forget_oldest();
+        }
+    }
+
+    /// Ends a global without a branch whose client is gone. Where a request of another client waits
+    /// for the global, such as for its first branch, the global is decided and the request is
+    /// answered; nothing else knows of it.
+    fn abandon(&mut self, xid: Xid) {
+        let has_waiters = self.rows.waiters.of_global(xid).next().is_some();
+        if has_waiters || self.leases.is_of_global(xid) {
+            let phase = Phase::RollingBack(RollbackReason::Timeout);
+            self.decide_global(xid, phase, "decided: roll back (its client is gone)");
+        } else {
+            self.globals.remove(xid);
+        }
     }
 
     /// Makes room for a global that has just been added to the history (BOUNDED).
-    pub(crate) fn forget_beyond_the_limit(&mut self, out: &mut Outcome) {
-        if self.history.len() > self.limits.history_max {
-            self.forget_oldest(out);
+    pub(crate) fn forget_beyond_the_limit(&mut self) {
+        if self.history.len() > self.on.limits.history_max {
+            self.forget_oldest();
         }
     }
 
-    fn forget_oldest(&mut self, out: &mut Outcome) {
-        let forgotten = self.history.pop().map(RecordKey::Global);
-        out.changes.extend(forgotten.map(Change::Delete));
+    fn forget_oldest(&mut self) {
+        if let Some(xid) = self.history.pop() {
+            self.on.delete(RecordKey::Global(xid));
+        }
     }
 }

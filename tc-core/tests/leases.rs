@@ -115,7 +115,7 @@ impl World {
         self.coordinator.decide(self.now, Request { reply_to, what }, &mut out);
         self.store.apply(&out.changes);
         for effect in out.effects {
-            let Effect::Reply { to, reply } = effect else { continue };
+            let Effect::Reply { to, reply, .. } = effect else { continue };
             if let Reply::LockGranted { fence, .. } = reply {
                 self.granted(to, fence);
             } else if let Reply::Begun { xid, .. } = reply {

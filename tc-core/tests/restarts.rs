@@ -51,7 +51,7 @@ impl World {
         self.store.apply(&out.changes);
         self.coordinator.check_invariants().expect("they hold");
         out.effects.into_iter().find_map(|effect| match effect {
-            Effect::Reply { to: of, reply } if of == to => Some(reply),
+            Effect::Reply { to: of, reply, .. } if of == to => Some(reply),
             Effect::Reply { .. }
             | Effect::PhaseTwo(_)
             | Effect::Vote(_)
@@ -242,7 +242,7 @@ fn a_jump_of_the_clock_takes_no_saga_back_before_its_time() {
 
 /// Days are counted on through restarts.
 #[test]
-fn a_saga_of_days_ends_in_time_though_the_coordinator_is_restarted_each_day() {
+fn a_saga_of_days_ends_in_time_despite_daily_restarts() {
     let mut world = World::new();
     let xid = world.saga("one", Some(3 * DAY), None);
     for _ in 0..2 {

@@ -56,7 +56,7 @@ impl World {
         self.store.apply(&out.changes);
         self.coordinator.check_invariants().expect("they hold");
         out.effects.into_iter().find_map(|effect| match effect {
-            Effect::Reply { to: of, reply } if of == to => Some(reply),
+            Effect::Reply { to: of, reply, .. } if of == to => Some(reply),
             Effect::Reply { .. }
             | Effect::PhaseTwo(_)
             | Effect::Vote(_)
@@ -212,7 +212,7 @@ fn sagas_are_shared_also_after_a_restart() {
 }
 
 #[test]
-fn those_who_wait_are_shared() {
+fn waiting_requests_count_for_their_shares() {
     let mut held = false;
     assert_shares(|world, who, _| {
         if !std::mem::replace(&mut held, true) {
@@ -260,7 +260,7 @@ fn share_of(refused: Option<Reply>) -> ShareOf {
 
 /// A million begins that are never ended kept their places for a day.
 #[test]
-fn what_a_client_that_has_gone_has_begun_ends_after_a_grace() {
+fn globals_of_a_departed_client_end_after_a_grace() {
     let mut world = World::new();
     let client = ClientId(GREEDY.0);
     let idle = world.begin(GREEDY).expect("there is room");

@@ -30,7 +30,7 @@ use crate::clock::{Clock, WallClock};
 use crate::descriptors;
 use crate::dispatch::{self, Dispatcher};
 use crate::engine::{self, Engine, EngineFailure, EngineHandle};
-use crate::grpc::{Bounds, Front};
+use crate::grpc::{Bounds, GrpcFrontend};
 use crate::over_http::{self, HttpCaller, HttpCallerError};
 use crate::security::{Access, Listener};
 use crate::serve::ports::{Port, serve_grpc};
@@ -195,11 +195,11 @@ impl Builder {
         settings.limits = self.limits;
         let over_http = HttpCaller::new(self.over_http)?;
         let runtime = Runtime::start(store, clock, settings, self.dispatch, over_http).await?;
-        let Engine { handle, standing, .. } = &runtime.engine;
+        let Engine { handle, leadership, .. } = &runtime.engine;
         let dispatcher = runtime.dispatcher.clone();
         let over_http = runtime.over_http.clone();
         let front =
-            Front::new(handle.clone(), standing.clone(), dispatcher, self.bounds, over_http);
+            GrpcFrontend::new(handle.clone(), leadership.clone(), dispatcher, self.bounds, over_http);
         let connections_max = descriptors::connections_beside(CONNECTIONS_MAX);
         let acceptor = Acceptor::new(listener, connections_max, PortName::Grpc);
         let port = open_port(&front, acceptor).inspect_err(|_| runtime.abort())?;
@@ -207,7 +207,7 @@ impl Builder {
     }
 }
 
-fn open_port(front: &Front, acceptor: Acceptor) -> Result<Port, StartError> {
+fn open_port(front: &GrpcFrontend, acceptor: Acceptor) -> Result<Port, StartError> {
     let listener = Listener::new(acceptor, None, SILENCE_LIMIT);
     Ok(serve_grpc(listener, front.routes()?, Access::Open, SILENCE_LIMIT))
 }
@@ -218,7 +218,7 @@ fn open_port(front: &Front, acceptor: Acceptor) -> Result<Port, StartError> {
 pub struct RunningServer {
     address: SocketAddr,
     runtime: Runtime,
-    front: Front,
+    front: GrpcFrontend,
     port: Port,
 }
 

@@ -1,19 +1,19 @@
 //! The engine: one task that owns the coordinator.
 //!
 //! It takes the requests that have arrived, decides each, gives all their changes to the store as
-//! one batch (group commit) and lets the effects out, in order, when the batch is durable
+//! one batch (group commit) and releases the effects, in order, when the batch is durable
 //! (DURABLE-FIRST). While a batch is being written the next one is being decided; that goes to the
-//! store before the effects of the one before leave, so that the disk does not wait. What nobody
-//! waits for lingers, to be written with what comes next. A batch that fails leaves memory ahead of
-//! the store, so nothing more is answered from that state: after lost leadership the engine leads
-//! again from the records, after any other failure it ends.
+//! store before the effects of the one before leave, so that the disk does not wait. Changes that
+//! no request waits for linger, to be written with the next ones. A batch that fails leaves memory
+//! ahead of the store, so nothing more is answered from that state: after lost leadership the
+//! engine leads again from the records, after any other failure it ends.
 
 mod alarm;
-mod desk;
+mod batch_builder;
 mod handle;
 mod inbox;
+mod pending_replies;
 mod scans;
-mod step;
 
 use std::collections::VecDeque;
 use std::future;
@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use handfast_core::{Coordinator, Epoch, Limits, LoadError, Request, Timestamp, What};
+use handfast_core::{Coordinator, Decided, Epoch, Limits, LoadError, Request, Timestamp, What};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -31,22 +31,22 @@ use crate::crash_point::crash_point;
 use crate::dispatch::EffectSink;
 use crate::store::{Store, StoreError};
 use alarm::Alarm;
-use desk::Desk;
 use inbox::{Inbox, Work};
+use pending_replies::PendingReplies;
 use scans::Scans;
 
-pub use handle::{Answered, EngineError, EngineHandle, Mailbox};
-pub use step::{Batch, Decided, Emission, Step};
+pub use batch_builder::{Batch, BatchBuilder, Outgoing};
+pub use handle::{Answered, EngineError, EngineHandle, Permit, ReplySink};
 
-/// What the engine is started with.
+/// The settings that the engine is started with.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The address part of the text form of the XIDs begun here; never changes under a global.
     pub address: Arc<str>,
     /// The core's limits.
     pub limits: Limits,
-    /// Requests that may wait before the engine. Too low: clients are told `HF-TC-BUSY` in bursts
-    /// that the engine would have managed; too high: latency grows without anyone being told.
+    /// Requests that may wait before the engine. Too low: clients get `HF-TC-BUSY` in bursts
+    /// that the engine would have managed; too high: latency grows without a sign.
     pub queue_max: usize,
     /// Requests decided into one batch. Too low: more syncs than needed; too high: the first
     /// requests of a batch wait for the last.
@@ -94,7 +94,7 @@ impl EngineFailure {
 
 /// How the engine stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Leadership {
     /// It does not answer from a state of its own: it is gaining leadership, or has ended.
     NotLeading,
     /// It answers.
@@ -107,7 +107,7 @@ pub struct Engine {
     /// The door to it.
     pub handle: EngineHandle,
     /// How it stands.
-    pub standing: watch::Receiver<Standing>,
+    pub leadership: watch::Receiver<Leadership>,
     /// Ends with `Ok` after [`EngineHandle::stop`]; an error must stop the process.
     pub ended: JoinHandle<Result<(), EngineFailure>>,
 }
@@ -118,7 +118,7 @@ pub struct Prepared<Run> {
     /// The door to it.
     pub handle: EngineHandle,
     /// How it stands.
-    pub standing: watch::Receiver<Standing>,
+    pub leadership: watch::Receiver<Leadership>,
     /// The engine itself; ends as [`Engine::ended`].
     pub run: Run,
 }
@@ -136,8 +136,8 @@ impl Engine {
         phase_two: Arc<dyn EffectSink>,
     ) -> Result<Self, EngineFailure> {
         let prepared = Self::prepare(store, clock, settings, phase_two).await?;
-        let Prepared { handle, standing, run } = prepared;
-        Ok(Self { handle, standing, ended: tokio::spawn(run) })
+        let Prepared { handle, leadership, run } = prepared;
+        Ok(Self { handle, leadership, ended: tokio::spawn(run) })
     }
 
     /// Takes the lead in the store and leaves it to the caller to run the engine: a simulator has
@@ -154,18 +154,18 @@ impl Engine {
     ) -> Result<Prepared<impl Future<Output = Result<(), EngineFailure>> + Send>, EngineFailure>
     {
         let inbox = Arc::new(Inbox::new(settings.queue_max));
-        let (standing, receiver) = watch::channel(Standing::NotLeading);
+        let (leadership, receiver) = watch::channel(Leadership::NotLeading);
         let running = Running {
             inbox: Arc::clone(&inbox),
-            desk: Desk::new(phase_two),
+            replies: PendingReplies::new(phase_two),
             store,
             clock,
             settings,
-            standing,
+            leadership,
         };
         let term = running.lead().await?;
         let handle = EngineHandle::new(inbox);
-        Ok(Prepared { handle, standing: receiver, run: running.run(term) })
+        Ok(Prepared { handle, leadership: receiver, run: running.run(term) })
     }
 }
 
@@ -173,29 +173,29 @@ impl Engine {
 #[derive(Debug)]
 struct Running {
     inbox: Arc<Inbox>,
-    desk: Desk,
+    replies: PendingReplies,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     settings: Settings,
-    standing: watch::Sender<Standing>,
+    leadership: watch::Sender<Leadership>,
 }
 
 /// One term of leadership.
 #[derive(Debug)]
 struct Term {
     epoch: Epoch,
-    step: Step,
+    batch: BatchBuilder,
     scans: Scans,
 }
 
 /// A sealed batch and the write that makes it durable.
 struct Writing {
-    emissions: Vec<Emission>,
+    outgoing: Vec<Outgoing>,
     write: BoxFuture<'static, Result<(), StoreError>>,
 }
 
 impl Writing {
-    /// Has the write under way before anybody waits for it.
+    /// Starts the write before it is waited for.
     fn begun(mut self) -> Self {
         if let Some(written) = (&mut self.write).now_or_never() {
             self.write = future::ready(written).boxed();
@@ -204,17 +204,17 @@ impl Writing {
     }
 }
 
-/// When requests were taken up.
+/// The clocks as a batch of requests was taken up.
 #[derive(Clone, Copy, Debug)]
-struct Taken {
+struct BatchClock {
     /// For the core.
     now: Timestamp,
     /// For what is measured.
     at: Instant,
 }
 
-/// What woke the loop.
-enum Woken {
+/// The event that woke the loop.
+enum Wakeup {
     Written(Result<(), StoreError>),
     Arrived(VecDeque<Work>),
     Closed,
@@ -233,23 +233,23 @@ impl Running {
         let mut coordinator = Coordinator::load(epoch, address, limits, records)?;
         coordinator.resume(epoch_taken_at, self.clock.now());
         tracing::info!(epoch = epoch.0, records = count, "leading");
-        self.standing.send_replace(Standing::Leading(epoch));
-        Ok(Term { epoch, step: Step::new(coordinator), scans: Scans::default() })
+        self.leadership.send_replace(Leadership::Leading(epoch));
+        Ok(Term { epoch, batch: BatchBuilder::new(coordinator), scans: Scans::default() })
     }
 
     async fn run(mut self, mut term: Term) -> Result<(), EngineFailure> {
         loop {
             let ended = self.serve(&mut term).await;
-            self.standing.send_replace(Standing::NotLeading);
+            self.leadership.send_replace(Leadership::NotLeading);
             match ended {
                 Ok(()) => {
-                    self.desk.abandon(EngineError::Stopping);
+                    self.replies.abandon(EngineError::Stopping);
                     return Ok(());
                 }
                 Err(StoreError::LostLeadership) => {
                     tracing::warn!(epoch = term.epoch.0, "leadership lost");
-                    self.desk.abandon(EngineError::NotLeading);
-                    self.desk.clear_phase_two();
+                    self.replies.abandon(EngineError::NotLeading);
+                    self.replies.clear_phase_two();
                     refuse(self.inbox.suspend(), EngineError::NotLeading);
                     term = self.lead().await?;
                     self.inbox.resume();
@@ -261,7 +261,7 @@ impl Running {
 
     /// Leads until asked to stop, or until a batch fails.
     async fn serve(&mut self, term: &mut Term) -> Result<(), StoreError> {
-        tell_of_those_in_need(term.step.coordinator());
+        log_globals_in_need(term.batch.coordinator());
         let (store, epoch) = (Arc::clone(&self.store), term.epoch);
         let mut deposed = store.lost(epoch);
         let mut writing: Option<Writing> = None;
@@ -269,81 +269,81 @@ impl Running {
         let mut open = true;
         loop {
             // Not left to an idle moment: under load there is always something that has arrived.
-            self.tick_if_due(&mut term.step);
+            self.tick_if_due(&mut term.batch);
             self.scan_if_due(term);
-            if writing.is_none() && (!open || self.is_to_be_sealed(&term.step)) {
+            if writing.is_none() && (!open || self.is_to_be_sealed(&term.batch)) {
                 writing = self.seal(term);
             }
             if writing.is_none() && !open {
                 return Ok(());
             }
-            let takes = open && term.step.requests() < self.settings.batch_max;
-            let room = self.settings.batch_max - term.step.requests().min(self.settings.batch_max);
-            let sealing = if writing.is_none() { term.step.seal_due() } else { None };
-            let due = earlier(term.step.coordinator().next_deadline(), sealing);
+            let takes = open && term.batch.requests() < self.settings.batch_max;
+            let room = self.settings.batch_max - term.batch.requests().min(self.settings.batch_max);
+            let sealing = if writing.is_none() { term.batch.seal_due() } else { None };
+            let due = earlier(term.batch.coordinator().next_deadline(), sealing);
             let due = earlier(due, term.scans.due());
             let woken = tokio::select! {
                 biased;
-                () = &mut deposed => Woken::Deposed,
-                written = write(&mut writing) => Woken::Written(written),
+                () = &mut deposed => Wakeup::Deposed,
+                written = write(&mut writing) => Wakeup::Written(written),
                 arrived = self.inbox.take(room), if takes => {
-                    arrived.map_or(Woken::Closed, Woken::Arrived)
+                    arrived.map_or(Wakeup::Closed, Wakeup::Arrived)
                 }
-                () = alarm.reach(due, &*self.clock) => Woken::Due,
+                () = alarm.reach(due, &*self.clock) => Wakeup::Due,
             };
             match woken {
-                Woken::Written(written) => {
+                Wakeup::Written(written) => {
                     written?;
                     let durable = writing.take();
-                    // First: letting out takes a while.
+                    // First: releasing effects takes a while.
                     writing = self.write_on(term);
-                    self.let_out(durable);
+                    self.release(durable);
                 }
-                Woken::Arrived(work) => self.decide_all(term, work),
-                Woken::Closed => open = false,
-                Woken::Due => {}
-                Woken::Deposed => return Err(StoreError::LostLeadership),
+                Wakeup::Arrived(work) => self.decide_all(term, work),
+                Wakeup::Closed => open = false,
+                Wakeup::Due => {}
+                Wakeup::Deposed => return Err(StoreError::LostLeadership),
             }
         }
     }
 
     /// Has the disk go on with all that there is for it by now.
     fn write_on(&mut self, term: &mut Term) -> Option<Writing> {
-        let room = self.settings.batch_max.saturating_sub(term.step.requests());
-        let arrived = self.inbox.take_now(room);
+        let room = self.settings.batch_max.saturating_sub(term.batch.requests());
+        let arrived = self.inbox.try_take(room);
         self.decide_all(term, arrived);
-        if self.is_to_be_sealed(&term.step) { self.seal(term).map(Writing::begun) } else { None }
+        if self.is_to_be_sealed(&term.batch) { self.seal(term).map(Writing::begun) } else { None }
     }
 
-    fn is_to_be_sealed(&self, step: &Step) -> bool {
-        let is_full = step.requests() >= self.settings.batch_max;
-        is_full || step.seal_due().is_some_and(|due| due.0 == 0 || due <= self.clock.now())
+    fn is_to_be_sealed(&self, batch: &BatchBuilder) -> bool {
+        let is_full = batch.requests() >= self.settings.batch_max;
+        is_full || batch.seal_due().is_some_and(|due| due.0 == 0 || due <= self.clock.now())
     }
 
     /// Starts writing what has been decided; without changes it is durable already, and true if
-    /// nobody else leads.
+    /// this engine still leads.
     fn seal(&mut self, term: &mut Term) -> Option<Writing> {
-        let batch = term.step.seal()?;
-        metrics::histogram!("handfast_batch_requests").record(batch.requests as f64);
+        let sealed = term.batch.seal()?;
+        metrics::histogram!("handfast_batch_requests").record(sealed.requests as f64);
         let (store, epoch) = (Arc::clone(&self.store), term.epoch);
         let write = async move {
-            if batch.changes.is_empty() {
+            if sealed.changes.is_empty() {
                 return store.confirm(epoch).await;
             }
             crash_point("after-decide");
-            metrics::histogram!("handfast_batch_changes").record(batch.changes.len() as f64);
+            metrics::histogram!("handfast_batch_changes").record(sealed.changes.len() as f64);
             let started = Instant::now();
-            let written = store.commit(epoch, batch.changes).await;
+            let written = store.commit(epoch, sealed.changes).await;
             metrics::histogram!("handfast_store_commit_seconds").record(started.elapsed());
             written
         };
-        Some(Writing { emissions: batch.emissions, write: Box::pin(write) })
+        Some(Writing { outgoing: sealed.outgoing, write: Box::pin(write) })
     }
 
-    fn let_out(&mut self, written: Option<Writing>) {
-        if let Some(Writing { emissions, .. }) = written {
+    fn release(&mut self, written: Option<Writing>) {
+        if let Some(Writing { outgoing, .. }) = written {
             crash_point("before-effects");
-            self.desk.let_out(emissions);
+            self.replies.release(outgoing);
             crash_point("after-effects");
         }
     }
@@ -351,41 +351,41 @@ impl Running {
     /// Decides what has come together, with one look at the clocks: they cost as much as a small
     /// decision.
     fn decide_all(&mut self, term: &mut Term, work: VecDeque<Work>) {
-        let Term { step, scans, .. } = term;
-        let taken = Taken { now: self.clock.now(), at: Instant::now() };
+        let Term { batch, scans, .. } = term;
+        let clock = BatchClock { now: self.clock.now(), at: Instant::now() };
         for work in work {
             match work {
                 Work::Request { request, destination } => {
-                    self.decide(step, taken, request, destination);
+                    self.decide(batch, clock, request, destination);
                 }
-                Work::View(view) => step.view(view),
+                Work::View(view) => batch.view(view),
                 Work::Scan(scan) => scans.push(scan),
             }
         }
-        let at_once = step.take_at_once();
-        if !at_once.is_empty() {
-            self.desk.let_out(at_once);
+        let early = batch.take_early();
+        if !early.is_empty() {
+            self.replies.release(early);
         }
     }
 
     fn decide(
         &mut self,
-        step: &mut Step,
-        taken: Taken,
+        batch: &mut BatchBuilder,
+        clock: BatchClock,
         request: Request,
         destination: Option<handle::Destination>,
     ) {
         let asker = request.reply_to;
         let by = destination.as_ref().map(handle::Destination::asker).unwrap_or_default();
         if let (Some(to), Some(destination)) = (asker, destination) {
-            self.desk.expect(to, &request.what, destination, taken.at);
+            self.replies.expect(to, &request.what, destination, clock.at);
         }
         if let What::Forget { waiting } = request.what {
-            self.desk.forget(waiting);
+            self.replies.forget(waiting);
         }
-        let decided = step.decide_for(by, taken.now, request);
+        let decided = batch.decide_for(by, clock.now, request);
         if let (Decided::Waits, Some(asker)) = (decided, asker) {
-            self.desk.waits(asker);
+            self.replies.waits(asker);
         }
     }
 
@@ -396,24 +396,24 @@ impl Running {
         }
         let from = self.clock.now();
         if let Some(scan) = term.scans.take_due(from) {
-            term.step.view(scan);
+            term.batch.view(scan);
             term.scans.ran(from, self.clock.now());
         }
     }
 
-    fn tick_if_due(&mut self, step: &mut Step) {
-        let due = step.coordinator().next_deadline();
+    fn tick_if_due(&mut self, batch: &mut BatchBuilder) {
+        let due = batch.coordinator().next_deadline();
         let now = self.clock.now();
         if due.is_some_and(|due| due <= now) {
-            let taken = Taken { now, at: Instant::now() };
-            self.decide(step, taken, Request { reply_to: None, what: What::Tick }, None);
+            let clock = BatchClock { now, at: Instant::now() };
+            self.decide(batch, clock, Request { reply_to: None, what: What::Tick }, None);
         }
     }
 }
 
 /// Says at the beginning of a term how many transactions need an operator: a crash may have
 /// swallowed the line of each of them.
-fn tell_of_those_in_need(coordinator: &Coordinator) {
+fn log_globals_in_need(coordinator: &Coordinator) {
     let transactions = coordinator.counts().needs_operator;
     if transactions > 0 {
         tracing::warn!(
@@ -435,15 +435,15 @@ async fn write(writing: &mut Option<Writing>) -> Result<(), StoreError> {
 }
 
 impl Drop for Running {
-    /// However the engine ends, everyone who waits for it is told.
+    /// However the engine ends, every waiting request is answered.
     fn drop(&mut self) {
-        self.standing.send_replace(Standing::NotLeading);
-        self.desk.abandon(EngineError::NotLeading);
+        self.leadership.send_replace(Leadership::NotLeading);
+        self.replies.abandon(EngineError::NotLeading);
         refuse(self.inbox.abandon(EngineError::NotLeading), EngineError::NotLeading);
     }
 }
 
-/// Tells those who asked that their requests are not taken up.
+/// Answers queued requests with the reason why they are not taken up.
 fn refuse(queued: VecDeque<Work>, reason: EngineError) {
     for work in queued {
         if let Work::Request { request, destination: Some(destination) } = work {

@@ -1,19 +1,19 @@
 //! The native gRPC API: wire messages to requests, replies to wire messages.
 //!
-//! The stream is the road: everything that has arrived in one frame goes to the engine with one
-//! wake-up, everything that is ready for a client leaves in one frame. The unary calls are the door
-//! for clients that want one request per call. Who may call is decided by whoever layers
-//! [`Front::routes`]; nothing here decides anything about a global.
+//! Most clients use the stream: everything that has arrived in one frame goes to the engine with
+//! one wake-up, and everything that is ready for a client leaves in one frame. The unary calls are
+//! for clients that want one request per call. The layers around [`GrpcFrontend::routes`] decide
+//! which clients may call; nothing here decides anything about a global.
 
 mod bounds;
 mod connection;
 mod from_wire;
 mod fuzz;
 mod lock;
-mod outbox;
 mod refusal;
 mod saga;
 mod saga_definition;
+mod send_queue;
 mod to_wire;
 mod try_branch;
 mod unary;
@@ -31,10 +31,10 @@ use tonic::service::Routes;
 use tonic_health::ServingStatus;
 
 use crate::dispatch::Dispatcher;
-use crate::engine::{EngineError, EngineHandle, Standing};
+use crate::engine::{EngineError, EngineHandle, Leadership};
 use crate::over_http::HttpCaller;
 use crate::presence::Presence;
-use outbox::Outbox;
+use send_queue::SendQueue;
 
 pub use bounds::{BadRequest, Bounds};
 pub use fuzz::fuzz_frame;
@@ -44,12 +44,12 @@ const SERVICE: &str = "handfast.v1.Coordinator";
 /// The server as a whole, and its service.
 const HEALTH_OF: [&str; 2] = ["", SERVICE];
 
-/// What is written to a client's stream.
+/// The frames that are written to a client's stream.
 pub type Outbound = BoxStream<'static, Result<wire::ServerFrame, Status>>;
 
 /// The front end: the service and the connections it has open. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Front {
+pub struct GrpcFrontend {
     shared: Arc<Shared>,
 }
 
@@ -57,24 +57,24 @@ pub struct Front {
 struct Shared {
     engine: EngineHandle,
     dispatcher: Dispatcher,
-    standing: watch::Receiver<Standing>,
+    leadership: watch::Receiver<Leadership>,
     bounds: Bounds,
     over_http: HttpCaller,
     presence: Presence,
-    outboxes: Mutex<Vec<Weak<Outbox>>>,
+    queues: Mutex<Vec<Weak<SendQueue>>>,
     going_away: AtomicBool,
     health: tonic_health::server::HealthReporter,
     /// Whether the last word on the health has been said.
     health_told: tokio::sync::Mutex<bool>,
 }
 
-impl Front {
+impl GrpcFrontend {
     /// A front end before this engine and dispatcher, without connections. The caller calls the
     /// tries that clients ask for.
     #[must_use]
     pub fn new(
         engine: EngineHandle,
-        standing: watch::Receiver<Standing>,
+        leadership: watch::Receiver<Leadership>,
         dispatcher: Dispatcher,
         bounds: Bounds,
         over_http: HttpCaller,
@@ -83,10 +83,10 @@ impl Front {
             presence: Presence::new(engine.clone()),
             engine,
             dispatcher,
-            standing,
+            leadership,
             bounds,
             over_http,
-            outboxes: Mutex::default(),
+            queues: Mutex::default(),
             going_away: AtomicBool::new(false),
             health: tonic_health::server::HealthReporter::new(),
             health_told: tokio::sync::Mutex::new(false),
@@ -116,30 +116,30 @@ impl Front {
         Ok(Routes::new(coordinator).add_service(reflection).add_service(health))
     }
 
-    /// Tells every client to reconnect elsewhere and takes no further connection; what is under way
+    /// Asks every client to reconnect elsewhere and takes no further connection; what is under way
     /// goes on.
     pub async fn go_away(&self, reason: &str) {
         self.shared.going_away.store(true, Ordering::Relaxed);
         self.set_health(ServingStatus::NotServing).await;
-        self.each_outbox(|outbox| outbox.go_away(reason));
+        self.each_queue(|queue| queue.go_away(reason));
     }
 
     /// Ends every stream when what is queued for it is written, and asks its client to connect
     /// again.
     pub fn end_streams(&self, reason: &str) {
-        self.each_outbox(|outbox| {
-            outbox.go_away(reason);
-            outbox.finish();
+        self.each_queue(|queue| {
+            queue.go_away(reason);
+            queue.finish();
         });
     }
 
     /// Ends every connection when what is queued for it is written.
     pub fn close(&self) {
-        self.each_outbox(Outbox::finish);
+        self.each_queue(SendQueue::finish);
     }
 
-    /// As [`Front::close`], and ends the streams of those who watch the health, once they have been
-    /// told that the server does not serve: they would keep their connections open for ever.
+    /// Closes as [`GrpcFrontend::close`], and ends the streams that watch the health, once they
+    /// have said that the server does not serve: their clients would keep them open forever.
     pub async fn close_all(&self) {
         self.close();
         let mut told = self.shared.health_told.lock().await;
@@ -150,13 +150,13 @@ impl Front {
         }
     }
 
-    /// One client's stream, without a transport: who reads it, to be run, and what is written to
-    /// it. A simulator has its own network.
+    /// Serves one client's stream without a transport: returns its reader, to be run, and what is
+    /// written to it. A simulator has its own network.
     ///
     /// # Errors
     ///
     /// When the server is going away.
-    pub fn converse<I>(
+    pub fn serve_connection<I>(
         &self,
         inbound: I,
         peer: Arc<str>,
@@ -167,38 +167,38 @@ impl Front {
         connection::connect(self.clone(), inbound, peer)
     }
 
-    fn open_outbox(&self) -> Result<Arc<Outbox>, EngineError> {
+    fn open_queue(&self) -> Result<Arc<SendQueue>, EngineError> {
         if self.shared.going_away.load(Ordering::Relaxed) {
             return Err(EngineError::Stopping);
         }
-        let outbox = Arc::new(Outbox::new(self.shared.bounds.queue_messages_max));
-        let mut outboxes = self.lock();
-        outboxes.retain(|other| other.strong_count() > 0);
-        outboxes.push(Arc::downgrade(&outbox));
-        Ok(outbox)
+        let queue = Arc::new(SendQueue::new(self.shared.bounds.queue_messages_max));
+        let mut queues = self.lock();
+        queues.retain(|other| other.strong_count() > 0);
+        queues.push(Arc::downgrade(&queue));
+        Ok(queue)
     }
 
     fn epoch(&self) -> Result<u64, EngineError> {
-        match *self.shared.standing.borrow() {
-            Standing::Leading(epoch) => Ok(epoch.0),
-            Standing::NotLeading => Err(EngineError::NotLeading),
+        match *self.shared.leadership.borrow() {
+            Leadership::Leading(epoch) => Ok(epoch.0),
+            Leadership::NotLeading => Err(EngineError::NotLeading),
         }
     }
 
     /// Follows how the engine stands: says so to the health service and, when it does not lead any
-    /// more, ends every connection. A process that stayed would be missed by whoever leads.
-    /// [`Front::routes`] starts it; without routes the caller runs it.
+    /// more, ends every connection. The new leader could not reach a process that stayed.
+    /// [`GrpcFrontend::routes`] starts it; without routes the caller runs it.
     pub async fn keep_watch(self) {
-        let mut standing = self.shared.standing.clone();
+        let mut leadership = self.shared.leadership.clone();
         loop {
-            let leads = matches!(*standing.borrow_and_update(), Standing::Leading(_));
+            let leads = matches!(*leadership.borrow_and_update(), Leadership::Leading(_));
             let serves = leads && !self.shared.going_away.load(Ordering::Relaxed);
             let status = if serves { ServingStatus::Serving } else { ServingStatus::NotServing };
             self.set_health(status).await;
             if !leads {
-                self.each_outbox(Outbox::leave_to_the_leader);
+                self.each_queue(SendQueue::leave_to_the_leader);
             }
-            if standing.changed().await.is_err() {
+            if leadership.changed().await.is_err() {
                 return self.set_health(ServingStatus::NotServing).await;
             }
         }
@@ -214,12 +214,12 @@ impl Front {
         }
     }
 
-    fn each_outbox(&self, act: impl Fn(&Outbox)) {
-        let open: Vec<Arc<Outbox>> = self.lock().iter().filter_map(Weak::upgrade).collect();
-        open.iter().for_each(|outbox| act(outbox));
+    fn each_queue(&self, act: impl Fn(&SendQueue)) {
+        let open: Vec<Arc<SendQueue>> = self.lock().iter().filter_map(Weak::upgrade).collect();
+        open.iter().for_each(|queue| act(queue));
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Outbox>>> {
-        self.shared.outboxes.lock().expect("no holder of the connection list's lock panics")
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Weak<SendQueue>>> {
+        self.shared.queues.lock().expect("no holder of the connection list's lock panics")
     }
 }

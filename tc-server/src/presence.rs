@@ -44,10 +44,10 @@ impl Presence {
         let before = *count;
         change(count);
         match (before, *count) {
-            (0, _) => self.engine.tell_at_once(What::ClientCame { client }),
+            (0, _) => self.engine.notify_unbounded(What::ClientCame { client }),
             (_, 0) => {
                 connections.remove(&client);
-                self.engine.tell_at_once(What::ClientGone { client });
+                self.engine.notify_unbounded(What::ClientGone { client });
             }
             _ => {}
         }

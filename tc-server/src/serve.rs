@@ -26,7 +26,7 @@ use crate::config::{Config, ConfigError, SeataConfig, StoreKind};
 use crate::descriptors::{self, TooFewDescriptors};
 use crate::dispatch::ProcessRegistration;
 use crate::engine::{self, Engine, EngineFailure, EngineHandle};
-use crate::grpc::{self, Front};
+use crate::grpc::{self, GrpcFrontend};
 use crate::metrics;
 use crate::over_http::{self, HttpCaller, Participant, Prefix, Secret};
 use crate::seata;
@@ -58,7 +58,7 @@ pub struct RunningServer {
     engine_ended: Option<JoinHandle<Result<(), EngineFailure>>>,
     /// `None` once it is closed.
     store: Option<Arc<dyn Store>>,
-    front: Front,
+    front: GrpcFrontend,
     readiness: Readiness,
     access: Access,
     grpc: Port,
@@ -303,10 +303,11 @@ fn serve(
     let seata_address = seata.as_ref().map(|(_, address)| *address);
     tracing::info!(%grpc_address, %admin_address, ?seata_address, store = about.store, "listening");
     let Runtime { dispatcher, background, engine, store, over_http, registrations } = runtime;
-    let Engine { handle, standing, ended } = engine;
-    let readiness = Readiness::new(standing.clone());
+    let Engine { handle, leadership, ended } = engine;
+    let readiness = Readiness::new(leadership.clone());
     let bounds = bounds(config);
-    let front = Front::new(handle.clone(), standing, dispatcher.clone(), bounds, over_http);
+    let front =
+        GrpcFrontend::new(handle.clone(), leadership, dispatcher.clone(), bounds, over_http);
     let routes = front.routes().map_err(|error| {
         ended.abort();
         background.abort();

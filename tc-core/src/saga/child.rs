@@ -1,49 +1,21 @@
 //! Sagas within a saga: a step that is a saga of its own.
 //!
 //! A child has no record and no course of its own. Its steps are steps of the saga that was
-//! started, and so one record says how far all of them have come. What makes it a saga is its
-//! shape: its groups count within it, all of them happen where the child stands among its parent's
-//! groups, and of what its steps give back its parent sees the child's output alone. What its steps
-//! have done can be taken back for as long as the saga can that was started.
+//! started, and so one record says how far all of them have come. It is a saga by its shape:
+//! its groups count within it, all of them happen where the child stands among its parent's groups,
+//! and its parent sees no output of its steps but the child's. The work of its steps can be taken
+//! back for as long as the saga can that was started.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::sync::Arc;
 
-use super::definition::{SagaDefinition, SagaFault, StepRef};
-use crate::Limits;
-
-/// The place of a child among a saga's children, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ChildRef(pub u32);
-
-/// A step that is a saga of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChildDefinition {
-    /// The step's name.
-    pub name: Arc<str>,
-    /// What the application calls this kind of saga.
-    pub saga: Arc<str>,
-    /// The child that it is a step of, which comes before it. `None`: of the saga that is started.
-    pub parent: Option<ChildRef>,
-    /// Its group among its parent's.
-    pub group: u32,
-    /// After this long since its first step has begun, and before the pivot, everything is taken
-    /// back. `None`: only its steps have times.
-    pub timeout_ms: Option<u64>,
-    /// What of its own gives its output.
-    pub output: Option<SagaPart>,
-}
-
-/// What a saga consists of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SagaPart {
-    /// A step that somebody carries out.
-    Step(StepRef),
-    /// A step that is a saga of its own.
-    Child(ChildRef),
-}
+use super::course::is_owed;
+use crate::contract::{
+    ChildRef, Limits, SagaDefinition, SagaFault, SagaPart, SagaRecord, SagaState, StepRef,
+    StepState,
+};
 
 /// Where a part stands in one of the sagas around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +26,6 @@ pub(crate) struct Level {
     pub(crate) part: SagaPart,
     /// The group of that.
     pub(crate) group: u32,
-}
-
-impl ChildRef {
-    pub(crate) fn place(self) -> usize {
-        self.0 as usize
-    }
 }
 
 impl SagaDefinition {
@@ -194,7 +160,7 @@ impl SagaDefinition {
         Ok(())
     }
 
-    /// What a part takes is in its own saga or in one around it, comes before, and gives something.
+    /// Checks that a taken part is in the step's saga or one around it, before it, with output.
     pub(super) fn check_taken(&self, by: StepRef, taken: SagaPart) -> Result<(), SagaFault> {
         let name = || self.path(SagaPart::Step(by));
         let of = self.level(taken).ok_or_else(|| SagaFault::TakesLater(name()))?;
@@ -238,7 +204,7 @@ impl SagaDefinition {
         Err(SagaFault::Output(self.path(SagaPart::Child(child))))
     }
 
-    /// What comes after the pivot is never given up.
+    /// A part after the pivot is never given up.
     fn check_child_timeout(&self, child: ChildRef) -> Result<(), SagaFault> {
         let part = SagaPart::Child(child);
         let is_after = self.pivot().is_some_and(|pivot| self.order(pivot, part).is_lt());
@@ -257,5 +223,31 @@ impl SagaDefinition {
             }
         }
         Ok(())
+    }
+}
+
+impl SagaRecord {
+    /// Where a child stands, as a step would that is where its steps are: of what has begun and
+    /// was not finished, it has failed until its turn to be taken back has come.
+    #[must_use]
+    pub fn child_state(&self, child: ChildRef) -> StepState {
+        let own = || self.each().filter(|(step, ..)| self.definition.is_within(*step, child));
+        let any = |state| own().any(|(_, _, record)| record.state == state);
+        let all = |state| own().all(|(_, _, record)| record.state == state);
+        let owed = || own().any(|(_, definition, record)| is_owed(definition, record));
+        let stuck = [StepState::RunningStuck, StepState::CompensatingStuck];
+        if let Some(stuck) = stuck.into_iter().find(|&stuck| any(stuck)) {
+            return stuck;
+        }
+        match self.state {
+            _ if all(StepState::Waiting) => StepState::Waiting,
+            _ if all(StepState::Done) => StepState::Done,
+            SagaState::Running | SagaState::Completed(_) => StepState::Running,
+            SagaState::Compensating(_) if any(StepState::Compensating) => StepState::Compensating,
+            SagaState::Compensating(_) | SagaState::Compensated(..) => {
+                let taken_back = any(StepState::Compensated) && !owed();
+                if taken_back { StepState::Compensated } else { StepState::Failed }
+            }
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What comes next in a saga. It follows from the record alone.
+//! The course of a saga: its next steps follow from the record alone.
 //!
 //! ```text
 //!  group 0   group 1   pivot   group 3
@@ -14,10 +14,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::child::{ChildRef, SagaPart};
-use super::definition::{StepDefinition, StepKind, StepRef};
-use super::record::{SagaRecord, SagaState, StepRecord, StepState, TurnCause};
-use crate::Timestamp;
+use crate::contract::{
+    ChildRef, SagaPart, SagaRecord, SagaState, StepDefinition, StepKind, StepRecord, StepRef,
+    StepState, Timestamp, TurnCause,
+};
 use crate::restart::Restart;
 
 /// The group that each saga is at, by child; `None` is the saga that was started.
@@ -34,7 +34,7 @@ impl SagaRecord {
         }
     }
 
-    /// Turns the saga back. What is under way counts as failed: nobody knows how far it has come.
+    /// Turns the saga back. A step under way counts as failed: how far it has come is unknown.
     /// Gives back the steps whose calls must not be made any more.
     pub(crate) fn turn_back(&mut self, cause: TurnCause) -> Vec<StepRef> {
         self.state = SagaState::Compensating(cause);
@@ -86,7 +86,7 @@ impl SagaRecord {
 
     /// Counts as begun and ended by the restart what a clock of before says will be, and has the
     /// time that the restart leaves of its own.
-    pub(super) fn begin_anew(&mut self, restart: Restart) {
+    pub(super) fn resume(&mut self, restart: Restart) {
         self.begun_at = restart.no_later(self.begun_at);
         let timeout_ms = self.definition.timeout_ms;
         self.deadline = timeout_ms.map(|length_ms| restart.end_of(self.begun_at, length_ms));
@@ -151,7 +151,8 @@ impl SagaRecord {
         begun
     }
 
-    /// Of each saga in which a step counts, the group to be at: the first of two, or the last.
+    /// Returns the group that each saga with a counting step is at: the first such group or the
+    /// last.
     fn front(
         &self,
         counts: impl Fn(&StepDefinition, &StepRecord) -> bool,

@@ -1,15 +1,14 @@
 //! Taking a saga back in from its record (RECORDED): nothing is decided, but what could not have
 //! been written stops the load.
 
-use super::record::{SagaRecord, SagaState, StepState};
-use crate::coordinator::Coordinator;
-use crate::load::LoadError;
-use crate::number::COUNTER_BITS;
-use crate::{Epoch, Xid};
+use super::table::SagaTable;
+use crate::collections::interner::Names;
+use crate::contract::{COUNTER_BITS, Epoch, LoadError, SagaRecord, SagaState, StepState, Xid};
 
-impl Coordinator {
-    pub(crate) fn restore_saga(
+impl SagaTable {
+    pub(crate) fn restore(
         &mut self,
+        names: &mut Names,
         epoch: Epoch,
         mut record: SagaRecord,
     ) -> Result<(), LoadError> {
@@ -17,12 +16,12 @@ impl Coordinator {
         if xid.0 >> COUNTER_BITS >= epoch.0 {
             return Err(LoadError::XidOfLaterEpoch(xid));
         }
-        if !record.fits() || self.sagas.of_key(&record.key).is_some() {
+        if !record.fits() || self.of_key(&record.key).is_some() {
             return Err(LoadError::SagaMisfit(xid));
         }
-        record.address = self.names.text(&record.address);
-        record.application = self.names.text(&record.application);
-        self.sagas.insert(record);
+        record.address = names.text(&record.address);
+        record.application = names.text(&record.application);
+        self.insert(record);
         Ok(())
     }
 }

@@ -1,28 +1,23 @@
 //! Sagas: steps that the coordinator has carried out one after the other, and taken back in the
 //! reverse order when one of them cannot be done.
 //!
-//! A saga is data: its definition is checked once (`definition`), stored, and worked off. A step
-//! can be a saga of its own (`child`), which is a part of the same record. What
-//! comes next follows from its record alone (`course`); what participants answer, and the passing
-//! of time, change the record (`decide`); people and their applications ask about it and act on it
-//! (`ask`), and are shown it as a global (`view`). A step is stored as running before its call
-//! leaves (DURABLE-FIRST), so that a step whose outcome nobody knows is taken back too.
+//! A saga is data: its definition is checked once (`check`), stored, and worked off. A step can be
+//! a saga of its own (`child`), which is a part of the same record. The next steps follow from the
+//! record alone (`course`). The record is changed by the answers of participants and the passing of
+//! time (`answers`), and by the requests of applications and operators (`requests`). Operators see
+//! a saga as a global (`view`). A step is stored as running before its call leaves
+//! (DURABLE-FIRST), so that a step of unknown outcome is taken back too.
 //!
-//! It does not know how a call reaches a participant, nor how long to pause between attempts.
+//! It does not know how a call reaches a participant, nor how long to pause between attempts. It
+//! can touch no global and no lock (`sagas`).
 
-mod ask;
+mod answers;
+mod call;
+mod check;
 mod child;
 mod course;
-mod decide;
-mod definition;
 mod load;
-mod record;
-mod table;
+pub(crate) mod requests;
+pub(crate) mod sagas;
+pub(crate) mod table;
 mod view;
-
-pub use child::{ChildDefinition, ChildRef, SagaPart};
-pub use definition::{Retry, SagaDefinition, SagaFault, StepDefinition, StepKind, StepRef};
-pub use record::{
-    SagaRecord, SagaState, SagaStatus, StepCall, StepOutput, StepRecord, StepState, TurnCause,
-};
-pub(crate) use table::Sagas;

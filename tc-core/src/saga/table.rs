@@ -4,18 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::record::SagaRecord;
-use crate::by_xid::ByXid;
-use crate::counts::{Counts, Share};
-use crate::party::{ClientId, Tally};
+use crate::collections::xid_map::XidMap;
+use crate::contract::{ClientId, Counted, Counts, SagaRecord, Timestamp, Xid};
 use crate::restart::Restart;
-use crate::{Timestamp, Xid};
+use crate::shares::ShareTally;
 
-/// Unfinished and remembered sagas. Changes go through [`Sagas::change`], so that exactly the ones
+/// Unfinished and remembered sagas. Changes go through [`SagaTable::change`], so that exactly those
 /// that can time out are among the timeouts (DEADLINE).
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sagas {
-    by_xid: ByXid<SagaRecord>,
+pub(crate) struct SagaTable {
+    by_xid: XidMap<SagaRecord>,
     by_key: BTreeMap<Arc<str>, Xid>,
     timeouts: BTreeSet<(Timestamp, Xid)>,
     ended: BTreeSet<(Timestamp, Xid)>,
@@ -23,10 +21,10 @@ pub(crate) struct Sagas {
     restart: Restart,
     /// Over which connections they were started, as far as that is known.
     clients: BTreeMap<Xid, ClientId>,
-    open: Tally,
+    open: ShareTally,
 }
 
-impl Sagas {
+impl SagaTable {
     pub(crate) fn unfinished(&self) -> usize {
         self.by_xid.len() - self.ended.len()
     }
@@ -57,7 +55,7 @@ impl Sagas {
     }
 
     /// Those that are unfinished, by whose they are.
-    pub(crate) fn open(&self) -> &Tally {
+    pub(crate) fn open(&self) -> &ShareTally {
         &self.open
     }
 
@@ -98,12 +96,12 @@ impl Sagas {
     }
 
     /// Gives each saga, child and step what the restart leaves of its time.
-    pub(crate) fn begin_anew(&mut self, restart: Restart) {
+    pub(crate) fn resume(&mut self, restart: Restart) {
         (self.restart, self.timeouts, self.ended) = (restart, BTreeSet::new(), BTreeSet::new());
         let xids: Vec<Xid> = self.by_xid.iter().map(|saga| saga.xid).collect();
         for xid in xids {
             let Some(saga) = self.by_xid.get_mut(xid) else { continue };
-            saga.begin_anew(restart);
+            saga.resume(restart);
             self.timeouts.extend(saga.next_timeout(restart).map(|(at, _)| (at, xid)));
             self.ended.extend(saga.ended_at().map(|at| (at, xid)));
         }
@@ -111,6 +109,11 @@ impl Sagas {
 
     pub(crate) fn next_timeout(&self) -> Option<(Timestamp, Xid)> {
         self.timeouts.first().copied()
+    }
+
+    /// When the saga that ended the longest ago is to be forgotten.
+    pub(crate) fn forgetting_due(&self, retention_ms: u64) -> Option<Timestamp> {
+        self.first_ended().map(|(at, _)| self.restart.kept_until(at, retention_ms))
     }
 
     /// The saga that ended the longest ago.
@@ -123,7 +126,7 @@ impl Sagas {
         self.ended.iter().map(|&(_, ended)| ended).find(|ended| *ended != xid)
     }
 
-    /// What must agree with the sagas, made anew from them, agrees.
+    /// Whether everything derived from the sagas, derived again, agrees.
     pub(crate) fn is_consistent(&self) -> bool {
         let clients = self.clients.clone();
         let mut anew = Self { restart: self.restart, clients, ..Self::default() };
@@ -133,7 +136,7 @@ impl Sagas {
     }
 
     fn enter(&mut self, saga: &SagaRecord) {
-        self.counts.enter(Share::of_saga(saga));
+        self.counts.enter(counted(saga));
         self.timeouts.extend(saga.next_timeout(self.restart).map(|(at, _)| (at, saga.xid)));
         self.ended.extend(saga.ended_at().map(|at| (at, saga.xid)));
         let client = self.client_of(saga.xid);
@@ -145,7 +148,7 @@ impl Sagas {
     }
 
     fn leave(&mut self, saga: &SagaRecord) {
-        self.counts.leave(Share::of_saga(saga));
+        self.counts.leave(counted(saga));
         let client = self.client_of(saga.xid);
         self.open.leave(client, &saga.application, usize::from(saga.ended_at().is_none()));
         if let Some((at, _)) = saga.next_timeout(self.restart) {
@@ -155,4 +158,9 @@ impl Sagas {
             self.ended.remove(&(at, saga.xid));
         }
     }
+}
+
+/// Returns what a saga adds to the counts. Its calls are owed from its beginning.
+fn counted(saga: &SagaRecord) -> Counted {
+    Counted { status: saga.global_status().kind(), pending: saga.owed_calls() }
 }

@@ -3,14 +3,12 @@
 
 use std::sync::Arc;
 
-use super::child::SagaPart;
-use super::definition::{StepDefinition, StepRef};
-use super::record::{SagaRecord, SagaState, StepRecord, StepState};
-use crate::list::PageBounds;
-use crate::record::{BranchRecord, BranchState, GlobalRecord, GlobalState};
-use crate::request::Mode;
-use crate::view::{BranchView, GlobalPart, GlobalSummary, GlobalView};
-use crate::{FencingToken, GlobalStatus, Timestamp};
+use crate::contract::{
+    BranchRecord, BranchState, FencingToken, GlobalRecord, GlobalState, GlobalStatus, Mode,
+    SagaPart, SagaRecord, SagaState, StepDefinition, StepRecord, StepRef, StepState, Timestamp,
+};
+use crate::operator::page::PageBounds;
+use crate::operator::view::{BranchView, GlobalPart, GlobalSummary, GlobalView};
 
 /// The end of the year 9999: as late as dates can say.
 const NEVER: Timestamp = Timestamp(253_402_300_799_000);
@@ -74,10 +72,10 @@ impl SagaRecord {
         match (self.state, status) {
             (SagaState::Completed(at), _) => GlobalState::Committed(at),
             (SagaState::Compensated(cause, at), _) => {
-                GlobalState::RolledBack(super::ask::reason_of(cause), at)
+                GlobalState::RolledBack(super::requests::reason_of(cause), at)
             }
             (SagaState::Compensating(cause), _) => {
-                GlobalState::RollingBack(super::ask::reason_of(cause))
+                GlobalState::RollingBack(super::requests::reason_of(cause))
             }
             (SagaState::Running, GlobalStatus::Active) => GlobalState::Active,
             (SagaState::Running, _) => GlobalState::Committing,

@@ -167,7 +167,7 @@ impl Leader {
     fn answers_in_order(&mut self, before: &Coordinator, out: &Outcome) -> bool {
         let mut in_order = true;
         for effect in &out.effects {
-            let Effect::Reply { to, reply } = effect else { continue };
+            let Effect::Reply { to, reply, .. } = effect else { continue };
             let Some(place) = self.waiting.iter().position(|it| it.reply_to == *to) else {
                 continue;
             };
@@ -187,7 +187,7 @@ fn holds_rows(coordinator: &Coordinator, xid: Xid) -> bool {
 
 fn reply_of(out: &Outcome, asker: Correlation) -> Option<&Reply> {
     out.effects.iter().find_map(|effect| match effect {
-        Effect::Reply { to, reply } if *to == asker => Some(reply),
+        Effect::Reply { to, reply, .. } if *to == asker => Some(reply),
         Effect::Reply { .. }
         | Effect::PhaseTwo(_)
         | Effect::Vote(_)
@@ -199,7 +199,7 @@ fn reply_of(out: &Outcome, asker: Correlation) -> Option<&Reply> {
 /// Notes what a decision shows of the events that set-ups are for.
 fn note(setup: &Setup, asker: Option<Correlation>, out: &Outcome) {
     for effect in &out.effects {
-        let Effect::Reply { to, reply } = effect else { continue };
+        let Effect::Reply { to, reply, .. } = effect else { continue };
         let later = Some(*to) != asker;
         match reply {
             Reply::Registered { .. } if later => setup.seen.granted_later.set(),
@@ -212,11 +212,13 @@ fn note(setup: &Setup, asker: Option<Correlation>, out: &Outcome) {
             | Reply::Registered { .. }
             | Reply::Reported
             | Reply::Unlocked
+            | Reply::Ended(_)
             | Reply::Status(_)
             | Reply::Operated(_)
             | Reply::Saga(_)
             | Reply::LockGranted { .. }
             | Reply::LockBusy { .. }
+            | Reply::LockFound { .. }
             | Reply::LocksRenewed { .. }
             | Reply::LockFreed
             | Reply::LockNotHeld { .. }

@@ -58,6 +58,7 @@ impl ScriptRunner {
         let request = Request { reply_to: is_answered.then_some(correlation), what };
         let mut out = Outcome::default();
         self.coordinator.decide(self.now, request, &mut out);
+        out.check_early_replies()?;
         self.store.apply(&out.changes);
         self.changes.append(&mut out.changes);
         self.names.learn(name, &out.effects);
@@ -217,7 +218,7 @@ impl Names {
 
     fn tell(&self, effects: &[Effect]) -> String {
         let lines = effects.iter().map(|effect| match effect {
-            Effect::Reply { to, reply } => {
+            Effect::Reply { to, reply, .. } => {
                 let name = self.requests.get(to).map_or("nobody", String::as_str);
                 format!("{name} {}\n", text::reply(reply))
             }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use handfast_core::{
     BranchRecord, BranchState, Change, Counts, Decision, DirtyRow, FencingToken, GlobalRecord,
     GlobalSummary, GlobalView, LockMode, LockView, PhaseTwoCall, Question, Record, RecordKey,
-    Rejection, Reply, Resolution, RowLock, VoteCall, key_for_people,
+    Rejection, Reply, Resolution, RowLock, VoteCall, display_row_key,
 };
 
 pub(crate) fn reply(reply: &Reply) -> String {
@@ -14,14 +14,16 @@ pub(crate) fn reply(reply: &Reply) -> String {
         Reply::Registered { token } => format!("registered, token {}", self::token(*token)),
         Reply::Reported => "reported".to_owned(),
         Reply::Unlocked => "unlocked".to_owned(),
-        Reply::Status(status) => format!("is {status}"),
+        Reply::Ended(status) | Reply::Status(status) => format!("is {status}"),
         Reply::Operated(_) => "operated".to_owned(),
         Reply::Saga(saga) => format!("is {}", super::saga::heading(saga)),
         Reply::LockGranted { fence, waited_ms: 0 } => format!("holds, fence {}", token(*fence)),
         Reply::LockGranted { fence, waited_ms } => {
             format!("holds, fence {}, waited {waited_ms}", token(*fence))
         }
-        Reply::LockBusy { holder } => format!("is not granted, {}", super::lease::held(holder)),
+        Reply::LockBusy { holder } | Reply::LockFound { holder } => {
+            format!("is not granted, {}", super::lease::held(holder))
+        }
         Reply::LocksRenewed { held } => format!("renewed {held:?}"),
         Reply::LockFreed => "freed".to_owned(),
         Reply::LockNotHeld { current } => format!("held nothing, {}", super::lease::held(current)),
@@ -145,7 +147,7 @@ fn state(branch: &BranchRecord) -> String {
 }
 
 fn row(row: &RowLock) -> String {
-    format!("{}/{}{}", row.table, key_for_people(&row.key), mode(row.mode))
+    format!("{}/{}{}", row.table, display_row_key(&row.key), mode(row.mode))
 }
 
 fn dirty_row(row: &DirtyRow) -> String {
@@ -158,7 +160,7 @@ fn dirty_row(row: &DirtyRow) -> String {
 }
 
 pub(crate) fn lock(lock: &LockView) -> String {
-    let row = format!("{}/{}/{}", lock.resource, lock.table, key_for_people(&lock.key));
+    let row = format!("{}/{}/{}", lock.resource, lock.table, display_row_key(&lock.key));
     let holders = lock.holders.iter().map(|holder| {
         let (at, granted) = (holder.since.0, token(holder.token));
         format!("\n  {}{} since {at}, token {granted}", holder.xid, mode(holder.mode))

@@ -205,6 +205,7 @@ impl World {
         let owed_before = self.owed();
         let mut out = Outcome::default();
         self.coordinator.decide(self.now, Request { reply_to, what }, &mut out);
+        out.check_early_replies().expect("DURABLE-FIRST");
         for call in self.owed().iter().filter(|call| !owed_before.contains(call)) {
             let is_call = |effect: &Effect| *effect == Effect::PhaseTwo(call.clone());
             let waits_for_back_off = owed_before.iter().any(|known| {
@@ -216,7 +217,7 @@ impl World {
         out.changes.iter().for_each(|change| self.see_grant(change));
         self.store.apply(&out.changes);
         for effect in &out.effects {
-            if let Effect::Reply { to, reply } = effect {
+            if let Effect::Reply { to, reply, .. } = effect {
                 assert!(self.pending.remove(to).is_some(), "answered twice or unasked: {reply:?}");
                 if let Reply::Begun { xid, .. } = reply {
                     assert!(self.begun.last() < Some(xid), "XIDs do not grow");

@@ -204,16 +204,18 @@ pub(super) async fn record_answered<T>(
 async fn ask(state: &AdminState, what: What, xid: Xid) -> Result<ActionReply, ApiError> {
     let name = name(state, xid).await?;
     match state.engine().call(what).await? {
-        Reply::Status(status) | Reply::Operated(status) => {
+        Reply::Ended(status) | Reply::Operated(status) => {
             Ok(ActionReply { xid: name, status: view::status(status) })
         }
         Reply::Rejected(rejection) => Err(rejection.into()),
         reply @ (Reply::Begun { .. }
         | Reply::Registered { .. }
         | Reply::Reported
+        | Reply::Status(_)
         | Reply::Saga(_)
         | Reply::LockGranted { .. }
         | Reply::LockBusy { .. }
+        | Reply::LockFound { .. }
         | Reply::LocksRenewed { .. }
         | Reply::LockFreed
         | Reply::LockNotHeld { .. }

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use super::caller::Viewer;
 use super::{AdminState, ApiError};
-use crate::engine::Standing;
+use crate::engine::Leadership;
 use crate::seata::SERVER_VERSION;
 use crate::security::{AccessError, Permission};
 
@@ -70,8 +70,8 @@ async fn cluster(
     let Some(address) = &state.about().seata else { return Err(ApiError::NoRoute) };
     let standing = *state.readiness().standing().borrow();
     let (nodes, term) = match standing {
-        Standing::NotLeading => (Vec::new(), 0),
-        Standing::Leading(epoch) => {
+        Leadership::NotLeading => (Vec::new(), 0),
+        Leadership::Leading(epoch) => {
             let (host, port) = (address.host.clone(), address.port);
             let control = Endpoint { host: host.clone(), port: address.admin_port };
             let leader = Node {
@@ -111,7 +111,7 @@ async fn watch(
     let asked = wait.timeout.map_or(WATCH_LIMIT, Duration::from_millis);
     let limit = asked.min(WATCH_LIMIT).min(port_limit);
     let mut standing = state.readiness().standing();
-    let is_newer = |it: &Standing| matches!(it, Standing::Leading(epoch) if epoch.0 > known);
+    let is_newer = |it: &Leadership| matches!(it, Leadership::Leading(epoch) if epoch.0 > known);
     Ok(match timeout(limit, standing.wait_for(is_newer)).await {
         Ok(Ok(_newer)) => StatusCode::OK,
         // The first error means that the engine has ended, as in a shutdown.

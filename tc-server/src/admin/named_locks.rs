@@ -129,11 +129,13 @@ async fn break_lock(state: &AdminState, what: What) -> Result<ReleaseReply, ApiE
         | Reply::Registered { .. }
         | Reply::Reported
         | Reply::Unlocked
+        | Reply::Ended(_)
         | Reply::Status(_)
         | Reply::Operated(_)
         | Reply::Saga(_)
         | Reply::LockGranted { .. }
         | Reply::LockBusy { .. }
+        | Reply::LockFound { .. }
         | Reply::LocksRenewed { .. }
         | Reply::LockFreed
         | Reply::LockNotHeld { .. }) => Err(ApiError::Unforeseen(format!("{reply:?}"))),

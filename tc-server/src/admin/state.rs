@@ -12,7 +12,7 @@ use crate::audit::AuditLog;
 use crate::clock::Clock;
 use crate::config::AdminConfig;
 use crate::dispatch::Dispatcher;
-use crate::engine::{EngineHandle, Standing};
+use crate::engine::{EngineHandle, Leadership};
 use crate::security::Access;
 
 /// The shared state. Cheap to clone.
@@ -62,13 +62,13 @@ pub struct SeataAddress {
 #[derive(Clone, Debug)]
 pub struct Readiness {
     stopping: Arc<AtomicBool>,
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<Leadership>,
 }
 
 impl Readiness {
     /// Creates a state that is ready for as long as the engine leads.
     #[must_use]
-    pub fn new(standing: watch::Receiver<Standing>) -> Self {
+    pub fn new(standing: watch::Receiver<Leadership>) -> Self {
         Self { stopping: Arc::default(), standing }
     }
 
@@ -79,11 +79,11 @@ impl Readiness {
 
     pub(super) fn is_ready(&self) -> bool {
         !self.stopping.load(Ordering::Relaxed)
-            && matches!(*self.standing.borrow(), Standing::Leading(_))
+            && matches!(*self.standing.borrow(), Leadership::Leading(_))
     }
 
     /// Returns a receiver of the engine's leadership.
-    pub(super) fn standing(&self) -> watch::Receiver<Standing> {
+    pub(super) fn standing(&self) -> watch::Receiver<Leadership> {
         self.standing.clone()
     }
 }

@@ -6,7 +6,7 @@ use handfast_core::{
     BranchState, BranchView, DirtyColumn, DirtyRow, FinishedBranch, GlobalPart, GlobalRecord,
     GlobalState, GlobalStatus, GlobalSummary, LockMode, LockView, LockWaiter, Mode, RefusedRows,
     Resolution, RollbackReason, RowChange, RowLock, RowStanding, StatusKind, Timestamp, XidText,
-    key_for_people,
+    display_row_key,
 };
 
 use super::model;
@@ -217,7 +217,7 @@ pub(super) fn mode(mode: Mode) -> model::Mode {
 fn row(lock: &RowLock) -> model::Row {
     model::Row {
         table: lock.table.to_string(),
-        key: key_for_people(&lock.key),
+        key: display_row_key(&lock.key),
         canonical_key: String::from_utf8_lossy(&lock.key).into_owned(),
         mode: lock_mode(lock.mode),
     }
@@ -271,7 +271,7 @@ pub(super) fn lock(lock: &LockView, now: Timestamp) -> model::Lock {
     model::Lock {
         resource: lock.resource.to_string(),
         table: lock.table.to_string(),
-        key: key_for_people(&lock.key),
+        key: display_row_key(&lock.key),
         canonical_key: String::from_utf8_lossy(&lock.key).into_owned(),
         holders: holders.collect(),
         holding: lock.holding,

@@ -7,15 +7,15 @@ use handfast_core::Timestamp;
 
 use crate::clock::Clock;
 
-/// What is set at the clock. With every batch comes a later time to be woken at, and setting one
-/// costs as much as a decision: one that goes off too early is left as it is.
+/// The time that is set at the clock. With every batch comes a later time to be woken at, and
+/// setting one costs as much as a decision: one that goes off too early is left as it is.
 #[derive(Default)]
 pub(super) struct Alarm {
     set: Option<(Timestamp, BoxFuture<'static, ()>)>,
 }
 
 impl Alarm {
-    /// Waits until that time at the latest; for ever without one. A future that is dropped leaves
+    /// Waits until that time at the latest; forever without one. A future that is dropped leaves
     /// the alarm set.
     pub(super) async fn reach(&mut self, due: Option<Timestamp>, clock: &dyn Clock) {
         let Some(due) = due else { return pending().await };
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_time_nobody_is_woken() {
+    async fn without_a_time_the_alarm_never_goes_off() {
         let (mut alarm, clock) = (Alarm::default(), PausedClock::start());
         assert!(alarm.reach(Some(Timestamp(5)), &clock).now_or_never().is_none());
         let waited = tokio::time::timeout(Duration::from_secs(9), alarm.reach(None, &clock));

@@ -37,18 +37,18 @@ impl EngineError {
     }
 }
 
-/// What the engine answers: a reply, or why there is none.
+/// The engine's answer: a reply, or why there is none.
 pub type Answered = Result<Reply, EngineError>;
 
 /// Takes the replies of many requests, such as those of one connection.
-pub trait Mailbox: fmt::Debug + Send + Sync + 'static {
+pub trait ReplySink: fmt::Debug + Send + Sync + 'static {
     /// Takes one reply. Runs on the engine's task: must return at once.
     fn put(&self, correlation: Correlation, answered: Answered);
 
-    /// All replies of a batch that are for this mailbox are in: time to wake its reader, once.
+    /// All replies of a batch that are for this sink are in: time to wake its reader, once.
     fn flush(&self);
 
-    /// Whose it is, if that is known.
+    /// The sender of the requests, if it is known.
     fn asker(&self) -> Option<&Asker> {
         None
     }
@@ -58,28 +58,28 @@ pub trait Mailbox: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) enum Destination {
     Caller { sender: oneshot::Sender<Answered>, asker: Asker },
-    Mailbox(Arc<dyn Mailbox>),
+    ReplySink(Arc<dyn ReplySink>),
 }
 
 impl Destination {
-    /// Who asks.
+    /// The sender of the request.
     pub(crate) fn asker(&self) -> Asker {
         match self {
             Self::Caller { asker, .. } => asker.clone(),
-            Self::Mailbox(mailbox) => mailbox.asker().cloned().unwrap_or_default(),
+            Self::ReplySink(sink) => sink.asker().cloned().unwrap_or_default(),
         }
     }
 
-    /// Says why there will be no reply.
+    /// Answers with the reason why there will be no reply.
     pub(crate) fn refuse(self, to: Option<Correlation>, reason: EngineError) {
         match (self, to) {
-            // The caller may have gone away.
+            // The caller may be gone.
             (Self::Caller { sender, .. }, _) => drop(sender.send(Err(reason))),
-            (Self::Mailbox(mailbox), Some(to)) => {
-                mailbox.put(to, Err(reason));
-                mailbox.flush();
+            (Self::ReplySink(sink), Some(to)) => {
+                sink.put(to, Err(reason));
+                sink.flush();
             }
-            (Self::Mailbox(_), None) => {}
+            (Self::ReplySink(_), None) => {}
         }
     }
 }
@@ -111,7 +111,7 @@ impl EngineHandle {
         self.call_of(Asker::default(), what).await
     }
 
-    /// As [`EngineHandle::call`], of somebody who is kept to a share of what is limited.
+    /// Asks as [`EngineHandle::call`] for a sender that is kept to its share of what is limited.
     ///
     /// # Errors
     ///
@@ -178,28 +178,29 @@ impl EngineHandle {
         Correlation(self.shared.correlation_last.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Asks many things at once; every reply, also the word that the engine is busy, goes to the
-    /// mailbox under the request's correlation.
-    pub fn submit(&self, mailbox: &Arc<dyn Mailbox>, requests: Vec<(Correlation, What)>) {
-        if let Err((reason, refused)) = self.try_submit(mailbox, requests) {
-            refused.into_iter().for_each(|to| mailbox.put(to, Err(reason)));
-            mailbox.flush();
+    /// Asks many things at once. Every reply goes to the sink under the request's correlation, and
+    /// so does the error if the engine is busy.
+    pub fn submit(&self, sink: &Arc<dyn ReplySink>, requests: Vec<(Correlation, What)>) {
+        if let Err((reason, refused)) = self.try_submit(sink, requests) {
+            refused.into_iter().for_each(|to| sink.put(to, Err(reason)));
+            sink.flush();
         }
     }
 
-    /// As [`EngineHandle::submit`], but of what is not taken in nothing is said to the mailbox.
+    /// Asks as [`EngineHandle::submit`], but sends the sink nothing about requests that are not
+    /// taken in.
     ///
     /// # Errors
     ///
     /// Says why, and which requests are not taken in.
     pub fn try_submit(
         &self,
-        mailbox: &Arc<dyn Mailbox>,
+        sink: &Arc<dyn ReplySink>,
         requests: Vec<(Correlation, What)>,
     ) -> Result<(), (EngineError, Vec<Correlation>)> {
         let work = requests.into_iter().map(|(correlation, what)| Work::Request {
             request: Request { reply_to: Some(correlation), what },
-            destination: Some(Destination::Mailbox(Arc::clone(mailbox))),
+            destination: Some(Destination::ReplySink(Arc::clone(sink))),
         });
         let submitted = self.shared.inbox.submit(work.collect());
         submitted.map_err(|(reason, refused)| {
@@ -207,25 +208,25 @@ impl EngineHandle {
         })
     }
 
-    /// Tells the engine something of a connection that has no reply, also past the room in its
-    /// queue. An engine that lets nothing in has nothing to remember of clients.
-    pub(crate) fn tell_at_once(&self, what: What) {
-        let _ = self.shared.inbox.let_in(vec![what]);
+    /// Sends the engine a notice about a connection, which has no reply, even past the room in its
+    /// queue. An engine that takes nothing in has nothing to remember of clients.
+    pub(crate) fn notify_unbounded(&self, what: What) {
+        let _ = self.shared.inbox.submit_unbounded(vec![what]);
     }
 
-    /// Gives up requests whose replies nobody waits for any more.
+    /// Gives up requests whose senders do not wait any more.
     pub fn forget(&self, waiting: impl IntoIterator<Item = Correlation>) {
         self.shared.inbox.forget(waiting);
     }
 
-    /// Tells the engine something that has no reply, waiting for room in its queue.
+    /// Sends the engine requests that expect no reply, and waits for room in its queue.
     ///
     /// # Errors
     ///
-    /// When the engine has stopped or is stopping; what was to be told is then told again by
-    /// whoever owes it (EFFECTS-REPEAT).
-    pub async fn tell(&self, whats: Vec<What>) -> Result<(), EngineError> {
-        let mut work: Vec<Work> = whats.into_iter().map(Work::told).collect();
+    /// When the engine has stopped or is stopping. Their sender sends them again to the next leader
+    /// (EFFECTS-REPEAT).
+    pub async fn notify(&self, whats: Vec<What>) -> Result<(), EngineError> {
+        let mut work: Vec<Work> = whats.into_iter().map(Work::one_way).collect();
         loop {
             match self.shared.inbox.submit(work) {
                 Ok(()) => return Ok(()),
@@ -236,27 +237,41 @@ impl EngineHandle {
         }
     }
 
-    /// Waits for room in the engine's queue, and then tells it what `count` makes of answers, at
-    /// once: whoever goes away while he waits has counted none.
-    ///
-    /// # Errors
-    ///
-    /// As [`EngineHandle::tell`].
-    pub async fn tell_counted(&self, count: impl FnOnce() -> Vec<What>) -> Result<(), EngineError> {
+    /// Waits for room in the engine's queue, and returns a permit to send requests at once. A
+    /// sender that has to count what it sends counts with the permit in hand: if it is dropped
+    /// while it waits, it has counted nothing.
+    pub async fn reserve(&self) -> Permit<'_> {
         self.room().await;
-        self.shared.inbox.let_in(count())
+        Permit { inbox: &self.shared.inbox }
     }
 
-    /// Waits until the engine's queue has room, or nothing is let in any more. Whoever comes first
-    /// takes the room.
+    /// Waits until the engine's queue has room, or takes nothing in any more. The first of several
+    /// waiting senders takes the room.
     pub async fn room(&self) {
         self.shared.inbox.room().await;
     }
 
-    /// Lets nothing more in; the engine ends when what it has taken in is durable and answered.
+    /// Takes nothing more in; the engine ends when what it has taken in is durable and answered.
     /// Requests that still wait for a lock are answered [`EngineError::Stopping`].
     pub fn stop(&self) {
         self.shared.inbox.close(EngineError::Stopping);
+    }
+}
+
+/// Room in the engine's queue, for requests that expect no reply.
+#[derive(Debug)]
+pub struct Permit<'a> {
+    inbox: &'a Inbox,
+}
+
+impl Permit<'_> {
+    /// Sends the requests, at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`EngineHandle::notify`].
+    pub fn notify(self, whats: Vec<What>) -> Result<(), EngineError> {
+        self.inbox.submit_unbounded(whats)
     }
 }
 
@@ -274,31 +289,20 @@ impl Drop for Waiting<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use futures::FutureExt;
     use handfast_core::What;
 
     use super::*;
 
     #[tokio::test]
-    async fn who_goes_away_while_the_queue_is_full_has_counted_nothing() {
+    async fn a_sender_dropped_while_it_waits_has_no_permit() {
         let inbox = Arc::new(Inbox::new(1));
         let handle = EngineHandle::new(Arc::clone(&inbox));
-        handle.tell(vec![What::Tick]).await.unwrap();
-        let counted = Cell::new(0);
-        let count = || {
-            counted.set(counted.get() + 1);
-            vec![What::Tick, What::Tick]
-        };
-        assert_eq!(handle.tell_counted(count).now_or_never(), None, "there is no room");
-        assert_eq!(counted.get(), 0);
-        assert_eq!(inbox.take_now(8).len(), 1);
-        assert_eq!(handle.tell_counted(count).now_or_never(), Some(Ok(())));
-        assert_eq!(
-            (counted.get(), inbox.take_now(8).len()),
-            (1, 2),
-            "more than there was room for"
-        );
+        handle.notify(vec![What::Tick]).await.unwrap();
+        assert!(handle.reserve().now_or_never().is_none(), "there is no room");
+        assert_eq!(inbox.try_take(8).len(), 1);
+        let permit = handle.reserve().now_or_never().expect("there is room");
+        assert_eq!(permit.notify(vec![What::Tick, What::Tick]), Ok(()));
+        assert_eq!(inbox.try_take(8).len(), 2, "more than there was room for");
     }
 }

@@ -1,9 +1,9 @@
-//! What has arrived for the engine and is not decided yet.
+//! The queue of requests that have arrived for the engine and are not decided yet.
 //!
 //! One lock and at most one wake-up a submission, however many requests it carries; the engine
-//! takes everything at once. BOUNDED: requests past the capacity are handed back. Notices that a
-//! requester is gone are let in past it: there is at most one for each request that was let in;
-//! what was told to somebody who found room: at most one message of each connection; and that a
+//! takes everything at once. BOUNDED: requests past the capacity are handed back. Three kinds of
+//! notices are queued past it: that the sender of a request is gone, at most one for each request
+//! that was queued; requests sent with a permit, at most one message of each connection; and that a
 //! connection has come or gone.
 
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use super::handle::{Destination, EngineError};
 /// Runs on the coordinator; the answer leaves with the effects of what was decided before it.
 pub(crate) type View = Box<dyn FnOnce(&Coordinator) -> Answer + Send>;
 
-/// Hands a view's result to whoever asked for it.
+/// Hands a view's result to its requester.
 pub(crate) type Answer = Box<dyn FnOnce() + Send>;
 
 /// One thing for the engine to do.
@@ -32,12 +32,12 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// What has no reply.
-    pub(crate) fn told(what: What) -> Self {
+    /// A request that expects no reply.
+    pub(crate) fn one_way(what: What) -> Self {
         Self::Request { request: Request { reply_to: None, what }, destination: None }
     }
 
-    /// Under what the reply is waited for.
+    /// The correlation of the reply, if one is expected.
     pub(crate) fn reply_to(&self) -> Option<Correlation> {
         match self {
             Self::Request { request, .. } => request.reply_to,
@@ -71,7 +71,7 @@ pub(crate) struct Inbox {
 struct State {
     queue: VecDeque<Work>,
     closed: Option<EngineError>,
-    /// Nobody would take what is let in: leadership is to be gained first.
+    /// Takes nothing in until leadership is gained.
     suspended: bool,
 }
 
@@ -101,9 +101,9 @@ impl Inbox {
         if refused.is_empty() { Ok(()) } else { Err((EngineError::Busy, refused)) }
     }
 
-    /// Queues what has no reply, also past the capacity, unless nothing is let in. Of nothing the
-    /// engine hears nothing.
-    pub(crate) fn let_in(&self, whats: Vec<What>) -> Result<(), EngineError> {
+    /// Queues requests that expect no reply, even beyond the capacity. Does nothing if the list is
+    /// empty.
+    pub(crate) fn submit_unbounded(&self, whats: Vec<What>) -> Result<(), EngineError> {
         if whats.is_empty() {
             return Ok(());
         }
@@ -111,7 +111,7 @@ impl Inbox {
         if let Some(reason) = state.refuses() {
             return Err(reason);
         }
-        state.queue.extend(whats.into_iter().map(Work::told));
+        state.queue.extend(whats.into_iter().map(Work::one_way));
         drop(state);
         self.arrived.notify_one();
         Ok(())
@@ -120,8 +120,8 @@ impl Inbox {
     /// Queues notices that these requests are no longer waited for.
     pub(crate) fn forget(&self, waiting: impl IntoIterator<Item = Correlation>) {
         let notices = waiting.into_iter().map(|waiting| What::Forget { waiting });
-        // Nobody is left to wait where nothing is let in.
-        let _ = self.let_in(notices.collect());
+        // A closed inbox has no waiting requests left.
+        let _ = self.submit_unbounded(notices.collect());
     }
 
     /// Waits until a submission would find room, or the inbox is closed.
@@ -155,18 +155,18 @@ impl Inbox {
     }
 
     /// Takes at most `max` of what is there already.
-    pub(crate) fn take_now(&self, max: usize) -> VecDeque<Work> {
+    pub(crate) fn try_take(&self, max: usize) -> VecDeque<Work> {
         self.take_from(&mut self.lock(), max)
     }
 
-    /// Lets nothing more in; what is queued can still be taken.
+    /// Takes nothing more in; what is queued can still be taken out.
     pub(crate) fn close(&self, reason: EngineError) {
         self.lock().closed.get_or_insert(reason);
         self.arrived.notify_one();
         self.room.notify_waiters();
     }
 
-    /// Lets nothing more in and gives back what is queued.
+    /// Takes nothing more in and returns what is queued.
     pub(crate) fn abandon(&self, reason: EngineError) -> VecDeque<Work> {
         let queue = {
             let mut state = self.lock();
@@ -178,7 +178,7 @@ impl Inbox {
         queue
     }
 
-    /// Lets nothing in until resumed, and gives back what is queued.
+    /// Takes nothing in until resumed, and returns what is queued.
     pub(crate) fn suspend(&self) -> VecDeque<Work> {
         let mut state = self.lock();
         state.suspended = true;
@@ -186,7 +186,7 @@ impl Inbox {
         std::mem::take(&mut state.queue)
     }
 
-    /// Lets in again.
+    /// Takes requests in again.
     pub(crate) fn resume(&self) {
         self.lock().suspended = false;
     }
@@ -215,19 +215,20 @@ mod tests {
 
     use super::*;
 
-    /// What came in between would never have been answered.
+    /// A request queued between the last look and the closing was never answered.
     #[test]
-    fn nothing_comes_in_between_the_last_look_and_the_closing() {
+    fn nothing_is_queued_between_the_last_take_and_the_closing() {
         for _ in 0..500 {
             let inbox = Arc::new(Inbox::new(10));
             let door = Arc::clone(&inbox);
-            let told = thread::spawn(move || while door.let_in(vec![What::Tick]).is_ok() {});
+            let sender =
+                thread::spawn(move || while door.submit_unbounded(vec![What::Tick]).is_ok() {});
             while inbox.lock().queue.is_empty() {
                 thread::yield_now();
             }
             inbox.abandon(EngineError::Stopping);
-            told.join().unwrap();
-            assert_eq!(inbox.take_now(usize::MAX).len(), 0);
+            sender.join().unwrap();
+            assert_eq!(inbox.try_take(usize::MAX).len(), 0);
         }
     }
 }

@@ -63,7 +63,7 @@ pub enum BadRequest {
     /// A field holds too many items.
     #[error("{count} {field}: at most {max} are allowed")]
     TooMany {
-        /// What there are too many of.
+        /// The items that are too many.
         field: &'static str,
         /// How many there are.
         count: usize,

@@ -9,45 +9,44 @@ use handfast_proto::v1::client_message::Body;
 use handfast_proto::v1::server_message;
 use tonic::{Code, Status};
 
-use super::Front;
+use super::GrpcFrontend;
 use super::bounds::{BadRequest, at_most};
-use super::outbox::Outbox;
 use super::refusal::{self, status_of_engine, status_of_request};
-use super::to_wire::Asked;
+use super::send_queue::SendQueue;
 use crate::dispatch::{Answer, CallSink, ProcessRegistration};
-use crate::engine::Mailbox;
+use crate::engine::ReplySink;
 use crate::presence::{Present, client_of};
 use crate::turned_away::{PortName, Why, count, note};
 
-/// What the response stream of `Connect` is made of.
+/// The response stream of `Connect`.
 pub(super) type Frames<F> = BoxStream<'static, Result<F, Status>>;
 
-/// The reading side. The writing side is the outbox's stream of frames.
+/// The reading side. The writing side is the send queue's stream of frames.
 #[derive(Debug)]
 struct Connection {
-    front: Front,
-    outbox: Arc<Outbox>,
-    mailbox: Arc<dyn Mailbox>,
+    front: GrpcFrontend,
+    queue: Arc<SendQueue>,
+    sink: Arc<dyn ReplySink>,
     peer: Arc<str>,
     greeted: Option<Greeted>,
     present: Option<Present>,
 }
 
-/// A client that has said its hello.
+/// A client whose hello has been read.
 #[derive(Debug)]
 struct Greeted {
     client_id: Arc<str>,
     seat: ProcessRegistration,
 }
 
-/// What one frame asks, to be handed over together.
+/// The requests and answers of one frame, to be handed over together.
 #[derive(Debug, Default)]
 struct Gathered {
     requests: Vec<(Correlation, What)>,
     answers: Vec<Answer>,
 }
 
-/// What a client sends on its stream, whatever carries it.
+/// A client's frames, whatever carries them.
 pub(super) trait Inbound:
     Stream<Item = Result<wire::ClientFrame, Status>> + Send + Unpin
 {
@@ -55,17 +54,16 @@ pub(super) trait Inbound:
 
 impl<S: Stream<Item = Result<wire::ClientFrame, Status>> + Send + Unpin> Inbound for S {}
 
-/// Gives back who reads a stream, to be run, and what is to be written to it.
+/// Returns the reader of a stream, to be run, and what is to be written to it.
 pub(super) fn connect<I: Inbound>(
-    front: Front,
+    front: GrpcFrontend,
     inbound: I,
     peer: Arc<str>,
 ) -> Result<(impl Future<Output = ()> + Send + use<I>, Frames<wire::ServerFrame>), Status> {
-    let outbox = front.open_outbox().map_err(status_of_engine)?;
-    let mailbox: Arc<dyn Mailbox> = Arc::<Outbox>::clone(&outbox);
+    let queue = front.open_queue().map_err(status_of_engine)?;
+    let sink: Arc<dyn ReplySink> = Arc::<SendQueue>::clone(&queue);
     let (greeted, present) = (None, None);
-    let connection =
-        Connection { front, outbox: Arc::clone(&outbox), mailbox, peer, greeted, present };
+    let connection = Connection { front, queue: Arc::clone(&queue), sink, peer, greeted, present };
     let (failed, failure) = tokio::sync::oneshot::channel();
     let reader = async move {
         let peer = Arc::clone(&connection.peer);
@@ -76,68 +74,68 @@ pub(super) fn connect<I: Inbound>(
         }
     };
     let failure = stream::once(failure).filter_map(async |failed| failed.ok().map(Err));
-    let frames = stream::unfold(Writer { outbox }, async |writer| {
-        writer.outbox.next_frame().await.map(|frame| (frame, writer))
+    let frames = stream::unfold(Writer { queue }, async |writer| {
+        writer.queue.next_frame().await.map(|frame| (frame, writer))
     });
     Ok((reader, frames.chain(failure).boxed()))
 }
 
 /// Opens a stream of phase-two calls for a client that makes unary calls otherwise.
 pub(super) fn subscribe(
-    front: &Front,
+    front: &GrpcFrontend,
     hello: wire::Hello,
     peer: Arc<str>,
 ) -> Result<Frames<wire::PhaseTwoFrame>, Status> {
     let bounds = &front.shared.bounds;
     let process = bounds.process(&hello, peer).map_err(|error| status_of_request(&error))?;
     let resources = bounds.resources(hello.resources).map_err(|error| status_of_request(&error))?;
-    let outbox = front.open_outbox().map_err(status_of_engine)?;
-    let sink: Arc<dyn CallSink> = Arc::<Outbox>::clone(&outbox);
+    let queue = front.open_queue().map_err(status_of_engine)?;
+    let sink: Arc<dyn CallSink> = Arc::<SendQueue>::clone(&queue);
     let seat = front.shared.dispatcher.connect(process, sink);
     seat.register(resources);
-    let subscriber = (Writer { outbox }, seat);
+    let subscriber = (Writer { queue }, seat);
     let frames = stream::unfold(subscriber, async |subscriber| {
-        subscriber.0.outbox.next_calls().await.map(|frame| (frame, subscriber))
+        subscriber.0.queue.next_calls().await.map(|frame| (frame, subscriber))
     });
     Ok(frames.boxed())
 }
 
-/// The end of the response stream, whoever ends it, ends the connection.
+/// The response stream. Its end, by either side, ends the connection.
 #[derive(Debug)]
 struct Writer {
-    outbox: Arc<Outbox>,
+    queue: Arc<SendQueue>,
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.outbox.leave();
+        self.queue.leave();
     }
 }
 
 impl Connection {
-    /// Reads until either side ends. An error is what the client is told at the end of its stream.
+    /// Reads until either side ends. An error is sent to the client at the end of its stream.
     async fn read(mut self, mut inbound: impl Inbound) -> Result<(), Status> {
         let read = self.read_frames(&mut inbound).await;
         // No phase-two call goes to a process that cannot answer it on this stream any more.
         self.greeted = None;
         if read.is_ok() {
-            self.outbox.drain();
+            self.queue.drain();
         } else {
-            self.outbox.finish();
+            self.queue.finish();
         }
-        self.outbox.ended_or_answered().await;
-        self.front.shared.engine.forget(self.outbox.abandon());
-        // Last: the engine hears of it after all that came over this connection.
+        self.queue.ended_or_answered().await;
+        self.front.shared.engine.forget(self.queue.abandon());
+        // Last: the engine must see this after everything that came over the connection.
         self.present = None;
         read
     }
 
     async fn read_frames(&mut self, inbound: &mut impl Inbound) -> Result<(), Status> {
-        let outbox = Arc::clone(&self.outbox);
+        let queue = Arc::clone(&self.queue);
         loop {
             let frame = tokio::select! {
                 biased;
-                () = outbox.ended() => return Ok(()),
+                () = queue.ended() => return Ok(()),
                 frame = inbound.try_next() => frame?,
             };
             let Some(frame) = frame else { return Ok(()) };
@@ -153,7 +151,7 @@ impl Connection {
         for message in frame.messages {
             let id = message.id;
             match (message.body, &self.greeted) {
-                (Some(Body::Hello(hello)), None) => self.greet(id, hello)?,
+                (Some(Body::Hello(hello)), None) => self.handshake(id, hello)?,
                 (_, None) => return Err(status_of_request(&BadRequest::Hello)),
                 (body, Some(greeted)) => self.gather(greeted, id, body, &mut gathered),
             }
@@ -163,7 +161,7 @@ impl Connection {
     }
 
     /// Without a good hello there is no connection.
-    fn greet(&mut self, id: u64, hello: wire::Hello) -> Result<(), Status> {
+    fn handshake(&mut self, id: u64, hello: wire::Hello) -> Result<(), Status> {
         let bounds = &self.front.shared.bounds;
         let bad = |error: BadRequest| status_of_request(&error);
         let epoch = self.front.epoch().map_err(status_of_engine)?;
@@ -173,13 +171,13 @@ impl Connection {
         let resources = bounds.resources(hello.resources).map_err(bad)?;
         let server_version = env!("CARGO_PKG_VERSION").to_owned();
         let reply = wire::HelloReply { server_version, epoch };
-        self.outbox.say(id, server_message::Body::Hello(reply));
-        let sink: Arc<dyn CallSink> = Arc::<Outbox>::clone(&self.outbox);
+        self.queue.say(id, server_message::Body::Hello(reply));
+        let sink: Arc<dyn CallSink> = Arc::<SendQueue>::clone(&self.queue);
         let client_id = Arc::clone(&process.client_id);
         let seat = self.front.shared.dispatcher.connect(process, sink);
         seat.register(resources);
         self.greeted = Some(Greeted { client_id, seat });
-        self.outbox.belongs_to(asker);
+        self.queue.belongs_to(asker);
         self.present = Some(self.front.shared.presence.enter(client));
         Ok(())
     }
@@ -216,7 +214,7 @@ impl Connection {
         match what {
             Ok(what) => {
                 let correlation = self.front.shared.engine.next_correlation();
-                self.outbox.expect(correlation, id, asked(&what));
+                self.queue.expect(correlation, id);
                 gathered.requests.push((correlation, what));
             }
             Err(error) => self.refuse(id, &error),
@@ -227,7 +225,7 @@ impl Connection {
         match self.add_resources(request.resources) {
             Ok(()) => {
                 let reply = wire::RegisterResourcesReply {};
-                self.outbox.say(id, server_message::Body::RegisterResources(reply));
+                self.queue.say(id, server_message::Body::RegisterResources(reply));
             }
             Err(error) => self.refuse(id, &error),
         }
@@ -244,41 +242,43 @@ impl Connection {
         Ok(())
     }
 
-    /// A participant takes its time: its answer is said when it comes.
+    /// A participant takes its time: its answer is sent when it comes.
     fn try_branch(&self, id: u64, request: wire::TryBranchRequest) {
-        let (front, outbox) = (self.front.clone(), Arc::clone(&self.outbox));
+        let (front, queue) = (self.front.clone(), Arc::clone(&self.queue));
         tokio::spawn(async move {
             let body = match front.try_branch(request).await {
                 Ok(reply) => server_message::Body::TryBranch(reply),
                 Err(refusal) => server_message::Body::Rejected(refusal.into_message()),
             };
-            outbox.say(id, body);
+            queue.say(id, body);
         });
     }
 
     fn refuse(&self, id: u64, error: &BadRequest) {
         count(PortName::Grpc, Why::Malformed);
         let rejection = refusal::of_request(error);
-        self.outbox.say(id, server_message::Body::Rejected(rejection));
+        self.queue.say(id, server_message::Body::Rejected(rejection));
     }
 
     async fn hand_over(&self, gathered: Gathered) {
         let Gathered { requests, answers } = gathered;
         if !requests.is_empty() {
-            self.front.shared.engine.submit(&self.mailbox, requests);
+            self.front.shared.engine.submit(&self.sink, requests);
         }
         if let (false, Some(greeted)) = (answers.is_empty(), &self.greeted) {
-            self.front.tell(|| greeted.seat.outcomes(answers)).await;
+            self.front.record(|| greeted.seat.outcomes(answers)).await;
         }
     }
 }
 
-impl Front {
-    /// Tells the core which answers count, as the dispatcher says. When the engine ends, they are
-    /// lost with it, and the calls are owed again by the next leader (EFFECTS-REPEAT).
-    pub(super) async fn tell(&self, count: impl FnOnce() -> Vec<Answer>) {
-        let whats = || count().into_iter().map(Answer::into_what).collect();
-        if let Err(error) = self.shared.engine.tell_counted(whats).await {
+impl GrpcFrontend {
+    /// Records the answers that count, as the dispatcher says once there is room for them. When the
+    /// engine ends they are lost with it, and the next leader owes the calls again
+    /// (EFFECTS-REPEAT).
+    pub(super) async fn record(&self, count: impl FnOnce() -> Vec<Answer>) {
+        let permit = self.shared.engine.reserve().await;
+        let whats = count().into_iter().map(Answer::into_what).collect();
+        if let Err(error) = permit.notify(whats) {
             tracing::debug!(%error, "phase-two answers not recorded");
         }
     }
@@ -288,15 +288,5 @@ impl Front {
 fn note_ending(status: &Status, peer: &str) {
     if !matches!(status.code(), Code::Cancelled | Code::Unknown | Code::Unavailable) {
         note(PortName::Grpc, Why::Malformed, Some(&peer), &status.message());
-    }
-}
-
-fn asked(what: &What) -> Asked {
-    if matches!(what, What::End { .. }) {
-        Asked::End
-    } else if matches!(what, What::FindLock { .. }) {
-        Asked::Find
-    } else {
-        Asked::Other
     }
 }

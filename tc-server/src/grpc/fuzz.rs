@@ -28,7 +28,7 @@ pub fn fuzz_frame(bytes: &[u8]) {
     coordinator.decide(Timestamp(1_000), Request { reply_to: None, what: What::Tick }, &mut out);
 }
 
-/// What a message asks of the core: nothing, one thing, or one for each outcome that it reports.
+/// The requests of a message to the core: none, one, or one for each outcome that it reports.
 fn map(body: Option<Body>) -> Result<Vec<What>, BadRequest> {
     let bounds = Bounds::default();
     Ok(vec![match body.ok_or(BadRequest::Missing { field: "body" })? {

@@ -14,7 +14,7 @@ use crate::engine::EngineError;
 const CODE_KEY: &str = "handfast-code";
 const REJECTION_KEY: &str = "handfast-rejection-bin";
 
-/// What the core refused.
+/// Returns the message of a refusal by the core.
 pub(super) fn of_core(rejection: &Rejection) -> wire::Rejection {
     wire::Rejection {
         code: rejection.code().to_owned(),
@@ -23,12 +23,12 @@ pub(super) fn of_core(rejection: &Rejection) -> wire::Rejection {
     }
 }
 
-/// What the engine could not do.
+/// Returns the message of an engine that cannot answer.
 pub(super) fn of_engine(error: EngineError) -> wire::Rejection {
     wire::Rejection { code: error.code().to_owned(), message: error.to_string(), detail: None }
 }
 
-/// What could not be understood.
+/// Returns the message of a request that cannot be read.
 pub(super) fn of_request(error: &BadRequest) -> wire::Rejection {
     wire::Rejection { code: error.code().to_owned(), message: error.to_string(), detail: None }
 }

@@ -66,7 +66,7 @@ pub(super) fn reply(saga: &SagaRecord) -> wire::SagaReply {
     }
 }
 
-/// What a participant is told of its step.
+/// Returns the part of a call that describes the step.
 pub(super) fn call(step: &StepCall) -> wire::SagaStepCall {
     let outputs = step.outputs.iter().map(|given| wire::SagaOutput {
         step: given.step.as_ref().to_owned(),

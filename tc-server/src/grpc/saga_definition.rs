@@ -30,7 +30,7 @@ impl Bounds {
     }
 }
 
-/// What has been read of a definition.
+/// A definition as far as it has been read.
 struct Parts<'a> {
     bounds: &'a Bounds,
     steps: Vec<StepDefinition>,

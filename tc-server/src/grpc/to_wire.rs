@@ -10,46 +10,40 @@ use super::{lock, refusal, saga};
 use crate::dispatch::{Ask, Call, CallBatch};
 use crate::engine::Answered;
 
-/// What was asked, where the core has the same reply for two that are different on the wire: `End`
-/// and `GetStatus`, a lock that is sought and one that is busy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
-    End,
-    Find,
-    Other,
-}
-
 /// The body of a stream's answer.
-pub(super) fn body(asked: Asked, answered: Answered) -> Body {
-    match (answered, asked) {
-        (Err(error), _) => Body::Rejected(refusal::of_engine(error)),
-        (Ok(Reply::Rejected(rejection)), _) => Body::Rejected(refusal::of_core(&rejection)),
-        (Ok(Reply::Begun { xid, address, timeout_ms }), _) => {
+pub(super) fn body(answered: Answered) -> Body {
+    let reply = match answered {
+        Ok(reply) => reply,
+        Err(error) => return Body::Rejected(refusal::of_engine(error)),
+    };
+    match reply {
+        Reply::Rejected(rejection) => Body::Rejected(refusal::of_core(&rejection)),
+        Reply::Begun { xid, address, timeout_ms } => {
             Body::Begin(wire::BeginReply { xid: xid_text(&address, xid), timeout_ms })
         }
-        (Ok(Reply::Registered { token }), _) => {
+        Reply::Registered { token } => {
             Body::RegisterBranch(wire::RegisterBranchReply { fencing_token: token.0 })
         }
-        (Ok(Reply::Reported), _) => Body::ReportBranch(wire::ReportBranchReply {}),
-        (Ok(Reply::Unlocked), _) => Body::CheckLocks(wire::CheckLocksReply {}),
-        (Ok(Reply::Status(status)), Asked::End) => {
+        Reply::Reported => Body::ReportBranch(wire::ReportBranchReply {}),
+        Reply::Unlocked => Body::CheckLocks(wire::CheckLocksReply {}),
+        Reply::Ended(status) => {
             let (status, rollback_reason) = status_and_reason(status);
             Body::End(wire::EndReply { status, rollback_reason })
         }
-        (Ok(Reply::Status(status)), Asked::Find | Asked::Other) => {
+        Reply::Status(status) => {
             let (status, rollback_reason) = status_and_reason(status);
             Body::GetStatus(wire::GetStatusReply { status, rollback_reason })
         }
-        (Ok(Reply::Saga(saga)), _) => Body::Saga(saga::reply(&saga)),
-        (Ok(Reply::LockBusy { holder }), Asked::Find) => Body::FindLock(lock::found(holder)),
-        (Ok(Reply::LockBusy { holder }), _) => Body::AcquireLock(lock::busy(holder)),
-        (Ok(Reply::LockGranted { fence, waited_ms }), _) => {
+        Reply::Saga(saga) => Body::Saga(saga::reply(&saga)),
+        Reply::LockFound { holder } => Body::FindLock(lock::found(holder)),
+        Reply::LockBusy { holder } => Body::AcquireLock(lock::busy(holder)),
+        Reply::LockGranted { fence, waited_ms } => {
             Body::AcquireLock(lock::granted(fence, waited_ms))
         }
-        (Ok(Reply::LocksRenewed { held }), _) => Body::RenewLocks(wire::RenewLocksReply { held }),
-        (Ok(Reply::LockFreed), _) => Body::ReleaseLock(lock::freed()),
-        (Ok(Reply::LockNotHeld { current }), _) => Body::ReleaseLock(lock::not_held(current)),
-        (Ok(Reply::Operated(_) | Reply::LockBroken { .. }), _) => {
+        Reply::LocksRenewed { held } => Body::RenewLocks(wire::RenewLocksReply { held }),
+        Reply::LockFreed => Body::ReleaseLock(lock::freed()),
+        Reply::LockNotHeld { current } => Body::ReleaseLock(lock::not_held(current)),
+        Reply::Operated(_) | Reply::LockBroken { .. } => {
             unreachable!("no operator's action comes over this API")
         }
     }

@@ -11,7 +11,7 @@ use handfast_proto::v1::try_branch_reply::Result as Tried;
 use tokio::time::{Instant, sleep};
 use tonic::Status;
 
-use super::Front;
+use super::GrpcFrontend;
 use super::bounds::BadRequest;
 use super::refusal;
 use crate::dispatch::Backoff;
@@ -20,9 +20,9 @@ use crate::over_http::{CallOutcome, OperationRequest, TryRefusal};
 
 /// The first pause after an attempt that failed.
 const PAUSE_MS_MIN: u64 = 100;
-/// The longest pause: somebody waits.
+/// The longest pause: a client waits.
 const PAUSE_MS_MAX: u64 = 2_000;
-/// As long as anybody may wait.
+/// The longest time that a client may wait.
 const TIMEOUT_MS_MAX: u64 = 600_000;
 
 /// Why nothing was tried.
@@ -51,7 +51,7 @@ impl NotTried {
     }
 }
 
-impl Front {
+impl GrpcFrontend {
     /// Has a try called. If it is not known to be done, the branch is reported as unknown before
     /// this returns: an earlier attempt may yet take effect, so the global can only be rolled back,
     /// and the cancel finds out.

@@ -8,29 +8,24 @@ use handfast_proto::v1::coordinator_server::Coordinator;
 use handfast_proto::v1::server_message::Body;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::Front;
+use super::GrpcFrontend;
 use super::bounds::BadRequest;
 use super::connection::{self, Frames};
 use super::refusal::{status_of_core, status_of_engine, status_of_request};
-use super::to_wire::{self, Asked};
+use super::to_wire;
 use crate::presence::client_of;
 
-impl Front {
+impl GrpcFrontend {
     /// Asks the engine; a refusal becomes a status. A cancelled call drops this future, which gives
     /// up the request's place in the lock queues. The connection has its share of the limits; that
     /// its client has gone shows nowhere, since another call may come over another connection.
-    async fn ask(
-        &self,
-        peer: &str,
-        asked: Asked,
-        what: Result<What, BadRequest>,
-    ) -> Result<Body, Status> {
+    async fn ask(&self, peer: &str, what: Result<What, BadRequest>) -> Result<Body, Status> {
         let what = what.map_err(|error| status_of_request(&error))?;
         let asker = Asker { client: client_of("unary", peer), ..Asker::default() };
         match self.shared.engine.call_of(asker, what).await {
             Err(error) => Err(status_of_engine(error)),
             Ok(Reply::Rejected(rejection)) => Err(status_of_core(&rejection)),
-            Ok(reply) => Ok(to_wire::body(asked, Ok(reply))),
+            Ok(reply) => Ok(to_wire::body(Ok(reply))),
         }
     }
 }
@@ -46,7 +41,7 @@ macro_rules! expect_reply {
 }
 
 #[tonic::async_trait]
-impl Coordinator for Front {
+impl Coordinator for GrpcFrontend {
     type ConnectStream = Frames<wire::ServerFrame>;
     type SubscribeStream = Frames<wire::PhaseTwoFrame>;
 
@@ -55,7 +50,7 @@ impl Coordinator for Front {
         request: Request<Streaming<wire::ClientFrame>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
         let peer = peer(&request);
-        let (reader, frames) = self.converse(request.into_inner(), peer)?;
+        let (reader, frames) = self.serve_connection(request.into_inner(), peer)?;
         tokio::spawn(reader);
         Ok(Response::new(frames))
     }
@@ -66,7 +61,7 @@ impl Coordinator for Front {
     ) -> Result<Response<wire::BeginReply>, Status> {
         let peer = peer(&request);
         let what = self.shared.bounds.begin(request.into_inner());
-        expect_reply!(self.ask(&peer, Asked::Other, what).await?, Body::Begin)
+        expect_reply!(self.ask(&peer, what).await?, Body::Begin)
     }
 
     async fn register_branch(
@@ -75,7 +70,7 @@ impl Coordinator for Front {
     ) -> Result<Response<wire::RegisterBranchReply>, Status> {
         let peer = peer(&request);
         let what = self.shared.bounds.register_branch(request.into_inner());
-        expect_reply!(self.ask(&peer, Asked::Other, what).await?, Body::RegisterBranch)
+        expect_reply!(self.ask(&peer, what).await?, Body::RegisterBranch)
     }
 
     async fn try_branch(
@@ -92,7 +87,7 @@ impl Coordinator for Front {
     ) -> Result<Response<wire::ReportBranchReply>, Status> {
         let peer = peer(&request);
         let what = self.shared.bounds.report_branch(request.into_inner());
-        expect_reply!(self.ask(&peer, Asked::Other, what).await?, Body::ReportBranch)
+        expect_reply!(self.ask(&peer, what).await?, Body::ReportBranch)
     }
 
     async fn check_locks(
@@ -101,7 +96,7 @@ impl Coordinator for Front {
     ) -> Result<Response<wire::CheckLocksReply>, Status> {
         let peer = peer(&request);
         let what = self.shared.bounds.check_locks(request.into_inner());
-        expect_reply!(self.ask(&peer, Asked::Other, what).await?, Body::CheckLocks)
+        expect_reply!(self.ask(&peer, what).await?, Body::CheckLocks)
     }
 
     async fn end(
@@ -110,7 +105,7 @@ impl Coordinator for Front {
     ) -> Result<Response<wire::EndReply>, Status> {
         let peer = peer(&request);
         let what = self.shared.bounds.end(request.into_inner());
-        expect_reply!(self.ask(&peer, Asked::End, what).await?, Body::End)
+        expect_reply!(self.ask(&peer, what).await?, Body::End)
     }
 
     async fn get_status(
@@ -119,7 +114,7 @@ impl Coordinator for Front {
     ) -> Result<Response<wire::GetStatusReply>, Status> {
         let peer = peer(&request);
         let what = self.shared.bounds.get_status(request.get_ref());
-        expect_reply!(self.ask(&peer, Asked::Other, what).await?, Body::GetStatus)
+        expect_reply!(self.ask(&peer, what).await?, Body::GetStatus)
     }
 
     async fn subscribe(
@@ -140,7 +135,7 @@ impl Coordinator for Front {
             .client_id(&client_id)
             .and_then(|()| bounds.answers(outcome.unwrap_or_default()))
             .map_err(|error| status_of_request(&error))?;
-        self.tell(|| self.shared.dispatcher.outcomes(&client_id, answers)).await;
+        self.record(|| self.shared.dispatcher.outcomes(&client_id, answers)).await;
         Ok(Response::new(wire::FinishPhaseTwoReply {}))
     }
 }

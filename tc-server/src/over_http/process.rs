@@ -75,12 +75,11 @@ impl Process {
         let outcome = self.ask(&call).await;
         let Call { xid, branch, ask, .. } = call;
         let answer = Answer { xid, branch, ask, outcome };
-        let counted = || {
-            let counted = self.dispatcher.outcomes(&self.client_id, vec![answer]);
-            counted.into_iter().map(Answer::into_what).collect()
-        };
-        // If the engine has ended, the next leader owes the calls again (EFFECTS-REPEAT).
-        if let Err(error) = self.engine.tell_counted(counted).await {
+        let permit = self.engine.reserve().await;
+        let counted = self.dispatcher.outcomes(&self.client_id, vec![answer]);
+        let counted = counted.into_iter().map(Answer::into_what).collect();
+        // When the engine ends, the calls are owed again by the next leader (EFFECTS-REPEAT).
+        if let Err(error) = permit.notify(counted) {
             tracing::debug!(%error, "phase-two answers not recorded");
         }
     }

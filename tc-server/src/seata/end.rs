@@ -42,7 +42,7 @@ impl RequestHandler {
     /// global whose votes are still missing: its status says nothing yet.
     pub(super) async fn end_at_once(&self, xid: Xid, decision: Decision) -> Option<Status> {
         let ending = ending(xid, decision, ReplyWhen::Decided);
-        self.frontend.shared.engine.tell(vec![ending]).await.ok()?;
+        self.frontend.shared.engine.notify(vec![ending]).await.ok()?;
         self.status_of(xid).await.filter(|status| *status != Status::Active)
     }
 
@@ -121,7 +121,7 @@ impl RequestHandler {
         };
         let (branch, outcome) = (SAGA, PhaseTwoOutcome::Done);
         let finish = What::FinishPhaseTwo { xid, branch, decision, outcome };
-        self.frontend.shared.engine.tell(vec![finish]).await.ok()?;
+        self.frontend.shared.engine.notify(vec![finish]).await.ok()?;
         let status = self.status_of(xid).await?;
         let hold = Effect::Hold { xid, branch: Some(SAGA) };
         self.frontend.shared.dispatcher.take(vec![hold]);

@@ -37,7 +37,7 @@ impl NoOpBranches {
             self.arrived.notified().await;
             let ended = std::mem::take(&mut *self.lock());
             // If the engine has ended, the next leader owes them again (EFFECTS-REPEAT).
-            if let Err(error) = engine.tell(ended.into_iter().map(done).collect()).await {
+            if let Err(error) = engine.notify(ended.into_iter().map(done).collect()).await {
                 tracing::debug!(%error, "no-op branches are not recorded");
             }
         }

@@ -11,14 +11,14 @@ use hashbrown::HashMap;
 
 use super::request::ReplyContext;
 use super::send_queue::{ReplyAddress, SendQueue};
-use crate::engine::{Answered, EngineError, EngineHandle, Mailbox};
+use crate::engine::{Answered, EngineError, EngineHandle, ReplySink};
 
 /// The requests. Dropping them gives up their places in the lock queues.
 #[derive(Debug)]
 pub(super) struct PendingRequests {
     engine: EngineHandle,
     replies: Arc<Replies>,
-    mailbox: Arc<dyn Mailbox>,
+    mailbox: Arc<dyn ReplySink>,
     /// Requests not submitted yet.
     gathered: Vec<(Correlation, What)>,
     /// The earliest time at which a decision may be overdue.
@@ -55,7 +55,7 @@ impl PendingRequests {
     pub(super) fn new(engine: EngineHandle, send_queue: SendQueue, unnamed: Asker) -> Self {
         let (expected, named) = (Mutex::default(), OnceLock::new());
         let replies = Arc::new(Replies { expected, send_queue, unnamed, named });
-        let mailbox: Arc<dyn Mailbox> = Arc::<Replies>::clone(&replies);
+        let mailbox: Arc<dyn ReplySink> = Arc::<Replies>::clone(&replies);
         Self { engine, replies, mailbox, gathered: Vec::new(), next_overdue: None }
     }
 
@@ -167,7 +167,7 @@ impl Replies {
     }
 }
 
-impl Mailbox for Replies {
+impl ReplySink for Replies {
     fn put(&self, correlation: Correlation, answered: Answered) {
         let expected = self.lock().remove(&correlation);
         if let Some(ExpectedReply { to, context, .. }) = expected {

@@ -196,9 +196,10 @@ impl SeataFrontend {
         if answers.is_empty() {
             return;
         }
-        let whats = || self.counted(answers, by).into_iter().map(Answer::into_what).collect();
-        // If the engine has ended, the next leader owes the calls again (EFFECTS-REPEAT).
-        if let Err(error) = self.shared.engine.tell_counted(whats).await {
+        let permit = self.shared.engine.reserve().await;
+        let whats = self.counted(answers, by).into_iter().map(Answer::into_what).collect();
+        // When the engine ends, the calls are owed again by the next leader (EFFECTS-REPEAT).
+        if let Err(error) = permit.notify(whats) {
             tracing::debug!(%error, "phase-two answers not recorded");
         }
     }

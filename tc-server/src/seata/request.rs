@@ -290,7 +290,7 @@ pub(super) fn ending(xid: Xid, decision: Decision, reply_when: ReplyWhen) -> Wha
 /// Returns the status of the global after the decision was requested, or `None` if it is unknown.
 pub(super) fn status_of_end(xid: Xid, decision: Decision, answered: Answered) -> Option<Status> {
     match answered {
-        Ok(Reply::Status(status)) => Some(status),
+        Ok(Reply::Ended(status)) => Some(status),
         Ok(Reply::Rejected(Rejection::AlreadyDecided { status, .. })) => Some(status),
         Ok(Reply::Rejected(Rejection::UnknownXid(_))) => Some(Status::Unknown),
         other => {

@@ -61,12 +61,12 @@ async fn start(
     let (dispatcher, _timer) = Dispatcher::start(Arc::<WallClock>::clone(&clock), dispatch, 1);
     let phase_two = Arc::new(dispatcher.clone());
     let engine = Engine::start(store, Arc::<WallClock>::clone(&clock), settings, phase_two);
-    let Engine { handle, standing, .. } = engine.await.unwrap();
+    let Engine { handle, leadership, .. } = engine.await.unwrap();
     let (store, advertised_address) = ("hanging", "tc".to_owned());
     let about = About { store, advertised_address, started_at: clock.now(), seata: None };
     let doors = (Access::Open, audit);
     let config = AdminConfig { request_timeout_ms: 3_600_000, ..AdminConfig::default() };
-    let readiness = Readiness::new(standing);
+    let readiness = Readiness::new(leadership);
     let state = AdminState::new(handle.clone(), dispatcher, clock, doors, readiness, config, about);
     (handle, admin::router(state))
 }
@@ -90,7 +90,7 @@ async fn register(engine: &EngineHandle) {
         registered_by: None,
     };
     let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
-    engine.tell(vec![What::RegisterBranch { xid, branch, wait }]).await.unwrap();
+    engine.notify(vec![What::RegisterBranch { xid, branch, wait }]).await.unwrap();
 }
 
 async fn scrape(admin: &axum::Router) -> String {
@@ -120,7 +120,7 @@ async fn a_busy_coordinator_counts_as_leading() {
     assert!(scrape(&admin).await.contains("\nhandfast_leading 1\n"));
     loop {
         // The engine runs on this thread, so that the queue is full when the scrape begins.
-        while engine.tell(vec![What::Tick]).now_or_never().is_some() {}
+        while engine.notify(vec![What::Tick]).now_or_never().is_some() {}
         let metrics = scrape(&admin).await;
         assert!(metrics.contains("\nhandfast_leading 1\n"), "{metrics}");
         // Other tests of this process share the gauges.

@@ -12,7 +12,7 @@ use handfast_core::{
 use handfast_server::clock::{Clock, WallClock};
 use handfast_server::dispatch::EffectSink;
 use handfast_server::engine::{
-    Answered, Engine, EngineError, EngineHandle, Mailbox, Settings, Standing,
+    Answered, Engine, EngineError, EngineHandle, Leadership, ReplySink, Settings,
 };
 use handfast_server::store::{MemoryStore, Store, StoreError};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -79,7 +79,7 @@ struct CollectedReplies {
     flushed: Notify,
 }
 
-impl Mailbox for CollectedReplies {
+impl ReplySink for CollectedReplies {
     fn put(&self, correlation: Correlation, answered: Answered) {
         self.replies.lock().unwrap().push((correlation, answered));
     }
@@ -169,7 +169,7 @@ async fn nothing_leaves_before_its_batch_is_durable() {
     let batch = held.recv().await.unwrap();
     assert!(recorded.effects.lock().unwrap().is_empty(), "a phase-two call left before its batch");
     batch.verdict.send(Ok(())).unwrap();
-    assert_eq!(committing.await.unwrap(), Ok(Reply::Status(GlobalStatus::Committing)));
+    assert_eq!(committing.await.unwrap(), Ok(Reply::Ended(GlobalStatus::Committing)));
     assert!(matches!(recorded.effects.lock().unwrap()[..], [Effect::PhaseTwo(_)]));
 }
 
@@ -385,7 +385,7 @@ async fn one_way_requests_are_written_with_the_next_batch() {
         held.recv().await.unwrap().verdict.send(Ok(())).unwrap();
         asked.await.unwrap().unwrap();
     }
-    engine.handle.tell(vec![finished(first)]).await.unwrap();
+    engine.handle.notify(vec![finished(first)]).await.unwrap();
     for _ in 0..100 {
         tokio::task::yield_now().await;
         assert!(held.try_recv().is_err(), "no request waits for it");
@@ -408,7 +408,7 @@ async fn one_way_requests_are_written_after_a_while() {
         held.recv().await.unwrap().verdict.send(Ok(())).unwrap();
         asked.await.unwrap().unwrap();
     }
-    engine.handle.tell(vec![finished(xid)]).await.unwrap();
+    engine.handle.notify(vec![finished(xid)]).await.unwrap();
     let batch = held.recv().await.unwrap();
     assert_eq!(batch.changes.len(), 2, "the global and its branch: {:?}", batch.changes);
     batch.verdict.send(Ok(())).unwrap();
@@ -430,7 +430,7 @@ async fn requests_during_a_write_become_one_batch() {
     let (engine, _) = start(store, Settings::new("tc")).await;
     let xid = begin(&engine.handle).await;
     let collected = Arc::new(CollectedReplies::default());
-    let mailbox: Arc<dyn Mailbox> = Arc::<CollectedReplies>::clone(&collected);
+    let mailbox: Arc<dyn ReplySink> = Arc::<CollectedReplies>::clone(&collected);
     let submit = |branch| {
         let request = (engine.handle.next_correlation(), register(xid, branch));
         engine.handle.submit(&mailbox, vec![request]);
@@ -457,7 +457,7 @@ async fn a_batch_holds_the_last_change_of_a_key_only() {
     let (engine, _) = start(store, Settings::new("tc")).await;
     let xid = begin(&engine.handle).await;
     let collected = Arc::new(CollectedReplies::default());
-    let mailbox: Arc<dyn Mailbox> = Arc::<CollectedReplies>::clone(&collected);
+    let mailbox: Arc<dyn ReplySink> = Arc::<CollectedReplies>::clone(&collected);
     let requests = vec![
         (engine.handle.next_correlation(), register(xid, 1)),
         (engine.handle.next_correlation(), commit(xid)),
@@ -485,7 +485,7 @@ async fn a_failed_write_ends_the_engine_without_answers() {
     assert_eq!(registering.await.unwrap(), Err(EngineError::NotLeading));
     let failure = engine.ended.await.unwrap().unwrap_err();
     assert_eq!(failure.code(), "HF-TC-STORE-WRITE");
-    assert_eq!(*engine.standing.borrow(), Standing::NotLeading);
+    assert_eq!(*engine.leadership.borrow(), Leadership::NotLeading);
     assert_eq!(engine.handle.call(What::GetStatus { xid }).await, Err(EngineError::NotLeading));
     assert_eq!(engine.handle.view(|_| ()).await, Err(EngineError::NotLeading));
 }
@@ -514,7 +514,7 @@ async fn a_failed_batch_keeps_the_answers_of_the_one_before() {
 async fn lost_leadership_reloads_the_state_from_the_records() {
     let (store, mut held) = HeldStore::new();
     let (engine, recorded) = start(Arc::<HeldStore>::clone(&store), Settings::new("tc")).await;
-    let first = *engine.standing.borrow();
+    let first = *engine.leadership.borrow();
     let xid = begin(&engine.handle).await;
     let registering = tokio::spawn({
         let engine = engine.handle.clone();
@@ -527,7 +527,7 @@ async fn lost_leadership_reloads_the_state_from_the_records() {
     // Neither the global nor its branch had become durable.
     let status = engine.handle.call(What::GetStatus { xid }).await;
     assert_eq!(status, Ok(Reply::Status(GlobalStatus::Unknown)));
-    assert_ne!(*engine.standing.borrow(), first);
+    assert_ne!(*engine.leadership.borrow(), first);
 }
 
 #[tokio::test]
@@ -554,7 +554,7 @@ async fn a_full_queue_and_a_stopped_engine_refuse() {
     let (engine, _) = start(store, settings).await;
     let xid = begin(&engine.handle).await;
     let collected = Arc::new(CollectedReplies::default());
-    let mailbox: Arc<dyn Mailbox> = Arc::<CollectedReplies>::clone(&collected);
+    let mailbox: Arc<dyn ReplySink> = Arc::<CollectedReplies>::clone(&collected);
     let requests = (1..=10).map(|branch| (engine.handle.next_correlation(), register(xid, branch)));
     engine.handle.submit(&mailbox, requests.collect());
     let busy = Err(EngineError::Busy);
@@ -607,7 +607,7 @@ async fn time_passes_while_requests_keep_arriving() {
         What::Begin { application: "a".into(), name: "b".into(), timeout_ms: Some(1_000_000) };
     let Ok(Reply::Begun { xid, .. }) = engine.handle.call(what).await else { panic!() };
     let collected = Arc::new(CollectedReplies::default());
-    let mailbox: Arc<dyn Mailbox> = Arc::<CollectedReplies>::clone(&collected);
+    let mailbox: Arc<dyn ReplySink> = Arc::<CollectedReplies>::clone(&collected);
     let ask = || (engine.handle.next_correlation(), What::GetStatus { xid });
     let requests: Vec<_> = (0..100).map(|_| ask()).collect();
     let last = requests[99].0;
@@ -625,7 +625,7 @@ async fn waiting_requests_are_answered_when_the_engine_is_dropped() {
     let (engine, _) = start(store, Settings::new("tc")).await;
     let xid = begin(&engine.handle).await;
     let collected = Arc::new(CollectedReplies::default());
-    let mailbox: Arc<dyn Mailbox> = Arc::<CollectedReplies>::clone(&collected);
+    let mailbox: Arc<dyn ReplySink> = Arc::<CollectedReplies>::clone(&collected);
     engine.handle.submit(&mailbox, vec![(engine.handle.next_correlation(), register(xid, 1))]);
     let _batch = held.recv().await.unwrap();
     engine.ended.abort();

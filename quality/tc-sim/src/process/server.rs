@@ -14,7 +14,7 @@ use handfast_core::Timestamp;
 use handfast_server::clock::Clock;
 use handfast_server::dispatch::{self, Dispatcher, EffectSink};
 use handfast_server::engine::{self, Engine, EngineFailure, EngineHandle};
-use handfast_server::grpc::{Bounds, Front};
+use handfast_server::grpc::{Bounds, GrpcFrontend};
 use handfast_server::over_http::HttpCaller;
 use handfast_server::store::Store;
 
@@ -43,7 +43,7 @@ pub(crate) struct Server {
 /// A coordinator's process that accepts connections.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerProcess {
-    pub(crate) front: Front,
+    pub(crate) front: GrpcFrontend,
     pub(crate) engine: EngineHandle,
 }
 
@@ -124,7 +124,7 @@ impl Server {
         let prepared = Engine::prepare(store, clock, engine_settings(), phase_two).await?;
         let engine = prepared.handle;
         let (bounds, nobody) = (Bounds::default(), HttpCaller::disabled());
-        let front = Front::new(engine.clone(), prepared.standing, dispatcher, bounds, nobody);
+        let front = GrpcFrontend::new(engine.clone(), prepared.leadership, dispatcher, bounds, nobody);
         self.world.spawn(self.owner(), front.clone().keep_watch());
         *self.lock() = Some(ServerProcess { front, engine });
         prepared.run.await

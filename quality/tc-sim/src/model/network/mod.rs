@@ -16,7 +16,7 @@ use futures::stream::StreamExt;
 use handfast::link::{ConnectionId, Failure};
 use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::{ClientFrame, ServerFrame};
-use handfast_server::grpc::{Front, Outbound};
+use handfast_server::grpc::{GrpcFrontend, Outbound};
 use tonic::Status;
 
 use super::observation::{Observation, Observer};
@@ -103,12 +103,12 @@ impl Network {
         client: Arc<dyn Endpoint>,
         id: ConnectionId,
         server: usize,
-        front: &Front,
+        front: &GrpcFrontend,
     ) -> Result<Arc<Connection>, Status> {
         let inbound = Arc::new(InboundQueue::default());
         let frames = InboundStream::of(&inbound);
         let peer = format!("client {}", client.index());
-        let (reader, outbound) = front.converse(frames, peer.into())?;
+        let (reader, outbound) = front.serve_connection(frames, peer.into())?;
         let state = State {
             client_end: End::Open,
             server_end: End::Open,

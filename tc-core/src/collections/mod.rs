@@ -1,0 +1,5 @@
+//! Containers that keep their order, or that cannot show that they have none (PURE).
+
+pub(crate) mod hash_index;
+pub(crate) mod interner;
+pub(crate) mod xid_map;

@@ -1,0 +1,54 @@
+//! The words of the coordinator: what goes in, what comes out, and what is stored.
+//!
+//! Plain values, with no decision in them. Every other module of the crate may use them; they use
+//! none.
+
+mod asker;
+mod counts;
+mod display;
+mod event;
+mod id;
+mod limits;
+mod load_error;
+mod named_lock;
+mod outcome;
+mod record;
+mod rejection;
+mod request;
+mod saga_definition;
+mod saga_record;
+mod status;
+mod xid_text;
+
+pub use asker::{Asker, ClientId, ShareOf};
+pub(crate) use counts::Counted;
+pub use counts::Counts;
+pub use display::display_row_key;
+pub use event::Event;
+pub(crate) use event::noted;
+pub use id::{BranchId, Correlation, Epoch, FencingToken, Timestamp, Xid};
+pub(crate) use id::{COUNTER_BITS, EPOCH_MAX};
+pub use limits::Limits;
+pub use load_error::LoadError;
+pub use named_lock::{LeaseId, LeaseRecord, LockHeld, LockShare, LockToken, NewLease};
+pub use outcome::{
+    After, Change, Decided, Effect, OperatorNeeded, Outcome, PhaseTwoCall, Reply, VoteCall,
+};
+pub use record::{
+    BranchRecord, BranchState, FinishedBranch, GlobalRecord, GlobalState, Record, RecordKey,
+};
+pub use rejection::Rejection;
+pub use request::{
+    DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait, Mode, NewBranch,
+    OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, Question, RefusedRows, ReplyWhen, Request,
+    Resolution, Rounds, RowChange, RowLock, RowStanding, What,
+};
+pub use saga_definition::{
+    ChildDefinition, ChildRef, Retry, SagaDefinition, SagaFault, SagaPart, StepDefinition,
+    StepKind, StepRef,
+};
+pub use saga_record::{
+    SagaRecord, SagaState, SagaStatus, StepCall, StepOutput, StepRecord, StepState, TurnCause,
+};
+pub use status::{GlobalStatus, RollbackReason, StatusKind};
+pub use xid_text::{XidText, XidTextError};

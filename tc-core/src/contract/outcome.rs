@@ -1,0 +1,234 @@
+//! The outcome of a decision: changes to be stored, and effects that leave when they may.
+
+use std::sync::Arc;
+
+use super::id::{BranchId, Correlation, FencingToken, Xid};
+use super::named_lock::LockHeld;
+use super::record::{Record, RecordKey};
+use super::rejection::Rejection;
+use super::request::{Decision, Mode, Question, Resolution};
+use super::saga_record::{SagaRecord, StepCall};
+use super::status::GlobalStatus;
+
+/// The result of one or more calls of [`Coordinator::decide`](crate::Coordinator::decide).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Changes to be stored, in this order, before an effect of this or a later outcome leaves
+    /// (DURABLE-FIRST).
+    pub changes: Vec<Change>,
+    /// Replies and phase-two calls. Each may be sent twice; receivers are idempotent
+    /// (EFFECTS-REPEAT).
+    pub effects: Vec<Effect>,
+}
+
+/// One change of the stored records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Writes a record under its key.
+    Put(Record),
+    /// Removes a record.
+    Delete(RecordKey),
+}
+
+impl Change {
+    /// Returns the key of the record that it changes.
+    #[must_use]
+    pub fn key(&self) -> RecordKey {
+        match self {
+            Self::Put(record) => record.key(),
+            Self::Delete(key) => *key,
+        }
+    }
+}
+
+/// Something that leaves the coordinator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The answer to a request; a lock grant is one that comes later.
+    Reply {
+        /// The request that is answered.
+        to: Correlation,
+        /// The answer.
+        reply: Reply,
+        /// When it may leave.
+        when: After,
+    },
+    /// Phase two of a branch is due at once. For a branch that the dispatcher already knows it
+    /// means "now", whatever the back-off.
+    PhaseTwo(PhaseTwoCall),
+    /// A participant is to be asked, at once.
+    Vote(VoteCall),
+    /// Neither votes nor phase two of this global, or of this branch alone, must be tried until
+    /// further calls come.
+    Hold {
+        /// The global.
+        xid: Xid,
+        /// The branch, if it is that one alone.
+        branch: Option<BranchId>,
+    },
+    /// A global or saga begins to need an operator, and operators are to be alarmed. Sent once each
+    /// time that it begins; after a crash its record says it.
+    NeedsOperator(OperatorNeeded),
+}
+
+impl Effect {
+    /// When the effect may leave. Only a reply ever leaves before its batch.
+    #[must_use]
+    pub fn when(&self) -> After {
+        match self {
+            Self::Reply { when, .. } => *when,
+            Self::PhaseTwo(_) | Self::Vote(_) | Self::Hold { .. } | Self::NeedsOperator(_) => {
+                After::Batch
+            }
+        }
+    }
+}
+
+/// The condition under which an effect leaves (DURABLE-FIRST).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// Every change decided up to it is durable.
+    Batch,
+    /// Nothing: the reply tells of no change that a crash could undo.
+    Nothing,
+}
+
+/// Whether a decided request has its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decided {
+    /// The reply, if one was asked for, is among the effects.
+    Answered,
+    /// The reply comes with a later decision.
+    Waits,
+}
+
+/// The branch for whose sake a global begins to need an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperatorNeeded {
+    /// The global.
+    pub xid: Xid,
+    /// The address part of the XID's text form.
+    pub address: Arc<str>,
+    /// The branch.
+    pub branch: BranchId,
+    /// The resource that it is on.
+    pub resource: Arc<str>,
+    /// Why it cannot be ended.
+    pub error: Arc<str>,
+}
+
+/// Phase two of one branch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PhaseTwoCall {
+    /// The global.
+    pub xid: Xid,
+    /// The address part of the XID's text form.
+    pub address: Arc<str>,
+    /// The branch.
+    pub branch: BranchId,
+    /// The resource that must carry it out.
+    pub resource: Arc<str>,
+    /// The branch's mode.
+    pub mode: Mode,
+    /// The decision to carry out.
+    pub decision: Decision,
+    /// An operator's word on how a dirty write ends.
+    pub resolution: Option<Resolution>,
+    /// As registered.
+    pub application_data: Box<[u8]>,
+    /// Failed attempts so far; the dispatcher's back-off starts from here after a restart.
+    pub attempts: u32,
+    /// Set for a step of a saga: `Commit` calls its action, `RollBack` its compensation.
+    pub step: Option<Arc<StepCall>>,
+    /// The process that registered the branch, where that is known: the one to ask first.
+    pub registered_by: Option<Arc<str>>,
+}
+
+/// A question to a participant before a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VoteCall {
+    /// The global.
+    pub xid: Xid,
+    /// The address part of the XID's text form.
+    pub address: Arc<str>,
+    /// The branch.
+    pub branch: BranchId,
+    /// The resource whose branch it is.
+    pub resource: Arc<str>,
+    /// The branch's mode.
+    pub mode: Mode,
+    /// The question.
+    pub question: Question,
+    /// As registered.
+    pub application_data: Box<[u8]>,
+    /// The process that registered the branch, where that is known: the one to ask first.
+    pub registered_by: Option<Arc<str>>,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// To `Begin`.
+    Begun {
+        /// The new global.
+        xid: Xid,
+        /// The address part of the XID's text form.
+        address: Arc<str>,
+        /// The timeout in force.
+        timeout_ms: u64,
+    },
+    /// To `RegisterBranch`: the branch exists and holds its rows.
+    Registered {
+        /// Fencing token of the grant.
+        token: FencingToken,
+    },
+    /// To `ReportBranch`, and to `FinishPhaseTwo` where a reply is waited for.
+    Reported,
+    /// To `CheckLocks`: no other global holds the rows.
+    Unlocked,
+    /// To `End`: decided, and the status after it.
+    Ended(GlobalStatus),
+    /// To `GetStatus`.
+    Status(GlobalStatus),
+    /// To `Operate`: carried out, and how the global stands after it.
+    Operated(GlobalStatus),
+    /// To what is asked about a saga, or of one.
+    Saga(Box<SagaRecord>),
+    /// To `AcquireLock`: held from here on.
+    LockGranted {
+        /// Larger than that of every earlier holder.
+        fence: FencingToken,
+        /// How long the request that is answered waited here: the lease began so long after it
+        /// came.
+        waited_ms: u64,
+    },
+    /// To `AcquireLock`: not, or not any more, in the queue.
+    LockBusy {
+        /// A holder of the lock.
+        holder: Option<LockHeld>,
+    },
+    /// To `FindLock`.
+    LockFound {
+        /// A holder of the lock.
+        holder: Option<LockHeld>,
+    },
+    /// To `RenewLocks`.
+    LocksRenewed {
+        /// Whether each is held, in the order of the request.
+        held: Vec<bool>,
+    },
+    /// To `ReleaseLock`: it was held until then.
+    LockFreed,
+    /// To `ReleaseLock`: it was not held, and its holder was not touched.
+    LockNotHeld {
+        /// A holder of the lock.
+        current: Option<LockHeld>,
+    },
+    /// To `BreakLock`.
+    LockBroken {
+        /// How many leases were ended.
+        leases: usize,
+    },
+    /// The request was understood and is refused.
+    Rejected(Rejection),
+}

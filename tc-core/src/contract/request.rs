@@ -1,0 +1,454 @@
+//! The requests that the coordinator decides.
+//!
+//! The shell has already checked sizes and turned wire messages into these types; the core still
+//! answers every value of them (TOTAL).
+
+use std::sync::Arc;
+
+use super::asker::ClientId;
+use super::id::{BranchId, Correlation, Xid};
+use super::named_lock::{LockToken, NewLease};
+use super::saga_definition::SagaDefinition;
+
+/// One request and where its reply goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// `None` where no reply is awaited, such as for the phase-two outcomes on a stream.
+    /// [`What::Tick`], [`What::Forget`] and what tells of clients have none.
+    pub reply_to: Option<Correlation>,
+    /// The request itself.
+    pub what: What,
+}
+
+/// The requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Begins a global. Writes nothing: until its first branch a global need not survive.
+    Begin {
+        /// The application, as operators know it.
+        application: Arc<str>,
+        /// The application's name for this kind of transaction.
+        name: Arc<str>,
+        /// After this long undecided, the global is rolled back. `None` takes the default.
+        timeout_ms: Option<u64>,
+    },
+    /// Makes sure that a branch exists and holds the rows named (idempotent, monotone).
+    RegisterBranch {
+        /// The global that the branch belongs to.
+        xid: Xid,
+        /// The branch.
+        branch: NewBranch,
+        /// How to wait when a row is locked by another global.
+        wait: LockWait,
+    },
+    /// Phase one of a branch ended, or phase two is to be given other data.
+    ReportBranch {
+        /// The global.
+        xid: Xid,
+        /// The branch.
+        branch: BranchId,
+        /// How phase one ended; `None` where it goes on.
+        outcome: Option<PhaseOneOutcome>,
+        /// Takes the place of the data that the branch was registered with, unless it is empty.
+        application_data: Box<[u8]>,
+    },
+    /// Waits until no other global holds the rows; takes nothing.
+    CheckLocks {
+        /// The asking global, whose own locks are no conflict.
+        xid: Option<Xid>,
+        /// The resource that the rows belong to.
+        resource: Arc<str>,
+        /// The rows.
+        rows: Vec<RowLock>,
+        /// How to wait when a row is locked by another global.
+        wait: LockWait,
+    },
+    /// Decides a global.
+    End {
+        /// The global.
+        xid: Xid,
+        /// The decision.
+        decision: Decision,
+        /// The questions that a commit asks participants that have not prepared.
+        rounds: Rounds,
+        /// The side that decides.
+        by: DecidedBy,
+        /// Why, for people. The shell has bounded its length.
+        reason: Arc<str>,
+        /// When to reply.
+        reply_when: ReplyWhen,
+    },
+    /// Asks how a global stands.
+    GetStatus {
+        /// The global.
+        xid: Xid,
+    },
+    /// An RM carried out, or failed to carry out, phase two of a branch.
+    FinishPhaseTwo {
+        /// The global.
+        xid: Xid,
+        /// The branch.
+        branch: BranchId,
+        /// The decision that the RM was asked to carry out.
+        decision: Decision,
+        /// How it ended.
+        outcome: PhaseTwoOutcome,
+    },
+    /// A participant answers what it was asked before a commit.
+    Vote {
+        /// The global.
+        xid: Xid,
+        /// The branch.
+        branch: BranchId,
+        /// The question that it answers.
+        question: Question,
+        /// Done: yes, or prepared. Refused: no, and nothing is held.
+        outcome: PhaseTwoOutcome,
+    },
+    /// The requester of a waiting request is gone: its place in the queues is given up.
+    Forget {
+        /// The request that is no longer waited for.
+        waiting: Correlation,
+    },
+    /// Lets time pass: expires globals and waiters, prunes the history.
+    Tick,
+    /// No connection of the client is left. Unless it comes back, what it has begun and no
+    /// branch has joined ends after a grace.
+    ClientGone {
+        /// The client.
+        client: ClientId,
+    },
+    /// The client has a connection.
+    ClientCame {
+        /// The client.
+        client: ClientId,
+    },
+    /// Starts a saga, or finds the one that was started under the same key (idempotent).
+    StartSaga {
+        /// The application, as operators know it.
+        application: Arc<str>,
+        /// Made by the application, unique among the sagas that are remembered.
+        key: Arc<str>,
+        /// The definition of the saga.
+        definition: Arc<SagaDefinition>,
+    },
+    /// Asks how a saga stands, now or when it has ended.
+    GetSaga {
+        /// The saga.
+        xid: Xid,
+        /// When to reply: `Finished` also replies when an operator is needed.
+        reply_when: ReplyWhen,
+    },
+    /// Ends a step that waits for a signal. One that comes before its step's turn is kept.
+    SignalSaga {
+        /// The saga.
+        xid: Xid,
+        /// The step.
+        signal: Arc<str>,
+        /// The step's output.
+        payload: Arc<[u8]>,
+    },
+    /// Has a saga taken back, if its pivot has not begun.
+    CancelSaga {
+        /// The saga.
+        xid: Xid,
+        /// The side that asks.
+        by: DecidedBy,
+        /// Why, for people. The shell has bounded its length.
+        reason: Arc<str>,
+    },
+    /// An operator's action on a global or a saga.
+    Operate {
+        /// The global or saga.
+        xid: Xid,
+        /// The action.
+        action: OperatorAction,
+        /// The operator's name, for the timeline.
+        operator: Arc<str>,
+    },
+    /// Takes a lease of a named lock, or finds the one of this acquisition (idempotent). The reply
+    /// to a request that waits is the grant.
+    AcquireLock(Box<NewLease>),
+    /// Renews leases, and tells of each whether it is held.
+    RenewLocks {
+        /// The acquisitions.
+        tokens: Vec<LockToken>,
+        /// How long they last from here on.
+        lease_ms: u64,
+    },
+    /// Ends an acquisition: releases the lock, or the place in its queue.
+    ReleaseLock {
+        /// The name of the lock.
+        name: Arc<str>,
+        /// The acquisition.
+        token: LockToken,
+        /// Whether a request of this acquisition may still arrive, and is to be refused then.
+        is_doubtful: bool,
+    },
+    /// Asks for a holder of a named lock.
+    FindLock {
+        /// The name of the lock.
+        name: Arc<str>,
+    },
+    /// An operator ends leases of a named lock, whatever their holders do.
+    BreakLock {
+        /// The name of the lock.
+        name: Arc<str>,
+        /// Only that acquisition's.
+        token: Option<LockToken>,
+    },
+}
+
+/// A branch to be registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewBranch {
+    /// Made by the client.
+    pub id: BranchId,
+    /// The resource that the branch runs on.
+    pub resource: Arc<str>,
+    /// The mode of the branch.
+    pub mode: Mode,
+    /// The rows whose global locks the branch must hold.
+    pub rows: Vec<RowLock>,
+    /// Handed back in phase two, unless a report brings other data.
+    pub application_data: Box<[u8]>,
+    /// The process that registers it, which is asked first in phase two. It may be known for longer
+    /// than any of its connections. The shell has bounded its length.
+    pub registered_by: Option<Arc<str>>,
+}
+
+/// How a branch takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// Images and undo log.
+    At,
+    /// Try, confirm, cancel.
+    Tcc,
+    /// Two-phase commit of the resource itself.
+    Xa,
+    /// Actions and compensations.
+    Saga,
+    /// A participant that the coordinator asks to prepare when the global is to be committed.
+    TwoPhase,
+}
+
+/// The question that a participant is asked before a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Question {
+    /// Could it prepare? Nothing is held for a yes.
+    CanCommit,
+    /// To make sure that it can commit and can roll back, whatever happens.
+    Prepare,
+}
+
+/// The rounds of questions before a commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rounds {
+    /// All are asked to prepare.
+    #[default]
+    PrepareOnly,
+    /// Before that, all are asked whether they could: most refusals come before a participant
+    /// holds a lock.
+    CanCommitFirst,
+}
+
+/// A row and how it is locked.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RowLock {
+    /// The table, as the database's catalogue spells it.
+    pub table: Arc<str>,
+    /// The canonical key: for each key column in key order `{length}:{text}`.
+    pub key: Box<[u8]>,
+    /// Exclusive or shared.
+    pub mode: LockMode,
+}
+
+/// The mode of a global lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LockMode {
+    /// Compatible with shared ones of other globals.
+    Shared,
+    /// Compatible with nothing of another global.
+    Exclusive,
+}
+
+/// How to wait when a row is locked by another global.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockWait {
+    /// How long to wait in the queue; 0 refuses at once.
+    pub timeout_ms: u64,
+    /// The locks that the requester holds meanwhile.
+    pub holding: Holding,
+}
+
+/// The locks that a waiting requester holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holding {
+    /// Row locks of an open local transaction, which a rollback may need: such a waiter is refused
+    /// at once when a holder of a wanted row is rolling back, or begins to.
+    DatabaseLocks,
+    /// Nothing.
+    Nothing,
+}
+
+/// How phase one of a branch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PhaseOneOutcome {
+    /// Locally committed.
+    Done,
+    /// Locally rolled back for certain: the branch and its locks go.
+    Failed,
+    /// The local commit had no answer: the global can only be rolled back.
+    Unknown,
+}
+
+/// The decision of a global, taken once (DECIDED-ONCE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Decision {
+    /// Everything happens.
+    Commit,
+    /// Nothing happens.
+    RollBack,
+}
+
+/// The side that asks for a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecidedBy {
+    /// The TM.
+    Client,
+    /// A person.
+    Operator,
+}
+
+/// When a decision is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyWhen {
+    /// As soon as it is durable.
+    Decided,
+    /// When every branch is finished, or an operator is needed.
+    Finished,
+    /// When a client that goes on finds the decision in effect: as `Finished`, but a commit of
+    /// branches of AT alone, which committed in phase one, is answered as committed as soon as it
+    /// is durable.
+    Effective,
+}
+
+/// The answer of an RM to a phase-two call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PhaseTwoOutcome {
+    /// Carried out, now or before.
+    Done,
+    /// As done, by a step of a saga that gives something back.
+    Output {
+        /// The output that later steps can take. The shell has bounded its length.
+        output: Arc<[u8]>,
+    },
+    /// Not this time.
+    Retryable {
+        /// Why. The shell has bounded its length.
+        error: Arc<str>,
+    },
+    /// Cannot be rolled back without a person.
+    Refused {
+        /// Why.
+        error: Arc<str>,
+        /// The rows of the branch. The shell has bounded their number.
+        rows: Arc<RefusedRows>,
+    },
+}
+
+/// The rows of a refused branch, and the events that it holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RefusedRows {
+    /// The rows, the dirty ones first; not all of them where there are many.
+    pub listed: Vec<DirtyRow>,
+    /// How many rows the branch has written, listed or not.
+    pub total: u64,
+    /// How many of them are dirty.
+    pub dirty: u64,
+    /// How many events the branch holds, if it is known.
+    pub held_events: Option<u64>,
+}
+
+/// A row that a refused branch has written, with what each resolution would do to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirtyRow {
+    /// The table.
+    pub table: String,
+    /// The key, for people.
+    pub key: String,
+    /// The columns in question.
+    pub columns: Vec<DirtyColumn>,
+    /// How it is beside its images.
+    pub standing: RowStanding,
+    /// The change that [`Resolution::RestoreClean`] would make, if it is known.
+    pub on_restore_clean: Option<RowChange>,
+    /// The change that [`Resolution::ForceBefore`] would make, if it is known.
+    pub on_force_before: Option<RowChange>,
+}
+
+/// How a row of a refused branch is beside its images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RowStanding {
+    /// Neither its after image nor its before image.
+    Dirty,
+    /// Its after image.
+    Clean,
+    /// Its before image: it is back already.
+    Restored,
+}
+
+/// The change that a resolution makes to a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowChange {
+    /// Nothing: it stays as it is, or away.
+    Left,
+    /// The before image is written over it.
+    WrittenBack,
+    /// It is removed.
+    Removed,
+    /// It is inserted again.
+    Inserted,
+}
+
+/// One column of a dirty row in the database's text form; `None` is NULL, or a missing row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirtyColumn {
+    /// The column.
+    pub name: String,
+    /// The value that the global found.
+    pub before: Option<String>,
+    /// The value that the global wrote.
+    pub after: Option<String>,
+    /// The current value.
+    pub current: Option<String>,
+}
+
+/// An operator's action on a global.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperatorAction {
+    /// Try phase two of every unfinished branch at once.
+    Retry,
+    /// Stop trying phase two until resumed.
+    Pause,
+    /// Try again.
+    Resume,
+    /// End a refused branch.
+    Resolve {
+        /// The branch.
+        branch: BranchId,
+        /// How.
+        resolution: Resolution,
+    },
+}
+
+/// How an operator ends a dirty write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// Put back the rows that are as the branch left them, and leave those that are not.
+    RestoreClean,
+    /// Leave every row as it is and drop the undo log.
+    AcceptCurrent,
+    /// Write the before image over whatever is there.
+    ForceBefore,
+}

@@ -1,0 +1,87 @@
+//! The context that a wing of the coordinator borrows while one request is decided.
+//!
+//! A wing is its own state, this context, and whatever of other wings its type names. So the type
+//! says what a function can touch: `Sagas` has no globals, and `NamedLocks` knows of the globals
+//! that own leases only what `Owners` tells.
+
+use std::sync::Arc;
+
+use crate::collections::interner::Names;
+use crate::contract::{
+    After, Asker, Change, Correlation, Effect, Limits, Outcome, RecordKey, Rejection, Reply,
+    Timestamp,
+};
+use crate::id_generator::IdGenerator;
+use crate::restart::Restart;
+
+/// A reply, none yet (or none at all), or a refusal.
+pub(crate) type Answer = Result<Option<Reply>, Rejection>;
+
+/// The state that the wings share, from decision to decision.
+#[derive(Clone, Debug)]
+pub(crate) struct Environment {
+    pub(crate) address: Arc<str>,
+    pub(crate) limits: Limits,
+    pub(crate) restart: Restart,
+    pub(crate) ids: IdGenerator,
+    pub(crate) names: Names,
+    /// The sender of the request that is being decided.
+    pub(crate) asker: Asker,
+}
+
+impl Environment {
+    pub(crate) fn deciding<'a>(&'a mut self, now: Timestamp, out: &'a mut Outcome) -> Deciding<'a> {
+        Deciding {
+            now,
+            asker: &self.asker,
+            address: &self.address,
+            limits: &self.limits,
+            restart: self.restart,
+            names: &mut self.names,
+            ids: &mut self.ids,
+            out,
+        }
+    }
+}
+
+/// The context of one decision.
+#[derive(Debug)]
+pub(crate) struct Deciding<'a> {
+    pub(crate) now: Timestamp,
+    /// The sender of the request.
+    pub(crate) asker: &'a Asker,
+    /// The address part of new XIDs.
+    pub(crate) address: &'a Arc<str>,
+    pub(crate) limits: &'a Limits,
+    pub(crate) restart: Restart,
+    pub(crate) names: &'a mut Names,
+    pub(crate) ids: &'a mut IdGenerator,
+    pub(crate) out: &'a mut Outcome,
+}
+
+impl Deciding<'_> {
+    /// Lends the context to another wing.
+    pub(crate) fn lend(&mut self) -> Deciding<'_> {
+        Deciding {
+            now: self.now,
+            asker: self.asker,
+            address: self.address,
+            limits: self.limits,
+            restart: self.restart,
+            names: self.names,
+            ids: self.ids,
+            out: self.out,
+        }
+    }
+
+    /// Answers a request that has waited, if its sender still does.
+    pub(crate) fn reply(&mut self, to: Option<Correlation>, reply: Reply) {
+        if let Some(to) = to {
+            self.out.effects.push(Effect::Reply { to, reply, when: After::Batch });
+        }
+    }
+
+    pub(crate) fn delete(&mut self, key: RecordKey) {
+        self.out.changes.push(Change::Delete(key));
+    }
+}

@@ -1,0 +1,200 @@
+//! A branch of an unfinished global, as held in memory.
+//!
+//! Leaner than its record: rows are names of lock slots, and what few branches have is boxed.
+//! `record` gives the stored form.
+
+use std::sync::Arc;
+
+use crate::collections::interner::Name;
+use crate::contract::{
+    BranchId, BranchRecord, BranchState, FencingToken, FinishedBranch, Mode, RefusedRows,
+    Resolution, RowLock, Timestamp, Xid,
+};
+use crate::row_lock::held_locks::HeldLocks;
+use crate::row_lock::table::{LockId, LockTable};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Branch {
+    pub(crate) id: BranchId,
+    pub(crate) sequence: u32,
+    pub(crate) mode: Mode,
+    pub(crate) stage: Stage,
+    pub(crate) resource: Name,
+    pub(crate) registered_by: Option<Name>,
+    pub(crate) token: FencingToken,
+    pub(crate) registered_at: Timestamp,
+    /// Set once the branch is finished.
+    pub(crate) finished_at: Timestamp,
+    pub(crate) locks: HeldLocks,
+    pub(crate) extras: Option<Box<BranchExtras>>,
+}
+
+/// The state of a branch. The reason of a refusal is in its [`BranchExtras`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Registered,
+    PhaseOneDone,
+    Refused,
+    Resolved(Resolution),
+    Finished,
+}
+
+/// Parts that few branches have: data of their own, and failures of phase two.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BranchExtras {
+    pub(crate) application_data: Box<[u8]>,
+    pub(crate) attempts: u32,
+    pub(crate) last_failure: Option<(Timestamp, Arc<str>)>,
+    pub(crate) refusal: Option<(Arc<str>, Arc<RefusedRows>)>,
+}
+
+/// Branches that are rolled back one after the other, the last registered first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum RollbackOrder<'a> {
+    /// Branches of one resource: they may have written the same row.
+    Resource(&'a str),
+    /// Branches of mode Saga on any resource: what a compensation takes back may have been built
+    /// upon by every later action.
+    Saga,
+}
+
+impl Branch {
+    pub(crate) fn rollback_order(&self) -> RollbackOrder<'_> {
+        match self.mode {
+            Mode::Saga => RollbackOrder::Saga,
+            Mode::At | Mode::Tcc | Mode::Xa | Mode::TwoPhase => {
+                RollbackOrder::Resource(&self.resource)
+            }
+        }
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.stage == Stage::Finished
+    }
+
+    pub(crate) fn attempts(&self) -> u32 {
+        self.extras.as_ref().map_or(0, |extras| extras.attempts)
+    }
+
+    pub(crate) fn application_data(&self) -> Box<[u8]> {
+        self.extras.as_ref().map(|extras| extras.application_data.clone()).unwrap_or_default()
+    }
+
+    /// The process that registered it, where that is known.
+    pub(crate) fn registered_by(&self) -> Option<Arc<str>> {
+        self.registered_by.as_deref().cloned()
+    }
+
+    pub(crate) fn resolution(&self) -> Option<Resolution> {
+        match self.stage {
+            Stage::Resolved(resolution) => Some(resolution),
+            Stage::Registered | Stage::PhaseOneDone | Stage::Refused | Stage::Finished => None,
+        }
+    }
+
+    /// Counts a failed attempt at phase two.
+    pub(crate) fn fail(&mut self, now: Timestamp, error: Arc<str>) -> &mut BranchExtras {
+        let extras = self.extras.get_or_insert_default();
+        extras.attempts = extras.attempts.saturating_add(1);
+        extras.last_failure = Some((now, error));
+        extras
+    }
+
+    pub(crate) fn record(&self, xid: Xid, locks: &LockTable) -> BranchRecord {
+        let row = |&lock: &LockId| self.row(xid, lock, locks);
+        self.record_with(xid, self.locks.as_slice().iter().map(row).collect())
+    }
+
+    pub(crate) fn row(&self, xid: Xid, lock: LockId, locks: &LockTable) -> RowLock {
+        let (table, key) = (locks.space(lock).table.clone(), locks.key(lock).into());
+        RowLock { table, key, mode: locks.mode(lock, xid, self.sequence) }
+    }
+
+    /// The record of a branch that holds these rows.
+    pub(crate) fn record_with(&self, xid: Xid, rows: Vec<RowLock>) -> BranchRecord {
+        BranchRecord { application_data: self.application_data(), ..self.outline(xid, rows) }
+    }
+
+    /// The same without its data.
+    pub(crate) fn outline(&self, xid: Xid, rows: Vec<RowLock>) -> BranchRecord {
+        BranchRecord {
+            xid,
+            id: self.id,
+            sequence: self.sequence,
+            resource: Arc::clone(&self.resource),
+            mode: self.mode,
+            rows,
+            token: self.token,
+            registered_at: self.registered_at,
+            application_data: Box::default(),
+            state: self.state(),
+            attempts: self.attempts(),
+            last_failure: self.extras.as_ref().and_then(|extras| extras.last_failure.clone()),
+            registered_by: self.registered_by(),
+        }
+    }
+
+    fn state(&self) -> BranchState {
+        match self.stage {
+            Stage::Registered => BranchState::Registered,
+            Stage::PhaseOneDone => BranchState::PhaseOneDone,
+            Stage::Refused => {
+                let refusal = self.extras.as_ref().and_then(|extras| extras.refusal.clone());
+                let (error, rows) = refusal.unwrap_or_else(|| (Arc::from(""), Arc::default()));
+                BranchState::Refused(error, rows)
+            }
+            Stage::Resolved(resolution) => BranchState::Resolved(resolution),
+            Stage::Finished => BranchState::Finished(self.finished_at),
+        }
+    }
+
+    pub(crate) fn finished(&self) -> FinishedBranch {
+        FinishedBranch {
+            id: self.id,
+            resource: Arc::clone(&self.resource),
+            mode: self.mode,
+            registered_at: self.registered_at,
+            finished_at: self.finished_at,
+            attempts: self.attempts(),
+        }
+    }
+
+    /// The branch of a record, without its rows: the caller takes their locks.
+    pub(crate) fn restore(
+        resource: Name,
+        registered_by: Option<Name>,
+        record: BranchRecord,
+    ) -> Self {
+        let BranchRecord { application_data, attempts, last_failure, .. } = record;
+        let finished_at = match record.state {
+            BranchState::Finished(at) => at,
+            BranchState::Registered
+            | BranchState::PhaseOneDone
+            | BranchState::Refused(..)
+            | BranchState::Resolved(_) => Timestamp(0),
+        };
+        let (stage, refusal) = match record.state {
+            BranchState::Registered => (Stage::Registered, None),
+            BranchState::PhaseOneDone => (Stage::PhaseOneDone, None),
+            BranchState::Refused(error, rows) => (Stage::Refused, Some((error, rows))),
+            BranchState::Resolved(resolution) => (Stage::Resolved(resolution), None),
+            BranchState::Finished(_) => (Stage::Finished, None),
+        };
+        let troubled = attempts > 0 || last_failure.is_some() || refusal.is_some();
+        let has_extras = troubled || !application_data.is_empty();
+        let extras = BranchExtras { application_data, attempts, last_failure, refusal };
+        Self {
+            id: record.id,
+            sequence: record.sequence,
+            mode: record.mode,
+            stage,
+            resource,
+            registered_by,
+            token: record.token,
+            registered_at: record.registered_at,
+            finished_at,
+            locks: HeldLocks::None,
+            extras: has_extras.then(|| Box::new(extras)),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The decision of a global, taken once (DECIDED-ONCE), and its end.
+
+use std::borrow::Cow;
+
+use super::branch::Branch;
+use super::globals::Globals;
+use super::state::{Global, Phase, follows_from_a_commit};
+use crate::contract::{
+    Change, Correlation, DecidedBy, Decision, Effect, GlobalState, GlobalStatus, Mode, Record,
+    RecordKey, Rejection, Reply, ReplyWhen, RollbackReason, Xid,
+};
+use crate::deciding::Answer;
+use crate::row_lock::table::Touched;
+use crate::row_lock::waiters::Unfit;
+
+impl Globals<'_> {
+    /// Rolls a global back.
+    pub(crate) fn roll_back(
+        &mut self,
+        to: Option<Correlation>,
+        xid: Xid,
+        by: DecidedBy,
+        reason: &str,
+        reply_when: ReplyWhen,
+    ) -> Answer {
+        let status = self.end(xid, Decision::RollBack, by, reason)?;
+        Ok(self.answer_end(to, xid, status, reply_when))
+    }
+
+    /// Decides a global, or confirms the decision that it has.
+    pub(crate) fn end(
+        &mut self,
+        xid: Xid,
+        decision: Decision,
+        by: DecidedBy,
+        reason: &str,
+    ) -> Result<GlobalStatus, Rejection> {
+        let Some(global) = self.globals.get(xid) else {
+            let finished = self.history.get(xid).ok_or(Rejection::UnknownXid(xid))?;
+            return self.confirm(xid, finished.decision(), finished.status(), decision);
+        };
+        if global.phase != Phase::Active {
+            return self.confirm(xid, global.decision(), global.status(), decision);
+        }
+        let phase = phase_after(decision, by, global.rollback_only);
+        self.decide_global(xid, phase, &event_text(phase, by, reason));
+        Ok(self.status_decided(xid, phase))
+    }
+
+    /// How a global stands that has just been decided.
+    pub(crate) fn status_decided(&self, xid: Xid, phase: Phase) -> GlobalStatus {
+        let status = self.status(xid);
+        match phase {
+            Phase::Active => status,
+            Phase::Committing => status.or_if_forgotten(GlobalStatus::Committed),
+            Phase::RollingBack(reason) => status.or_if_forgotten(GlobalStatus::RolledBack(reason)),
+        }
+    }
+
+    /// The same decision again is answered as the first time.
+    fn confirm(
+        &self,
+        xid: Xid,
+        made: Option<Decision>,
+        status: GlobalStatus,
+        asked: Decision,
+    ) -> Result<GlobalStatus, Rejection> {
+        let led_to = match status {
+            GlobalStatus::RollingBack(reason)
+            | GlobalStatus::RolledBack(reason)
+            | GlobalStatus::NeedsOperator(reason) => follows_from_a_commit(reason),
+            GlobalStatus::Unknown
+            | GlobalStatus::Active
+            | GlobalStatus::Committing
+            | GlobalStatus::Committed => false,
+        };
+        let as_the_first_time = led_to || made == Some(asked);
+        if as_the_first_time { Ok(status) } else { Err(self.already_decided(xid)) }
+    }
+
+    /// Answers at once, or keeps the place of the requester until the global is finished.
+    pub(crate) fn answer_end(
+        &mut self,
+        to: Option<Correlation>,
+        xid: Xid,
+        status: GlobalStatus,
+        reply_when: ReplyWhen,
+    ) -> Option<Reply> {
+        let under_way = matches!(status, GlobalStatus::Committing | GlobalStatus::RollingBack(_));
+        let waits = match reply_when {
+            ReplyWhen::Decided => false,
+            ReplyWhen::Finished => under_way,
+            ReplyWhen::Effective if self.is_in_effect(xid) => {
+                return Some(Reply::Ended(GlobalStatus::Committed));
+            }
+            ReplyWhen::Effective => under_way,
+        };
+        let room = self.check_room_to_wait().is_ok();
+        match to {
+            Some(to) if waits && room => {
+                self.waiting.await_end(xid, to, self.on.asker);
+                None
+            }
+            _ => Some(Reply::Ended(status)),
+        }
+    }
+
+    /// Whether phase two of a commit changes nothing that others can see.
+    fn is_in_effect(&self, xid: Xid) -> bool {
+        self.globals.get(xid).is_some_and(|global| {
+            global.phase == Phase::Committing
+                && global.branches.iter().all(|branch| branch.mode == Mode::At)
+        })
+    }
+
+    /// Takes the decision of an undecided global, with everything that follows from it at once.
+    pub(crate) fn decide_global(&mut self, xid: Xid, phase: Phase, event: &str) {
+        let event = self.on.names.text_of(event);
+        let events_max = self.on.limits.events_per_global_max;
+        let voting = self.close_voting(xid);
+        let decided = self.globals.change(xid, |global| {
+            global.phase = phase;
+            global.note(self.on.now, event, events_max);
+            if global.unfinished > 0 {
+                global.stored = true;
+                self.on.out.changes.push(Change::Put(Record::Global(global.record())));
+                self.on.out.effects.extend(global.due().map(Effect::PhaseTwo));
+            }
+            global.unfinished
+        });
+        // Before anything is released, or the global would be granted it again.
+        if self.leases.concerns_globals() {
+            let decided = self.already_decided(xid);
+            self.named_locks().refuse_turns_of(xid, &decided);
+        }
+        let mut touched = Touched::new();
+        match decided {
+            None | Some(0) => self.finish_global(xid),
+            Some(_) => self.release_or_keep_rows(xid, phase, &mut touched),
+        }
+        let waiting: Vec<_> = self.rows.waiters.of_global(xid).collect();
+        for id in waiting {
+            self.refuse(id, self.already_decided(xid), &mut touched);
+        }
+        self.settle(touched);
+        self.named_locks().refuse_turns_behind(xid);
+        if phase == Phase::Committing {
+            self.named_locks().end_leases_of(xid);
+        }
+        if let Some(voting) = voting {
+            self.answer_askers(xid, voting, phase);
+        }
+    }
+
+    /// Releases or keeps the row locks of a global that has just been decided.
+    fn release_or_keep_rows(&mut self, xid: Xid, phase: Phase, touched: &mut Touched) {
+        match phase {
+            // LOCK-OWNER: the locks go with the decision, by the change that stores it. The
+            // branches' records still name the rows; `load` ignores them under a commit.
+            Phase::Committing => self.release_all_rows(xid, touched),
+            Phase::RollingBack(_) if self.rows.waiters.is_idle() => {}
+            Phase::RollingBack(_) => {
+                let global = self.globals.get(xid);
+                let held: Vec<_> = global.into_iter().flat_map(Global::locks).collect();
+                self.refuse_unfit_waiters(xid, &held, Unfit::WithDatabaseLocks, touched);
+            }
+            Phase::Active => {}
+        }
+    }
+
+    fn release_all_rows(&mut self, xid: Xid, touched: &mut Touched) {
+        let locks = &mut self.rows.table;
+        self.globals.change(xid, |global| {
+            for branch in &mut global.branches {
+                let held = std::mem::take(&mut branch.locks);
+                locks.release_branch(held.as_slice(), xid, branch.sequence, touched);
+            }
+        });
+    }
+
+    /// Ends a decided global that has no unfinished branch: one record remembers it.
+    pub(crate) fn finish_global(&mut self, xid: Xid) {
+        let Some(global) = self.globals.remove(xid) else { return };
+        let mut record = global.record();
+        record.state = match global.phase {
+            Phase::Committing => GlobalState::Committed(self.on.now),
+            Phase::RollingBack(reason) => GlobalState::RolledBack(reason, self.on.now),
+            Phase::Active => unreachable!("DECIDED-ONCE: an undecided global does not finish"),
+        };
+        record.finished_branches = global.branches.iter().map(Branch::finished).collect();
+        let branches = global.branches.iter().map(|branch| RecordKey::Branch(xid, branch.id));
+        self.on.out.changes.push(Change::Put(Record::Global(record.clone())));
+        self.on.out.changes.extend(branches.map(Change::Delete));
+        let status = record.status();
+        self.history.add(record);
+        self.forget_beyond_the_limit();
+        self.named_locks().end_leases_of(xid);
+        self.answer_ends(xid, status);
+    }
+
+    /// Answers the requests that wait for the end of a global.
+    pub(crate) fn answer_ends(&mut self, xid: Xid, status: GlobalStatus) {
+        for to in self.waiting.take_ends(xid) {
+            self.on.reply(Some(to), Reply::Ended(status));
+        }
+    }
+}
+
+pub(crate) fn phase_after(decision: Decision, by: DecidedBy, rollback_only: bool) -> Phase {
+    match (decision, by) {
+        (Decision::Commit, _) if rollback_only => Phase::RollingBack(RollbackReason::BranchUnknown),
+        (Decision::Commit, DecidedBy::Client | DecidedBy::Operator) => Phase::Committing,
+        (Decision::RollBack, DecidedBy::Client) => Phase::RollingBack(RollbackReason::Requested),
+        (Decision::RollBack, DecidedBy::Operator) => Phase::RollingBack(RollbackReason::Operator),
+    }
+}
+
+pub(crate) fn event_text(phase: Phase, by: DecidedBy, reason: &str) -> Cow<'static, str> {
+    let decided: Cow<'static, str> = match (phase, by) {
+        (Phase::Active, _) => "undecided".into(),
+        (Phase::Committing, DecidedBy::Client) => "decided: commit".into(),
+        (Phase::Committing, DecidedBy::Operator) => "decided: commit (operator)".into(),
+        (Phase::RollingBack(why), _) => format!("decided: roll back ({why})").into(),
+    };
+    if reason.is_empty() { decided } else { format!("{decided}: {reason}").into() }
+}

@@ -1,0 +1,145 @@
+//! The wing of the globals: what decisions about them can touch.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::history::History;
+use super::state::{Global, Phase};
+use super::table::GlobalTable;
+use super::voting::Votings;
+use crate::collections::interner::Origin;
+use crate::contract::{Asker, Correlation, GlobalStatus, Rejection, Reply, Xid};
+use crate::deadlock::WaitGraph;
+use crate::deciding::{Answer, Deciding};
+use crate::named_lock::named_locks::{NamedLocks, Owners, check_room_to_wait};
+use crate::named_lock::table::LeaseTable;
+use crate::row_lock::row_locks::RowLocks;
+use crate::row_lock::table::Touched;
+use crate::shares::{check_limit, check_share};
+use crate::waiting::{Awaited, Waiting};
+
+/// Globals, their branches and the row locks that these hold: parts that cannot be changed apart.
+///
+/// A decision releases rows, a released row is granted to a branch of another global, and a grant
+/// may close a cycle that goes through named locks. Sagas are not here.
+#[derive(Debug)]
+pub(crate) struct Globals<'a> {
+    pub(crate) on: Deciding<'a>,
+    pub(crate) globals: &'a mut GlobalTable,
+    pub(crate) history: &'a mut History,
+    pub(crate) votings: &'a mut Votings,
+    pub(crate) rows: &'a mut RowLocks,
+    pub(crate) leases: &'a mut LeaseTable,
+    pub(crate) waiting: &'a mut Waiting,
+}
+
+impl Globals<'_> {
+    pub(crate) fn begin(
+        &mut self,
+        application: Arc<str>,
+        name: Arc<str>,
+        timeout_ms: Option<u64>,
+    ) -> Answer {
+        let limits = self.on.limits;
+        let what = "unfinished globals";
+        check_limit(what, self.globals.len() + 1, limits.globals_max)?;
+        let owner = Asker { client: self.on.asker.client, application: application.clone() };
+        check_share(limits, &[self.globals.open()], &owner, what, 1, limits.globals_max)?;
+        let timeout_ms = timeout_ms.unwrap_or(limits.timeout_ms_default).min(limits.timeout_ms_max);
+        let xid = self.on.ids.xid()?;
+        let address = self.on.address.clone();
+        let origin = Origin { address: address.clone(), application, name };
+        self.globals.insert(Global {
+            xid,
+            origin: self.on.names.origin(&origin),
+            client: owner.client,
+            begun_at: self.on.now,
+            timeout_ms,
+            deadline: self.on.now.after_ms(timeout_ms),
+            phase: Phase::Active,
+            paused: false,
+            rollback_only: false,
+            stored: false,
+            unfinished: 0,
+            refused: 0,
+            branches: SmallVec::new(),
+            events: Arc::default(),
+        });
+        Ok(Some(Reply::Begun { xid, address, timeout_ms }))
+    }
+
+    /// Gives up the place of a waiting request whose sender is gone.
+    pub(crate) fn forget(&mut self, waiting: Correlation) {
+        match self.waiting.awaited(waiting) {
+            Some(Awaited::Locks(id)) => {
+                let mut touched = Touched::new();
+                self.leave_queues(id, &mut touched);
+                self.settle(touched);
+            }
+            Some(Awaited::End(xid)) => self.waiting.forget_end(xid, waiting),
+            Some(Awaited::Votes(xid)) => self.forget_asker(xid, waiting),
+            None => self.named_locks().forget_turn(waiting),
+        }
+    }
+
+    // ---- other wings ----
+
+    pub(crate) fn named_locks(&mut self) -> NamedLocks<'_> {
+        NamedLocks {
+            on: self.on.lend(),
+            leases: self.leases,
+            owners: Owners::new(self.globals),
+            waiting: self.waiting,
+        }
+    }
+
+    pub(crate) fn graph(&self) -> WaitGraph<'_> {
+        WaitGraph { globals: self.globals, rows: self.rows, leases: self.leases }
+    }
+
+    // ---- shared by the requests ----
+
+    /// The status of a global, unfinished or remembered.
+    pub(crate) fn status(&self, xid: Xid) -> GlobalStatus {
+        let finished = || self.history.get(xid).map(|global| global.status());
+        let open = self.globals.get(xid).map(Global::status);
+        open.or_else(finished).unwrap_or(GlobalStatus::Unknown)
+    }
+
+    /// The global, if branches can still join it.
+    pub(crate) fn undecided(&self, xid: Xid) -> Result<&Global, Rejection> {
+        match self.globals.get(xid) {
+            Some(global) if global.phase == Phase::Active => Ok(global),
+            Some(_) => Err(self.already_decided(xid)),
+            None => Err(self.finished_or_unknown(xid)),
+        }
+    }
+
+    pub(crate) fn already_decided(&self, xid: Xid) -> Rejection {
+        Rejection::AlreadyDecided { xid, status: self.status(xid) }
+    }
+
+    /// Why a global that is not among the unfinished ones cannot be worked on.
+    pub(crate) fn finished_or_unknown(&self, xid: Xid) -> Rejection {
+        match self.history.get(xid) {
+            Some(_) => self.already_decided(xid),
+            None => Rejection::UnknownXid(xid),
+        }
+    }
+
+    /// The address part of a global's text form.
+    pub(crate) fn address_of(&self, xid: Xid) -> Arc<str> {
+        let global = self.globals.get(xid);
+        global.map_or(self.on.address, |global| &global.origin.address).clone()
+    }
+
+    /// Whether one more request may wait, whatever it waits for (BOUNDED).
+    pub(crate) fn check_room_to_wait(&self) -> Result<(), Rejection> {
+        check_room_to_wait(self.on.limits, self.on.asker, self.waiting, self.leases)
+    }
+
+    pub(crate) fn put_global(&mut self, xid: Xid) {
+        self.globals.put(xid, self.on.out);
+    }
+}

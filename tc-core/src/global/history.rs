@@ -1,0 +1,99 @@
+//! The finished globals that are remembered, so that "unknown" is never mistaken for an outcome.
+
+use std::collections::VecDeque;
+
+use crate::collections::xid_map::XidMap;
+use crate::contract::{Decision, GlobalRecord, GlobalState, GlobalStatus, Limits, Timestamp, Xid};
+use crate::restart::Restart;
+
+/// Finished globals, by XID and in the order in which they finished.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    globals: XidMap<GlobalRecord>,
+    finished: VecDeque<(Timestamp, Xid)>,
+}
+
+impl GlobalRecord {
+    /// How the global stands, as far as its record alone shows.
+    #[must_use]
+    pub fn status(&self) -> GlobalStatus {
+        match self.state {
+            GlobalState::Active => GlobalStatus::Active,
+            GlobalState::Committing => GlobalStatus::Committing,
+            GlobalState::Committed(_) => GlobalStatus::Committed,
+            GlobalState::RollingBack(reason) => GlobalStatus::RollingBack(reason),
+            GlobalState::RolledBack(reason, _) => GlobalStatus::RolledBack(reason),
+        }
+    }
+
+    /// When the global finished, if it did.
+    #[must_use]
+    pub fn finished_at(&self) -> Option<Timestamp> {
+        match self.state {
+            GlobalState::Committed(at) | GlobalState::RolledBack(_, at) => Some(at),
+            GlobalState::Active | GlobalState::Committing | GlobalState::RollingBack(_) => None,
+        }
+    }
+
+    pub(crate) fn decision(&self) -> Option<Decision> {
+        match self.state {
+            GlobalState::Active => None,
+            GlobalState::Committing | GlobalState::Committed(_) => Some(Decision::Commit),
+            GlobalState::RollingBack(_) | GlobalState::RolledBack(..) => Some(Decision::RollBack),
+        }
+    }
+}
+
+impl History {
+    pub(crate) fn len(&self) -> usize {
+        self.globals.len()
+    }
+
+    pub(crate) fn get(&self, xid: Xid) -> Option<&GlobalRecord> {
+        self.globals.get(xid)
+    }
+
+    /// Remembers a finished global, behind all that finished before it.
+    pub(crate) fn add(&mut self, global: GlobalRecord) {
+        let finished_at =
+            global.finished_at().expect("DECIDED-ONCE: only finished globals end here");
+        self.finished.push_back((finished_at, global.xid));
+        self.globals.insert(global.xid, global);
+    }
+
+    /// Puts globals that were added in another order into that in which they finished.
+    pub(crate) fn put_in_order(&mut self) {
+        self.finished.make_contiguous().sort_unstable();
+    }
+
+    /// Has nothing have finished after the restart, which finished before it.
+    pub(crate) fn resume(&mut self, restart: Restart) {
+        for (finished_at, _) in &mut self.finished {
+            *finished_at = restart.no_later(*finished_at);
+        }
+    }
+
+    /// When the longest finished global finished.
+    pub(crate) fn oldest(&self) -> Option<Timestamp> {
+        self.finished.front().map(|&(finished_at, _)| finished_at)
+    }
+
+    /// When the longest finished global is to be forgotten.
+    pub(crate) fn forgetting_due(&self, limits: &Limits, restart: Restart) -> Option<Timestamp> {
+        let oldest = self.oldest()?;
+        let is_crowded = self.len() > limits.history_max;
+        Some(if is_crowded { oldest } else { restart.kept_until(oldest, limits.retention_ms) })
+    }
+
+    /// Forgets the longest finished global.
+    pub(crate) fn pop(&mut self) -> Option<Xid> {
+        let (_, xid) = self.finished.pop_front()?;
+        self.globals.remove(xid);
+        Some(xid)
+    }
+
+    /// Newest XIDs first, from below `before`.
+    pub(crate) fn newest_before(&self, before: Xid) -> impl Iterator<Item = &GlobalRecord> {
+        self.globals.below(before)
+    }
+}

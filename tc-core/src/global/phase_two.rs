@@ -1,0 +1,138 @@
+//! The answers of RMs in phase two.
+//!
+//! An answer is believed only of a branch that may be called: any of a commit, the last unfinished
+//! one of its line of a rollback. Everything else is an echo of an earlier leader or a repeated
+//! effect (EFFECTS-REPEAT) and changes nothing. A branch is never given up, only finished.
+
+use std::sync::Arc;
+
+use super::branch::{Branch, Stage};
+use super::globals::Globals;
+use super::state::Global;
+use crate::contract::{
+    BranchId, Change, Decision, Effect, OperatorNeeded, PhaseTwoCall, PhaseTwoOutcome, Record,
+    RefusedRows, Timestamp, Xid,
+};
+use crate::row_lock::held_locks::HeldLocks;
+use crate::row_lock::table::Touched;
+use crate::row_lock::waiters::Unfit;
+
+impl Globals<'_> {
+    pub(crate) fn finish_phase_two(
+        &mut self,
+        xid: Xid,
+        branch: BranchId,
+        decision: Decision,
+        outcome: PhaseTwoOutcome,
+    ) {
+        let Some(global) = self.globals.get(xid) else { return };
+        let believed = |branch: &Branch| global.is_next(branch);
+        if global.decision() != Some(decision) || !global.branch(branch).is_some_and(believed) {
+            return;
+        }
+        match (outcome, decision) {
+            (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, _) => {
+                self.finish_branch(xid, branch);
+            }
+            (PhaseTwoOutcome::Refused { error, rows }, Decision::RollBack) => {
+                self.refuse_branch(xid, branch, error, rows);
+            }
+            // A commit cannot be refused: it is asked for again.
+            (
+                PhaseTwoOutcome::Retryable { error } | PhaseTwoOutcome::Refused { error, .. },
+                Decision::Commit | Decision::RollBack,
+            ) => self.fail_branch(xid, branch, error),
+        }
+    }
+
+    fn finish_branch(&mut self, xid: Xid, id: BranchId) {
+        let locks = &self.rows.table;
+        let done = self.globals.change(xid, |global| {
+            let (sequence, held) = mark_finished(global, id, self.on.now)?;
+            if global.unfinished > 0 {
+                self.on.out.effects.extend(next_after(global, sequence).map(Effect::PhaseTwo));
+                let record = global.branch_at(sequence)?.record(xid, locks);
+                self.on.out.changes.push(Change::Put(Record::Branch(record)));
+            }
+            Some((sequence, held, global.unfinished))
+        });
+        let Some((sequence, held, unfinished)) = done.flatten() else { return };
+        if unfinished == 0 {
+            self.finish_global(xid);
+        }
+        let mut touched = Touched::new();
+        self.rows.table.release_branch(held.as_slice(), xid, sequence, &mut touched);
+        self.settle(touched);
+    }
+
+    pub(crate) fn fail_branch(&mut self, xid: Xid, id: BranchId, error: Arc<str>) {
+        let error = self.on.names.text(&error);
+        self.globals.change(xid, |global| {
+            if let Some(branch) = global.branch_mut(id) {
+                branch.fail(self.on.now, error);
+            }
+        });
+        self.put_branch(xid, id);
+    }
+
+    fn refuse_branch(&mut self, xid: Xid, id: BranchId, error: Arc<str>, rows: Arc<RefusedRows>) {
+        let error = self.on.names.text(&error);
+        let begins = self.globals.change(xid, |global| {
+            let begins = global.refused == 0;
+            let branch = global.branch_mut(id)?;
+            branch.fail(self.on.now, error.clone()).refusal = Some((error.clone(), rows));
+            let before = std::mem::replace(&mut branch.stage, Stage::Refused);
+            let resource = Arc::<str>::clone(&branch.resource);
+            global.refused += u32::from(before != Stage::Refused);
+            let address = global.origin.address.clone();
+            begins.then_some(OperatorNeeded { xid, address, branch: id, resource, error })
+        });
+        self.put_branch(xid, id);
+        self.answer_ends(xid, self.status(xid));
+        self.refuse_waiters_of_stuck(xid, id);
+        self.on.out.effects.extend(begins.flatten().map(Effect::NeedsOperator));
+    }
+
+    /// Refuses the requests that wait for rows which are released only after an operator has acted.
+    fn refuse_waiters_of_stuck(&mut self, xid: Xid, refused: BranchId) {
+        if self.rows.waiters.is_idle() {
+            return;
+        }
+        let held = self.globals.get(xid).map(|global| global.locks_behind(refused));
+        let mut touched = Touched::new();
+        self.refuse_unfit_waiters(xid, &held.unwrap_or_default(), Unfit::All, &mut touched);
+        self.settle(touched);
+    }
+
+    pub(crate) fn put_branch(&mut self, xid: Xid, id: BranchId) {
+        if let Some(branch) = self.globals.get(xid).and_then(|global| global.branch(id)) {
+            self.on
+                .out
+                .changes
+                .push(Change::Put(Record::Branch(branch.record(xid, &self.rows.table))));
+        }
+    }
+}
+
+/// Marks a branch finished and takes its rows out, in that order of its record.
+fn mark_finished(global: &mut Global, id: BranchId, now: Timestamp) -> Option<(u32, HeldLocks)> {
+    let branch = global.branch_mut(id)?;
+    let before = std::mem::replace(&mut branch.stage, Stage::Finished);
+    branch.finished_at = now;
+    let done = (branch.sequence, std::mem::take(&mut branch.locks));
+    global.unfinished -= 1;
+    global.refused -= u32::from(before == Stage::Refused);
+    Some(done)
+}
+
+/// The call that waited for a branch to be rolled back: the one registered before it in its line.
+fn next_after(global: &Global, sequence: u32) -> Option<PhaseTwoCall> {
+    if global.paused || !global.is_rolling_back() {
+        return None;
+    }
+    let finished = global.branch_at(sequence)?;
+    let same = |branch: &&&Branch| branch.rollback_order() == finished.rollback_order();
+    let next = global.next_branches();
+    let next = next.iter().find(same).filter(|branch| branch.stage != Stage::Refused)?;
+    global.call(next)
+}

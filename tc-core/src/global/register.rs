@@ -1,0 +1,268 @@
+//! Registration of branches, and checks of locks.
+//!
+//! Both want rows of one resource: they get them at once, wait in the queues, or are refused with
+//! nothing left behind. Waiting itself is in `queue`.
+
+use std::sync::Arc;
+
+use super::branch::{Branch, BranchExtras, Stage};
+use super::globals::Globals;
+use super::state::Global;
+use crate::contract::{
+    Asker, Change, Correlation, FencingToken, LockMode, LockWait, NewBranch, Record, Rejection,
+    Reply, RowLock, Timestamp, Xid,
+};
+use crate::deciding::Answer;
+use crate::row_lock::held_locks::HeldLocks;
+use crate::row_lock::table::{Holder, LockId, LockTable, WaitId};
+use crate::row_lock::waiters::{PendingBranch, WaitGoal, WantedRow, WantedRows};
+use crate::shares::{check_limit, check_share};
+
+impl Globals<'_> {
+    pub(crate) fn register_branch(
+        &mut self,
+        to: Option<Correlation>,
+        xid: Xid,
+        branch: NewBranch,
+        wait: LockWait,
+    ) -> Answer {
+        let NewBranch { id, resource, mode, rows, application_data, registered_by } = branch;
+        let resource = self.on.names.name(&resource);
+        let registered_by = registered_by.map(|process| self.on.names.name(&process));
+        let pending = PendingBranch { id, resource, mode, application_data, registered_by };
+        self.admit(xid, &pending)?;
+        let rows = self.distinct_rows(rows)?;
+        let wanted = self.wanted_rows(Some(xid), &pending.resource, &rows)?;
+        if let Some(blocker) = self.rows.blocker(Some(xid), &wanted, WaitId(u64::MAX)) {
+            let goal = WaitGoal::Join(xid, pending);
+            return self.wait_or_refuse(to, goal, wanted, wait, blocker);
+        }
+        let token = self.join(xid, pending, &wanted, Some(rows));
+        if token.is_err() || !self.rows.waiters.is_idle() {
+            let mut touched = wanted.iter().map(|row| row.lock).collect();
+            self.after_change_of_rows(xid, &mut touched);
+            self.settle(touched);
+        }
+        Ok(Some(Reply::Registered { token: token? }))
+    }
+
+    pub(crate) fn check_locks(
+        &mut self,
+        to: Option<Correlation>,
+        xid: Option<Xid>,
+        resource: &Arc<str>,
+        rows: Vec<RowLock>,
+        wait: LockWait,
+    ) -> Answer {
+        xid.map_or(Ok(()), |xid| self.undecided(xid).map(|_| ()))?;
+        // A check is compatible like a shared lock: it reads.
+        let rows = self.distinct_rows(rows.into_iter().map(RowLock::shared).collect())?;
+        let wanted = self.wanted_rows(xid, resource, &rows)?;
+        if let Some(blocker) = self.rows.blocker(xid, &wanted, WaitId(u64::MAX)) {
+            return self.wait_or_refuse(to, WaitGoal::Check(xid), wanted, wait, blocker);
+        }
+        wanted.iter().for_each(|row| self.rows.table.reclaim(row.lock));
+        Ok(Some(Reply::Unlocked))
+    }
+
+    /// Whether the branch may join the global, locks aside.
+    fn admit(&self, xid: Xid, pending: &PendingBranch) -> Result<&Global, Rejection> {
+        let global = self.undecided(xid)?;
+        match global.branch(pending.id) {
+            Some(known) if known.resource != pending.resource || known.mode != pending.mode => {
+                Err(Rejection::BranchMismatch { xid, branch: pending.id })
+            }
+            Some(_) => Ok(global),
+            None if self.votings.contains_key(&xid) => Err(Rejection::Voting(xid)),
+            None => {
+                let max = self.on.limits.branches_per_global_max;
+                check_limit("branches of a global", global.branches.len() + 1, max)?;
+                Ok(global)
+            }
+        }
+    }
+
+    /// Each row once, in its strongest mode, in order.
+    fn distinct_rows(&self, mut rows: Vec<RowLock>) -> Result<Vec<RowLock>, Rejection> {
+        check_limit("rows of a request", rows.len(), self.on.limits.rows_per_request_max)?;
+        rows.sort_unstable();
+        // The last of equal rows is the strongest: its mode is kept.
+        rows.dedup_by(|next, kept| {
+            let same = (&next.table, &next.key) == (&kept.table, &kept.key);
+            if same {
+                kept.mode = next.mode;
+            }
+            same
+        });
+        Ok(rows)
+    }
+
+    /// The slots of the rows.
+    fn wanted_rows(
+        &mut self,
+        xid: Option<Xid>,
+        resource: &Arc<str>,
+        rows: &[RowLock],
+    ) -> Result<WantedRows, Rejection> {
+        self.check_room(resource, rows)?;
+        let waits_from = self.globals.waits_from(xid, self.on.now);
+        let mut wanted = WantedRows::with_capacity(rows.len());
+        for of_table in rows.chunk_by(|one, next| one.table == next.table) {
+            let space = self.on.names.space(resource, &of_table[0].table);
+            wanted.extend(of_table.iter().map(|row| {
+                let lock = self.rows.table.find_or_insert(&space, &row.key);
+                WantedRow {
+                    lock,
+                    mode: row.mode,
+                    rank: self.rows.table.rank(lock, xid, waits_from),
+                }
+            }));
+        }
+        Ok(wanted)
+    }
+
+    /// Rows that are locked or waited for already need no room: a request sent again is answered
+    /// as the first time, however full the table is.
+    fn check_room(&mut self, resource: &Arc<str>, rows: &[RowLock]) -> Result<(), Rejection> {
+        let mut wanted = self.rows.table.len() + rows.len();
+        if wanted > self.on.limits.locks_max {
+            for row in rows {
+                let space = self.on.names.space(resource, &row.table);
+                wanted -= usize::from(self.rows.table.find(&space, &row.key).is_some());
+            }
+        }
+        check_limit("row locks", wanted, self.on.limits.locks_max)
+    }
+
+    /// Whether there is room for so many more that hold a row or wait for one: of a row that many
+    /// share each counts.
+    pub(crate) fn check_places(&self, owner: &Asker, wanted: usize) -> Result<(), Rejection> {
+        let (what, max) = ("row locks", self.on.limits.locks_max);
+        check_limit(what, self.rows.table.places() + wanted, max)?;
+        let tallies = [self.globals.rows(), self.rows.waiters.rows()];
+        check_share(self.on.limits, &tallies, owner, what, wanted, max)
+    }
+
+    /// Returns the owner of a request: the client that began the global or, outside of a global,
+    /// the sender.
+    pub(crate) fn owner_of(&self, xid: Option<Xid>) -> Asker {
+        let global = xid.and_then(|xid| self.globals.get(xid));
+        global.map_or_else(|| self.on.asker.clone(), Global::owner)
+    }
+
+    /// Makes the branch hold the rows, which nothing blocks. `given` are the same rows as the
+    /// request named them, where that is still known.
+    ///
+    /// A request that finds its rows held already changes nothing and gets the token of then.
+    pub(crate) fn join(
+        &mut self,
+        xid: Xid,
+        pending: PendingBranch,
+        rows: &[WantedRow],
+        given: Option<Vec<RowLock>>,
+    ) -> Result<FencingToken, Rejection> {
+        let (sequence, missing) = match self.plan_locks(xid, &pending, rows)? {
+            LockPlan::Take { sequence, missing } => (sequence, missing),
+            LockPlan::HasAll(granted_before) => return Ok(granted_before),
+        };
+        let token = self.on.ids.token()?;
+        let locks = &mut self.rows.table;
+        self.globals.change(xid, |global| {
+            if !std::mem::replace(&mut global.stored, true) {
+                self.on.out.changes.push(Change::Put(Record::Global(global.record())));
+            }
+            let is_new = global.branch(pending.id).is_none();
+            let id = pending.id;
+            if is_new {
+                global.add(make_branch(self.on.now, sequence, pending));
+            }
+            let Some(branch) = global.branch_mut(id) else { return };
+            branch.token = token;
+            branch.hold(xid, &missing, locks);
+            let record = match given {
+                Some(rows) if is_new => branch.record_with(xid, rows),
+                Some(_) | None => branch.record(xid, locks),
+            };
+            self.on.out.changes.push(Change::Put(Record::Branch(record)));
+        });
+        Ok(token)
+    }
+
+    /// Finds what the branch has yet to take.
+    fn plan_locks(
+        &self,
+        xid: Xid,
+        pending: &PendingBranch,
+        rows: &[WantedRow],
+    ) -> Result<LockPlan, Rejection> {
+        let global = self.admit(xid, pending)?;
+        let known = global.branch(pending.id);
+        let sequence = known.map(|branch| branch.sequence).or_else(|| global.next_sequence());
+        let sequence = sequence.ok_or(Rejection::LimitReached {
+            what: "registrations of a global",
+            max: u64::from(u32::MAX),
+        })?;
+        let held = |row: &WantedRow| held_in(&self.rows.table, row.lock, xid, sequence);
+        let covered = |row: &WantedRow| held(row).is_some_and(|mode| mode >= row.mode);
+        let missing: WantedRows = rows.iter().filter(|row| !covered(row)).copied().collect();
+        if let (Some(branch), true) = (known, missing.is_empty()) {
+            return Ok(LockPlan::HasAll(branch.token));
+        }
+        let added = missing.iter().filter(|row| held(row).is_none()).count();
+        let rows = known.map_or(0, |branch| branch.locks.len()) + added;
+        check_limit("rows of a branch", rows, self.on.limits.rows_per_branch_max)?;
+        self.check_places(&global.owner(), added)?;
+        Ok(LockPlan::Take { sequence, missing })
+    }
+}
+
+/// The changes that a registration makes.
+enum LockPlan {
+    /// The branch of this place takes the rows that it does not hold yet.
+    Take { sequence: u32, missing: WantedRows },
+    /// Nothing: the branch holds every row, granted under this token.
+    HasAll(FencingToken),
+}
+
+impl RowLock {
+    fn shared(self) -> Self {
+        Self { mode: LockMode::Shared, ..self }
+    }
+}
+
+impl Branch {
+    /// Holds the rows, those that it holds already in a stronger mode.
+    fn hold(&mut self, xid: Xid, rows: &[WantedRow], locks: &mut LockTable) {
+        for row in rows {
+            let holder = Holder { xid, sequence: self.sequence, mode: row.mode };
+            if !locks.hold(row.lock, holder) {
+                self.locks.push(row.lock);
+            }
+        }
+    }
+}
+
+/// How the branch of this place holds the row, if it does.
+fn held_in(locks: &LockTable, lock: LockId, xid: Xid, sequence: u32) -> Option<LockMode> {
+    let mut holders = locks.holders(lock);
+    holders.find(|it| (it.xid, it.sequence) == (xid, sequence)).map(|holder| holder.mode)
+}
+
+fn make_branch(now: Timestamp, sequence: u32, pending: PendingBranch) -> Branch {
+    Branch {
+        id: pending.id,
+        sequence,
+        mode: pending.mode,
+        stage: Stage::Registered,
+        resource: pending.resource,
+        registered_by: pending.registered_by,
+        token: FencingToken::default(),
+        registered_at: now,
+        finished_at: Timestamp(0),
+        locks: HeldLocks::None,
+        extras: (!pending.application_data.is_empty()).then(|| {
+            let application_data = pending.application_data;
+            Box::new(BranchExtras { application_data, ..BranchExtras::default() })
+        }),
+    }
+}

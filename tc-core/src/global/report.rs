@@ -1,0 +1,138 @@
+//! Reports on phase one of a branch, and of what phase two is to be given.
+
+use super::branch::Stage;
+use super::globals::Globals;
+use super::state::Global;
+use crate::contract::{
+    BranchId, Change, Decision, Effect, PhaseOneOutcome, Record, RecordKey, Rejection, Reply, Xid,
+};
+use crate::deciding::Answer;
+use crate::row_lock::table::Touched;
+
+impl Globals<'_> {
+    pub(crate) fn report_branch(
+        &mut self,
+        xid: Xid,
+        branch: BranchId,
+        outcome: Option<PhaseOneOutcome>,
+        application_data: Box<[u8]>,
+    ) -> Answer {
+        let ended = outcome.map(|outcome| self.end_phase_one(xid, branch, outcome));
+        match ended.transpose()? {
+            // Nothing is left of the branch that data could be given to.
+            Some(reply) if outcome == Some(PhaseOneOutcome::Failed) => Ok(reply),
+            Some(reply) if application_data.is_empty() => Ok(reply),
+            Some(_) | None => self.change_data(xid, branch, application_data),
+        }
+    }
+
+    fn end_phase_one(&mut self, xid: Xid, branch: BranchId, outcome: PhaseOneOutcome) -> Answer {
+        let finished = || self.history.get(xid).and_then(|global| global.decision());
+        let global = self.globals.get(xid);
+        let decision = global.map_or_else(finished, |global| global.decision());
+        match (decision, outcome) {
+            (None, _) => self.report_to_active(xid, branch, outcome),
+            // A commit that a branch cannot have joined: the TM must hear of it.
+            (Some(Decision::Commit), PhaseOneOutcome::Failed | PhaseOneOutcome::Unknown) => {
+                Err(self.already_decided(xid))
+            }
+            (Some(Decision::Commit), PhaseOneOutcome::Done) | (Some(Decision::RollBack), _) => {
+                Ok(Some(Reply::Reported))
+            }
+        }
+    }
+
+    fn report_to_active(&mut self, xid: Xid, branch: BranchId, outcome: PhaseOneOutcome) -> Answer {
+        let global = self.globals.get(xid).ok_or(Rejection::UnknownXid(xid))?;
+        let known = global.branch(branch).is_some();
+        match outcome {
+            PhaseOneOutcome::Failed => self.remove_branch(xid, branch),
+            PhaseOneOutcome::Done | PhaseOneOutcome::Unknown if !known => {
+                return Err(Rejection::UnknownBranch { xid, branch });
+            }
+            PhaseOneOutcome::Done => self.mark_done(xid, branch),
+            PhaseOneOutcome::Unknown => self.mark_unknown(xid, branch),
+        }
+        self.count_votes(xid);
+        Ok(Some(Reply::Reported))
+    }
+
+    pub(crate) fn mark_done(&mut self, xid: Xid, branch: BranchId) {
+        let locks = &self.rows.table;
+        self.globals.change(xid, |global| {
+            let Some(branch) = global.branch_mut(branch) else { return };
+            if branch.stage == Stage::Registered {
+                branch.stage = Stage::PhaseOneDone;
+                self.on.out.changes.push(Change::Put(Record::Branch(branch.record(xid, locks))));
+            }
+        });
+    }
+
+    fn mark_unknown(&mut self, xid: Xid, branch: BranchId) {
+        let what = self.on.names.text_of(&format!("branch {branch}: local outcome unknown"));
+        let events_max = self.on.limits.events_per_global_max;
+        let marked = self.globals.change(xid, |global| {
+            if global.rollback_only {
+                return false;
+            }
+            global.rollback_only = true;
+            global.note(self.on.now, what, events_max);
+            true
+        });
+        if marked == Some(true) {
+            self.put_global(xid);
+        }
+    }
+
+    /// Removes a branch that is locally rolled back for certain, with its locks and with whatever
+    /// registration of it still waits: granted later, that would be a branch unknown to all.
+    fn remove_branch(&mut self, xid: Xid, branch: BranchId) {
+        let mut touched = Touched::new();
+        let joins =
+            |id: &_| self.rows.waiters.get(*id).is_some_and(|waiter| waiter.joins(xid, branch));
+        let pending: Vec<_> = self.rows.waiters.of_global(xid).filter(joins).collect();
+        for id in pending {
+            let rejection = Rejection::UnknownBranch { xid, branch };
+            self.refuse(id, rejection, &mut touched);
+        }
+        let removed = self.globals.change(xid, |global| {
+            let place = global.branches.iter().position(|known| known.id == branch)?;
+            global.unfinished -= 1;
+            Some(global.branches.remove(place))
+        });
+        if let Some(removed) = removed.flatten() {
+            self.on.out.changes.push(Change::Delete(RecordKey::Branch(xid, branch)));
+            self.rows.table.release_branch(
+                removed.locks.as_slice(),
+                xid,
+                removed.sequence,
+                &mut touched,
+            );
+            self.after_change_of_rows(xid, &mut touched);
+        }
+        self.settle(touched);
+    }
+
+    /// Gives phase two other data, if there is any. A call that may be out is repeated with it; a
+    /// branch that is finished has no use for it, and its reporter must not rely on it.
+    fn change_data(&mut self, xid: Xid, id: BranchId, application_data: Box<[u8]>) -> Answer {
+        let global = self.globals.get(xid).ok_or_else(|| self.finished_or_unknown(xid))?;
+        let unknown = Rejection::UnknownBranch { xid, branch: id };
+        let branch = global.branch(id).ok_or(unknown)?;
+        if branch.is_finished() {
+            return Err(self.already_decided(xid));
+        }
+        if !application_data.is_empty() && branch.application_data() != application_data {
+            self.globals.change(xid, |global| {
+                if let Some(branch) = global.branch_mut(id) {
+                    branch.extras.get_or_insert_default().application_data = application_data;
+                }
+            });
+            self.put_branch(xid, id);
+            let due = self.globals.get(xid).into_iter().flat_map(Global::due);
+            let repeated = due.filter(|call| call.branch == id);
+            self.on.out.effects.extend(repeated.map(Effect::PhaseTwo));
+        }
+        Ok(Some(Reply::Reported))
+    }
+}

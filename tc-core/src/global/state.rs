@@ -1,0 +1,246 @@
+//! An unfinished global, as held in memory.
+//!
+//! ```text
+//! Active ─▶ Committing  ─▶ finished: committed
+//!    └────▶ RollingBack ─▶ finished: rolled back
+//! ```
+//!
+//! The phase changes once (DECIDED-ONCE). A finished global is a record in `history`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::branch::{Branch, Stage};
+use crate::collections::interner::Origin;
+use crate::contract::{
+    Asker, BranchId, ClientId, Counted, Decision, Event, GlobalRecord, GlobalState, GlobalStatus,
+    PhaseTwoCall, RollbackReason, Timestamp, Xid, noted,
+};
+use crate::row_lock::table::LockId;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Global {
+    pub(crate) xid: Xid,
+    pub(crate) origin: Arc<Origin>,
+    /// The connection that began it; none since a restart.
+    pub(crate) client: ClientId,
+    pub(crate) begun_at: Timestamp,
+    pub(crate) timeout_ms: u64,
+    /// In the time of this process: a record says what was set when the global began.
+    pub(crate) deadline: Timestamp,
+    pub(crate) phase: Phase,
+    pub(crate) paused: bool,
+    pub(crate) rollback_only: bool,
+    /// Whether there is a record of it.
+    pub(crate) stored: bool,
+    /// Branches that are not finished, and those of them that are refused.
+    pub(crate) unfinished: u32,
+    pub(crate) refused: u32,
+    /// In the order of their sequence.
+    pub(crate) branches: SmallVec<[Branch; 2]>,
+    /// Shared with its records.
+    pub(crate) events: Arc<[Event]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Active,
+    Committing,
+    RollingBack(RollbackReason),
+}
+
+impl Phase {
+    /// Whether a request to commit is answered with this phase, and not refused because another
+    /// request has decided.
+    pub(crate) fn answers_a_commit(self) -> bool {
+        match self {
+            Self::Active | Self::Committing => true,
+            Self::RollingBack(reason) => follows_from_a_commit(reason),
+        }
+    }
+}
+
+/// Whether a request to commit may lead to a rollback of this kind.
+pub(crate) fn follows_from_a_commit(reason: RollbackReason) -> bool {
+    match reason {
+        RollbackReason::BranchUnknown | RollbackReason::Refused => true,
+        RollbackReason::Requested | RollbackReason::Timeout | RollbackReason::Operator => false,
+    }
+}
+
+/// Branches whose turn it is in phase two.
+pub(crate) type NextBranches<'a> = SmallVec<[&'a Branch; 4]>;
+
+impl Global {
+    pub(crate) fn status(&self) -> GlobalStatus {
+        match self.phase {
+            Phase::Active => GlobalStatus::Active,
+            Phase::Committing => GlobalStatus::Committing,
+            Phase::RollingBack(reason) if self.refused > 0 => GlobalStatus::NeedsOperator(reason),
+            Phase::RollingBack(reason) => GlobalStatus::RollingBack(reason),
+        }
+    }
+
+    /// Returns what it adds to the counts.
+    pub(crate) fn counted(&self) -> Counted {
+        let is_decided = self.phase != Phase::Active;
+        let pending = if is_decided { self.unfinished as usize } else { 0 };
+        Counted { status: self.status().kind(), pending }
+    }
+
+    pub(crate) fn decision(&self) -> Option<Decision> {
+        match self.phase {
+            Phase::Active => None,
+            Phase::Committing => Some(Decision::Commit),
+            Phase::RollingBack(_) => Some(Decision::RollBack),
+        }
+    }
+
+    pub(crate) fn is_rolling_back(&self) -> bool {
+        matches!(self.phase, Phase::RollingBack(_))
+    }
+
+    pub(crate) fn branch(&self, id: BranchId) -> Option<&Branch> {
+        self.branches.iter().find(|branch| branch.id == id)
+    }
+
+    pub(crate) fn branch_mut(&mut self, id: BranchId) -> Option<&mut Branch> {
+        self.branches.iter_mut().find(|branch| branch.id == id)
+    }
+
+    pub(crate) fn branch_at(&self, sequence: u32) -> Option<&Branch> {
+        let place = self.branches.binary_search_by_key(&sequence, |branch| branch.sequence);
+        place.ok().map(|place| &self.branches[place])
+    }
+
+    /// The locks of all branches, in the order of these.
+    pub(crate) fn locks(&self) -> impl Iterator<Item = LockId> + '_ {
+        self.branches.iter().flat_map(|branch| branch.locks.as_slice()).copied()
+    }
+
+    /// The client and the application that it belongs to.
+    pub(crate) fn owner(&self) -> Asker {
+        Asker { client: self.client, application: self.origin.application.clone() }
+    }
+
+    /// How many rows its branches hold.
+    pub(crate) fn rows(&self) -> usize {
+        self.branches.iter().map(|branch| branch.locks.len()).sum()
+    }
+
+    /// The locks that stay for as long as this refused branch is not rolled back: its own, and
+    /// those of the branches that are rolled back after it.
+    pub(crate) fn locks_behind(&self, refused: BranchId) -> Vec<LockId> {
+        let Some(refused) = self.branch(refused) else { return Vec::new() };
+        let behind = self
+            .branches
+            .iter()
+            .filter(|branch| branch.rollback_order() == refused.rollback_order());
+        behind.flat_map(|branch| branch.locks.as_slice()).copied().collect()
+    }
+
+    /// Whether the rows of the branch of this place are released only after an operator has acted.
+    pub(crate) fn is_stuck(&self, sequence: u32) -> bool {
+        let Some(branch) = self.branch_at(sequence).filter(|_| self.refused > 0) else {
+            return false;
+        };
+        let mut same =
+            self.branches.iter().filter(|other| other.rollback_order() == branch.rollback_order());
+        same.any(|other| other.stage == Stage::Refused)
+    }
+
+    /// The place of the next branch, after that of every branch there is.
+    pub(crate) fn next_sequence(&self) -> Option<u32> {
+        self.branches.last().map_or(Some(0), |branch| branch.sequence.checked_add(1))
+    }
+
+    pub(crate) fn add(&mut self, branch: Branch) {
+        self.unfinished += 1;
+        self.branches.push(branch);
+    }
+
+    /// Adds to the timeline: the first entry is kept, of the rest the oldest go (BOUNDED).
+    pub(crate) fn note(&mut self, at: Timestamp, what: Arc<str>, events_max: usize) {
+        self.events = noted(&self.events, Event { at, what }, events_max);
+    }
+
+    pub(crate) fn record(&self) -> GlobalRecord {
+        let state = match self.phase {
+            Phase::Active => GlobalState::Active,
+            Phase::Committing => GlobalState::Committing,
+            Phase::RollingBack(reason) => GlobalState::RollingBack(reason),
+        };
+        GlobalRecord {
+            xid: self.xid,
+            address: self.origin.address.clone(),
+            application: self.origin.application.clone(),
+            name: self.origin.name.clone(),
+            begun_at: self.begun_at,
+            deadline: self.begun_at.after_ms(self.timeout_ms),
+            state,
+            paused: self.paused,
+            rollback_only: self.rollback_only,
+            events: self.events.clone(),
+            finished_branches: Arc::default(),
+        }
+    }
+
+    /// The record with the deadline that counts, for people.
+    pub(crate) fn shown(&self) -> GlobalRecord {
+        let record = self.record();
+        let deadline = if self.phase == Phase::Active { self.deadline } else { record.deadline };
+        GlobalRecord { deadline, ..record }
+    }
+
+    // ---- phase two ----
+
+    /// Whether phase two of the branch may be called, and its answer be believed: for a commit
+    /// any, for a rollback the last unfinished one of its line.
+    pub(crate) fn is_next(&self, branch: &Branch) -> bool {
+        let later = |other: &Branch| {
+            other.sequence > branch.sequence
+                && other.rollback_order() == branch.rollback_order()
+                && !other.is_finished()
+        };
+        !branch.is_finished()
+            && (self.phase == Phase::Committing || !self.branches.iter().any(later))
+    }
+
+    /// The branches whose phase two may be called, refused ones included, in calling order.
+    pub(crate) fn next_branches(&self) -> NextBranches<'_> {
+        let unfinished = self.branches.iter().filter(|branch| !branch.is_finished());
+        match self.phase {
+            Phase::Active => NextBranches::new(),
+            Phase::Committing => unfinished.collect(),
+            Phase::RollingBack(_) => {
+                let mut orders = BTreeSet::new();
+                unfinished.rev().filter(|branch| orders.insert(branch.rollback_order())).collect()
+            }
+        }
+    }
+
+    /// The calls that phase two owes: none while an operator holds it back.
+    pub(crate) fn due(&self) -> impl Iterator<Item = PhaseTwoCall> + '_ {
+        let branches = if self.paused { NextBranches::new() } else { self.next_branches() };
+        let due = branches.into_iter().filter(|branch| branch.stage != Stage::Refused);
+        due.filter_map(|branch| self.call(branch))
+    }
+
+    pub(crate) fn call(&self, branch: &Branch) -> Option<PhaseTwoCall> {
+        Some(PhaseTwoCall {
+            xid: self.xid,
+            address: self.origin.address.clone(),
+            branch: branch.id,
+            resource: Arc::clone(&branch.resource),
+            mode: branch.mode,
+            decision: self.decision()?,
+            resolution: branch.resolution(),
+            application_data: branch.application_data(),
+            attempts: branch.attempts(),
+            step: None,
+            registered_by: branch.registered_by(),
+        })
+    }
+}

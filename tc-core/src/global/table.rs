@@ -1,0 +1,215 @@
+//! The unfinished globals, with what must always agree with them: deadlines and counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::state::{Global, Phase};
+use crate::collections::xid_map::XidMap;
+use crate::contract::{Change, ClientId, Counts, Outcome, Record, Timestamp, Xid};
+use crate::restart::Restart;
+use crate::row_lock::row_locks::{Blocker, RowLocks};
+use crate::row_lock::waiters::WantedRow;
+use crate::shares::ShareTally;
+
+/// By how much a request of a global that holds rows counts as earlier, in milliseconds. Too short:
+/// globals that lock rows in opposite order are refused one after the other; too long: a
+/// client that comes with nothing waits for as long.
+const HEAD_START_MS: u64 = 1_000;
+
+/// Every unfinished global. Changes go through [`GlobalTable::change`], so that exactly the
+/// undecided ones are in the deadline set (DEADLINE) and the counts are right.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GlobalTable {
+    by_xid: XidMap<Global>,
+    deadlines: BTreeSet<(Timestamp, Xid)>,
+    counts: Counts,
+    open: ShareTally,
+    rows: ShareTally,
+    /// Those without a branch, of clients that are known.
+    without_branch: BTreeMap<ClientId, BTreeSet<Xid>>,
+}
+
+impl GlobalTable {
+    pub(crate) fn len(&self) -> usize {
+        self.by_xid.len()
+    }
+
+    pub(crate) fn get(&self, xid: Xid) -> Option<&Global> {
+        self.by_xid.get(xid)
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Global> {
+        self.by_xid.iter()
+    }
+
+    /// Oldest XIDs first, from `first` on.
+    pub(crate) fn oldest_from(&self, first: Xid) -> impl Iterator<Item = &Global> {
+        self.by_xid.from(first)
+    }
+
+    /// Newest XIDs first, from below `before`.
+    pub(crate) fn newest_before(&self, before: Xid) -> impl Iterator<Item = &Global> {
+        self.by_xid.below(before)
+    }
+
+    pub(crate) fn insert(&mut self, global: Global) {
+        self.counts.enter(global.counted());
+        self.open.enter(global.client, &global.origin.application, 1);
+        self.rows.enter(global.client, &global.origin.application, global.rows());
+        self.note_without_branch(&global);
+        if global.phase == Phase::Active {
+            self.deadlines.insert((global.deadline, global.xid));
+        }
+        self.by_xid.insert(global.xid, global);
+    }
+
+    pub(crate) fn remove(&mut self, xid: Xid) -> Option<Box<Global>> {
+        let global = self.by_xid.remove(xid)?;
+        self.counts.leave(global.counted());
+        self.open.leave(global.client, &global.origin.application, 1);
+        self.rows.leave(global.client, &global.origin.application, global.rows());
+        self.forget_without_branch(global.client, xid);
+        if global.phase == Phase::Active {
+            self.deadlines.remove(&(global.deadline, xid));
+        }
+        Some(global)
+    }
+
+    /// Changes a global; `None` if it is not there.
+    pub(crate) fn change<T>(
+        &mut self,
+        xid: Xid,
+        change: impl FnOnce(&mut Global) -> T,
+    ) -> Option<T> {
+        let global = self.by_xid.get_mut(xid)?;
+        let (was, was_stored, rows) = (global.phase, global.stored, global.rows());
+        self.counts.leave(global.counted());
+        let result = change(global);
+        self.counts.enter(global.counted());
+        if global.rows() != rows {
+            let application = &global.origin.application;
+            self.rows.leave(global.client, application, rows);
+            self.rows.enter(global.client, application, global.rows());
+        }
+        if was == Phase::Active && global.phase != Phase::Active {
+            self.deadlines.remove(&(global.deadline, xid));
+        }
+        let (client, is_stored) = (global.client, global.stored);
+        if is_stored && !was_stored {
+            self.forget_without_branch(client, xid);
+        }
+        Some(result)
+    }
+
+    /// From when on a request that came at `since` counts as waiting.
+    ///
+    /// A global that holds rows has others waiting for it, and one that wants the row at hand is
+    /// soon done: before globals that hold nothing it can finish. Behind them it would wait for all
+    /// of them, and each of them that wants one of its rows next would close a cycle. The head
+    /// start is a length of time, so that a global that holds nothing has its turn as well.
+    pub(crate) fn waits_from(&self, xid: Option<Xid>, since: Timestamp) -> Timestamp {
+        let global = xid.and_then(|xid| self.get(xid));
+        let holds_rows = global.is_some_and(|global| global.locks().next().is_some());
+        if holds_rows { since.before_ms(HEAD_START_MS) } else { since }
+    }
+
+    /// Stores a global as it is.
+    pub(crate) fn put(&mut self, xid: Xid, out: &mut Outcome) {
+        let put = |global: &mut Global| {
+            global.stored = true;
+            out.changes.push(Change::Put(Record::Global(global.record())));
+        };
+        self.change(xid, put);
+    }
+
+    pub(crate) fn is_rolling_back(&self, xid: Xid) -> bool {
+        self.get(xid).is_some_and(Global::is_rolling_back)
+    }
+
+    /// Whether the rows of a branch are released only after an operator has acted.
+    pub(crate) fn is_stuck(&self, xid: Xid, sequence: u32) -> bool {
+        self.get(xid).is_some_and(|global| global.is_stuck(sequence))
+    }
+
+    /// A holder of a wanted row that releases it only after an operator has acted.
+    pub(crate) fn stuck_holder(
+        &self,
+        rows: &RowLocks,
+        xid: Option<Xid>,
+        wanted: &[WantedRow],
+    ) -> Option<Blocker> {
+        wanted.iter().find_map(|row| {
+            let mut holders = rows.table.conflicting_holders(row.lock, xid, row.mode);
+            let holder = holders.find(|it| self.is_stuck(it.xid, it.sequence))?;
+            Some(Blocker { lock: row.lock, by: holder.xid })
+        })
+    }
+
+    /// Gives each undecided global what the restart leaves of its time.
+    pub(crate) fn resume(&mut self, restart: Restart) {
+        let undecided = std::mem::take(&mut self.deadlines);
+        for (_, xid) in undecided {
+            let Some(global) = self.by_xid.get_mut(xid) else { continue };
+            let begun_at = restart.no_later(global.begun_at);
+            global.deadline = restart.end_of(begun_at, global.timeout_ms);
+            self.deadlines.insert((global.deadline, xid));
+        }
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        self.deadlines.first().map(|&(deadline, _)| deadline)
+    }
+
+    /// The undecided global whose deadline is the first to have passed.
+    pub(crate) fn expired(&self, now: Timestamp) -> Option<Xid> {
+        self.deadlines.first().filter(|&&(deadline, _)| deadline <= now).map(|&(_, xid)| xid)
+    }
+
+    /// Those that are unfinished, by whose they are.
+    pub(crate) fn open(&self) -> &ShareTally {
+        &self.open
+    }
+
+    /// The rows that they hold, by whose they are.
+    pub(crate) fn rows(&self) -> &ShareTally {
+        &self.rows
+    }
+
+    /// The oldest global of a client that has no branch, and nothing else that is stored.
+    pub(crate) fn first_without_branch(&self, client: ClientId) -> Option<Xid> {
+        self.without_branch.get(&client)?.first().copied()
+    }
+
+    fn note_without_branch(&mut self, global: &Global) {
+        if !global.stored && global.client != ClientId::default() {
+            self.without_branch.entry(global.client).or_default().insert(global.xid);
+        }
+    }
+
+    fn forget_without_branch(&mut self, client: ClientId, xid: Xid) {
+        let Some(own) = self.without_branch.get_mut(&client) else { return };
+        own.remove(&xid);
+        if own.is_empty() {
+            self.without_branch.remove(&client);
+        }
+    }
+
+    /// Whether the shares, counted again from the globals, agree.
+    pub(crate) fn shares_are_consistent(&self) -> bool {
+        let mut anew = Self::default();
+        for global in self.by_xid.iter() {
+            anew.open.enter(global.client, &global.origin.application, 1);
+            anew.rows.enter(global.client, &global.origin.application, global.rows());
+            anew.note_without_branch(global);
+        }
+        let agree = anew.open == self.open && anew.rows == self.rows;
+        agree && anew.without_branch == self.without_branch
+    }
+
+    pub(crate) fn deadlines(&self) -> &BTreeSet<(Timestamp, Xid)> {
+        &self.deadlines
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+}

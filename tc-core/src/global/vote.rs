@@ -1,0 +1,219 @@
+//! The votes before a commit, of branches that prepare when they are asked and not in phase one.
+//!
+//! ```text
+//! commit asked for ─▶ [can commit? all of them] ─▶ prepare, all of them ─▶ decided: commit
+//!                             └──────── one refuses ────────┴────────────▶ decided: roll back
+//! ```
+//!
+//! A voting is a request that waits: it lives in memory alone, as the queues do. After a restart
+//! the global is undecided as it was before, and the client asks for the commit again, or the
+//! deadline decides. A prepared branch is recorded, and is not asked twice. A vote that is
+//! missing never decides anything.
+
+use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use super::branch::{Branch, Stage};
+use super::end::{event_text, phase_after};
+use super::globals::Globals;
+use super::state::{Global, Phase};
+use super::table::GlobalTable;
+use super::voting::{Voting, Votings};
+use crate::contract::{
+    BranchId, Correlation, DecidedBy, Decision, Effect, Mode, PhaseTwoOutcome, Question, Rejection,
+    Reply, ReplyWhen, RollbackReason, Rounds, VoteCall, Xid,
+};
+use crate::deciding::Answer;
+use crate::waiting::Awaited;
+
+/// A request to commit.
+pub(crate) struct Commit {
+    pub(crate) to: Option<Correlation>,
+    pub(crate) rounds: Rounds,
+    pub(crate) by: DecidedBy,
+    pub(crate) reason: Arc<str>,
+    pub(crate) reply_when: ReplyWhen,
+}
+
+impl Globals<'_> {
+    /// Commits a global, once its participants have voted if they have to be asked.
+    pub(crate) fn commit(&mut self, xid: Xid, commit: Commit) -> Answer {
+        if self.needs_votes(xid) {
+            return self.start_voting(xid, commit);
+        }
+        let Commit { to, by, reason, reply_when, .. } = commit;
+        let status = self.end(xid, Decision::Commit, by, &reason)?;
+        Ok(self.answer_end(to, xid, status, reply_when))
+    }
+
+    /// Whether a commit of the global has to wait for votes.
+    fn needs_votes(&self, xid: Xid) -> bool {
+        let global = self.globals.get(xid);
+        global.is_some_and(|global| {
+            global.phase == Phase::Active
+                && !global.rollback_only
+                && voters(global).next().is_some()
+        })
+    }
+
+    /// Asks the participants, unless they are being asked. The reply follows the decision.
+    fn start_voting(&mut self, xid: Xid, commit: Commit) -> Answer {
+        let Commit { to, rounds, by, reason, reply_when } = commit;
+        if to.is_some() {
+            self.check_room_to_wait()?;
+        }
+        if let Entry::Vacant(place) = self.votings.entry(xid) {
+            let question = match rounds {
+                Rounds::CanCommitFirst => Question::CanCommit,
+                Rounds::PrepareOnly => Question::Prepare,
+            };
+            let (can_commit, askers) = (BTreeSet::new(), Vec::new());
+            place.insert(Voting { question, can_commit, by, reason, askers });
+            self.ask_all(xid, question);
+        }
+        if let (Some(to), Some(voting)) = (to, self.votings.get_mut(&xid)) {
+            voting.askers.push((to, reply_when));
+            self.waiting.enter(to, Awaited::Votes(xid), self.on.asker);
+        }
+        Ok(None)
+    }
+
+    /// A participant's answer. To another question than the one being asked, or of a branch that is
+    /// not asked, it is an echo (EFFECTS-REPEAT).
+    pub(crate) fn vote(
+        &mut self,
+        xid: Xid,
+        branch: BranchId,
+        question: Question,
+        outcome: PhaseTwoOutcome,
+    ) {
+        let asked = self.votings.get(&xid).is_some_and(|voting| voting.question == question);
+        let global = self.globals.get(xid).filter(|_| asked);
+        if !global.is_some_and(|global| voters(global).any(|voter| voter.id == branch)) {
+            return;
+        }
+        match (outcome, question) {
+            (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, Question::CanCommit) => {
+                if let Some(voting) = self.votings.get_mut(&xid) {
+                    voting.can_commit.insert(branch);
+                }
+                self.count_votes(xid);
+            }
+            (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, Question::Prepare) => {
+                self.mark_done(xid, branch);
+                self.count_votes(xid);
+            }
+            (PhaseTwoOutcome::Retryable { error }, Question::CanCommit | Question::Prepare) => {
+                self.fail_branch(xid, branch, error);
+            }
+            (PhaseTwoOutcome::Refused { error, .. }, Question::CanCommit | Question::Prepare) => {
+                let phase = Phase::RollingBack(RollbackReason::Refused);
+                let event = format!("{}: branch {branch}: {error}", event_of(phase));
+                self.decide_global(xid, phase, &event);
+            }
+        }
+    }
+
+    /// Goes on, if there is a voting, as far as the votes are in.
+    pub(crate) fn count_votes(&mut self, xid: Xid) {
+        let (Some(voting), Some(global)) = (self.votings.get_mut(&xid), self.globals.get(xid))
+        else {
+            return;
+        };
+        let is_over = global.rollback_only || voters(global).next().is_none();
+        let can_all = voters(global).all(|voter| voting.can_commit.contains(&voter.id));
+        match voting.question {
+            Question::CanCommit | Question::Prepare if is_over => {
+                let phase = phase_after(Decision::Commit, voting.by, global.rollback_only);
+                let event = event_text(phase, voting.by, &voting.reason);
+                self.decide_global(xid, phase, &event);
+            }
+            Question::CanCommit if can_all => {
+                voting.question = Question::Prepare;
+                self.ask_all(xid, Question::Prepare);
+            }
+            Question::CanCommit | Question::Prepare => {}
+        }
+    }
+
+    /// Ends the voting of a global that is being decided. Calls that are under way are called back:
+    /// a rollback calls its branches one after the other.
+    pub(crate) fn close_voting(&mut self, xid: Xid) -> Option<Voting> {
+        let voting = self.votings.remove(&xid)?;
+        self.on.out.effects.push(Effect::Hold { xid, branch: None });
+        Some(voting)
+    }
+
+    /// Answers the requests for the commit.
+    pub(crate) fn answer_askers(&mut self, xid: Xid, voting: Voting, phase: Phase) {
+        let status = self.status_decided(xid, phase);
+        for (to, reply_when) in voting.askers {
+            self.waiting.leave(to, Awaited::Votes(xid));
+            let reply = if phase.answers_a_commit() {
+                self.answer_end(Some(to), xid, status, reply_when)
+            } else {
+                Some(Reply::Rejected(Rejection::AlreadyDecided { xid, status }))
+            };
+            if let Some(reply) = reply {
+                self.on.reply(Some(to), reply);
+            }
+        }
+    }
+
+    /// Gives up the place of a request for the commit. The voting goes on, as a commit does.
+    pub(crate) fn forget_asker(&mut self, xid: Xid, asker: Correlation) {
+        if let Some(voting) = self.votings.get_mut(&xid) {
+            voting.askers.retain(|&(to, _)| to != asker);
+        }
+        self.waiting.leave(asker, Awaited::Votes(xid));
+    }
+
+    fn ask_all(&mut self, xid: Xid, question: Question) {
+        let Some(global) = self.globals.get(xid) else { return };
+        let call = |branch: &Branch| VoteCall {
+            xid,
+            address: global.origin.address.clone(),
+            branch: branch.id,
+            resource: Arc::clone(&branch.resource),
+            mode: branch.mode,
+            question,
+            application_data: branch.application_data(),
+            registered_by: branch.registered_by(),
+        };
+        self.on.out.effects.extend(voters(global).map(|voter| Effect::Vote(call(voter))));
+    }
+}
+
+/// Checks that every voting waits for a vote, and that nothing commits unprepared.
+pub(crate) fn check_votings(globals: &GlobalTable, votings: &Votings) -> Result<(), String> {
+    for (xid, voting) in votings {
+        let waits = |global: &Global| {
+            let is_missing = |voter: &Branch| match voting.question {
+                Question::CanCommit => !voting.can_commit.contains(&voter.id),
+                Question::Prepare => true,
+            };
+            global.phase == Phase::Active && voters(global).any(is_missing)
+        };
+        if !globals.get(*xid).is_some_and(waits) {
+            return Err(format!("VOTES: the voting of xid {xid} waits for nobody"));
+        }
+    }
+    let commits_unprepared =
+        |global: &&Global| global.phase == Phase::Committing && voters(global).next().is_some();
+    match globals.iter().find(commits_unprepared) {
+        Some(global) => Err(format!("VOTES: xid {} commits unprepared", global.xid)),
+        None => Ok(()),
+    }
+}
+
+/// The branches that have to be asked before a commit.
+fn voters(global: &Global) -> impl Iterator<Item = &Branch> {
+    let is_voter =
+        |branch: &&Branch| branch.mode == Mode::TwoPhase && branch.stage == Stage::Registered;
+    global.branches.iter().filter(is_voter)
+}
+
+fn event_of(phase: Phase) -> String {
+    event_text(phase, DecidedBy::Client, "").into_owned()
+}

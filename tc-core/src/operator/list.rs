@@ -1,0 +1,286 @@
+//! Lists for operators: globals and locks that pass a filter, page by page.
+//!
+//! A call looks at no more than its bounds allow, whatever passes and however much there is to an
+//! entry: a caller that lists rare entries asks again where the last call stopped, and other
+//! requests are decided in between (BOUNDED).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::page::{Page, PageBounds};
+use super::view::{GlobalSummary, LockView};
+use crate::collections::interner::Space;
+use crate::contract::{GlobalRecord, Mode, SagaRecord, StatusKind, Timestamp, Xid};
+use crate::coordinator::Coordinator;
+use crate::global::state::{Global, Phase};
+use crate::row_lock::table::{Holder, LockId};
+
+/// One step through a list.
+struct Entry<T, C> {
+    at: C,
+    /// The entry, if it passes.
+    item: Option<T>,
+    /// The number of records that had to be looked at in addition to the entry itself.
+    besides: usize,
+}
+
+/// A filter of globals; `None` passes all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GlobalFilter {
+    /// Those that stand so.
+    pub status: Option<StatusKind>,
+    /// Those begun by this application.
+    pub application: Option<String>,
+    /// Those of this name.
+    pub name: Option<String>,
+    /// Those begun before this point in time.
+    pub begun_before: Option<Timestamp>,
+}
+
+/// A filter of locks; `None` passes all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockFilter {
+    /// Those of this resource.
+    pub resource: Option<String>,
+    /// Those of tables of this name.
+    pub table: Option<String>,
+    /// Those of this canonical key.
+    pub key: Option<Box<[u8]>>,
+    /// Those that this global holds.
+    pub holder: Option<Xid>,
+}
+
+/// A place in the list of locks, which goes on behind it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LockCursor {
+    /// A global.
+    pub holder: Xid,
+    /// The place of one of its branches.
+    pub sequence: u32,
+    /// How many of that branch's rows come before.
+    pub rows: usize,
+}
+
+impl Coordinator {
+    /// Globals and sagas, unfinished and remembered, newest first. For the next page pass this
+    /// one's `next` as `before`.
+    #[must_use]
+    pub fn globals(
+        &self,
+        filter: &GlobalFilter,
+        before: Option<Xid>,
+        bounds: PageBounds,
+    ) -> Page<GlobalSummary, Xid> {
+        let newest = before.unwrap_or(Xid(u64::MAX));
+        let unfinished = self.globals.newest_before(newest).map(Listed::Open);
+        let finished = self.history.newest_before(newest).map(Listed::Finished);
+        let sagas = self.sagas.newest_before(newest).map(Listed::Saga);
+        page(merged(merged(unfinished, finished), sagas), before, bounds, |global| {
+            let at = global.xid();
+            let item = Some(global).filter(|global| global.passes(filter)).map(Listed::summary);
+            Entry { at, item, besides: 0 }
+        })
+    }
+
+    /// Locked rows in the order of their oldest holder, and as its branches took them. For the next
+    /// page pass this one's `next` as `after`. A filter that names resource, table and key shows
+    /// the row also if it is only waited for.
+    #[must_use]
+    pub fn locks(
+        &self,
+        filter: &LockFilter,
+        after: Option<LockCursor>,
+        bounds: PageBounds,
+    ) -> Page<LockView, LockCursor> {
+        if let LockFilter { resource: Some(resource), table: Some(table), key: Some(key), .. } =
+            filter
+        {
+            let found = self.one_lock(resource, table, key, filter.holder);
+            let items = found.into_iter().filter(|_| after.is_none()).collect();
+            return Page { items, next: None, scanned: 1 };
+        }
+        let start = after.unwrap_or_default();
+        let start = start.max(LockCursor { holder: filter.holder.unwrap_or_default(), ..start });
+        let globals = self.globals.oldest_from(start.holder);
+        let globals =
+            globals.take_while(|global| filter.holder.is_none_or(|xid| xid == global.xid));
+        let places = globals.flat_map(|global| places(global, start));
+        page(places, after, bounds, |(at, lock)| match lock {
+            Some(lock) => self.lock_entry(lock, at, filter),
+            None => Entry { at, item: None, besides: 0 },
+        })
+    }
+
+    /// The resources on which unfinished globals that may yet be rolled back have branches of a
+    /// mode that have not ended, of the globals that began before a point in time. Looks at no more
+    /// than so many globals from an XID on.
+    #[must_use]
+    pub fn resources_to_undo(
+        &self,
+        mode: Mode,
+        begun_before: Timestamp,
+        from: Xid,
+        scanned_max: usize,
+    ) -> Page<Arc<str>, Xid> {
+        let mut globals = self.globals.oldest_from(from);
+        let mut scanned = 0;
+        let looked_at = globals.by_ref().take(scanned_max.max(1)).inspect(|_| scanned += 1);
+        let may_be_undone = looked_at
+            .filter(|global| global.begun_at < begun_before && global.phase != Phase::Committing);
+        let branches = may_be_undone.flat_map(|global| &global.branches);
+        let to_undo = branches.filter(|branch| branch.mode == mode && !branch.is_finished());
+        let resources: BTreeSet<Arc<str>> =
+            to_undo.map(|branch| branch.resource.as_ref().clone()).collect();
+        let next = globals.next().map(|global| global.xid);
+        Page { items: resources.into_iter().collect(), next, scanned }
+    }
+
+    fn one_lock(
+        &self,
+        resource: &str,
+        table: &str,
+        key: &[u8],
+        holder: Option<Xid>,
+    ) -> Option<LockView> {
+        let space = Space::new(Arc::from(resource), Arc::from(table));
+        let lock = self.rows.table.find(&space, key)?;
+        let is_asked_for = holder.is_none() || self.rows.table.holds(lock, holder);
+        is_asked_for.then(|| self.lock_view(lock))
+    }
+
+    /// A row that many hold is listed once: under the oldest holder that is asked for.
+    fn lock_entry(
+        &self,
+        lock: LockId,
+        at: LockCursor,
+        filter: &LockFilter,
+    ) -> Entry<LockView, LockCursor> {
+        if !filter.passes(self.rows.table.space(lock), self.rows.table.key(lock)) {
+            return Entry { at, item: None, besides: 0 };
+        }
+        let mut scanned = 0;
+        let asked_for = |holder: &Holder| filter.holder.is_none_or(|xid| xid == holder.xid);
+        let is_older = |it: Holder| (it.xid, it.sequence) < (at.holder, at.sequence);
+        let holders = self.rows.table.holders(lock).inspect(|_| scanned += 1);
+        if holders.filter(asked_for).any(is_older) {
+            return Entry { at, item: None, besides: scanned };
+        }
+        let view = self.lock_view(lock);
+        let besides = scanned + view.holders.len() + view.queue.len();
+        Entry { at, item: Some(view), besides }
+    }
+}
+
+/// The places of one global behind a cursor: itself, its branches, and their locks. Globals and
+/// branches without a lock are places too, or a call could pass over any number of them.
+fn places(
+    global: &Global,
+    after: LockCursor,
+) -> impl Iterator<Item = (LockCursor, Option<LockId>)> + '_ {
+    let holder = global.xid;
+    let start =
+        if after.holder == holder { after } else { LockCursor { holder, ..Default::default() } };
+    let first = global.branches.partition_point(|branch| branch.sequence < start.sequence);
+    let locks = global.branches[first..].iter().flat_map(move |branch| {
+        let sequence = branch.sequence;
+        let skipped = if sequence == start.sequence { start.rows } else { 0 };
+        let at = move |rows| LockCursor { holder, sequence, rows };
+        let locks = branch.locks.as_slice().iter().enumerate().skip(skipped);
+        let locks = locks.map(move |(row, &lock)| (at(row + 1), Some(lock)));
+        std::iter::once((at(skipped), None)).chain(locks)
+    });
+    std::iter::once((start, None)).chain(locks)
+}
+
+/// Two lists, newest first each, as one that is.
+fn merged<'a>(
+    one: impl Iterator<Item = Listed<'a>>,
+    other: impl Iterator<Item = Listed<'a>>,
+) -> impl Iterator<Item = Listed<'a>> {
+    let (mut one, mut other) = (one.peekable(), other.peekable());
+    std::iter::from_fn(move || match (one.peek(), other.peek()) {
+        (Some(first), Some(second)) if first.xid() > second.xid() => one.next(),
+        (_, Some(_)) => other.next(),
+        (_, None) => one.next(),
+    })
+}
+
+/// Looks at places, one after the other, until a bound is reached.
+fn page<P, T, C: Copy>(
+    places: impl Iterator<Item = P>,
+    start: Option<C>,
+    bounds: PageBounds,
+    look: impl Fn(P) -> Entry<T, C>,
+) -> Page<T, C> {
+    let mut page = Page { items: Vec::new(), next: start, scanned: 0 };
+    let mut places = places.peekable();
+    // At least one, so that every call gets on.
+    while page.scanned < bounds.scanned_max.max(1) && page.items.len() < bounds.items_max {
+        let Some(place) = places.next() else { break };
+        let Entry { at, item, besides } = look(place);
+        page.next = Some(at);
+        page.items.extend(item);
+        page.scanned += 1 + besides;
+    }
+    if places.peek().is_none() {
+        page.next = None;
+    }
+    page
+}
+
+impl LockFilter {
+    fn passes(&self, space: &Space, key: &[u8]) -> bool {
+        self.resource.as_deref().is_none_or(|resource| resource == &*space.resource)
+            && self.table.as_deref().is_none_or(|table| table == &*space.table)
+            && self.key.as_deref().is_none_or(|wanted| wanted == key)
+    }
+}
+
+enum Listed<'a> {
+    Open(&'a Global),
+    Finished(&'a GlobalRecord),
+    Saga(&'a SagaRecord),
+}
+
+impl Listed<'_> {
+    fn xid(&self) -> Xid {
+        match self {
+            Self::Open(global) => global.xid,
+            Self::Finished(global) => global.xid,
+            Self::Saga(saga) => saga.xid,
+        }
+    }
+
+    fn passes(&self, filter: &GlobalFilter) -> bool {
+        let (status, application, name, begun_at) = match self {
+            Self::Open(global) => {
+                let origin = &global.origin;
+                (global.status(), &origin.application, &origin.name, global.begun_at)
+            }
+            Self::Finished(global) => {
+                (global.status(), &global.application, &global.name, global.begun_at)
+            }
+            Self::Saga(saga) => {
+                (saga.global_status(), &saga.application, &saga.definition.name, saga.begun_at)
+            }
+        };
+        filter.status.is_none_or(|wanted| wanted == status.kind())
+            && filter.application.as_deref().is_none_or(|wanted| wanted == &**application)
+            && filter.name.as_deref().is_none_or(|wanted| wanted == &**name)
+            && filter.begun_before.is_none_or(|before| begun_at < before)
+    }
+
+    fn summary(self) -> GlobalSummary {
+        match self {
+            Self::Open(global) => {
+                let (status, branches) = (global.status(), global.branches.len());
+                GlobalSummary { record: global.shown(), status, branches }
+            }
+            Self::Finished(global) => {
+                let (status, branches) = (global.status(), global.finished_branches.len());
+                GlobalSummary { record: global.clone(), status, branches }
+            }
+            Self::Saga(saga) => saga.summary(),
+        }
+    }
+}

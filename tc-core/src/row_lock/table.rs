@@ -1,0 +1,436 @@
+//! The table of row locks: the holders of each row, and the requests in its queue.
+//!
+//! A row that is held or waited for has a slot, found through a hash index by resource, table and
+//! key, and named by a `LockId` everywhere else. The rules of granting are in `queue`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::row_key::RowKey;
+use crate::collections::hash_index::{HashIndex, hash_of};
+use crate::collections::interner::Space;
+use crate::contract::{LockMode, Timestamp, Xid};
+
+/// A request that waits for locks; a later request has a greater id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WaitId(pub(crate) u64);
+
+/// A slot of the table, valid while its row is held or waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LockId(u32);
+
+/// A branch that holds a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) xid: Xid,
+    /// The branch's place in its global.
+    pub(crate) sequence: u32,
+    pub(crate) mode: LockMode,
+}
+
+/// A place in a row's queue: in order of rank, then of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) rank: Rank,
+    pub(crate) id: WaitId,
+}
+
+/// The order of places in a row's queue, before the order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    /// The global holds the row already. It stands before all others, since they wait for it to let
+    /// go: behind them it would wait for them in turn, for ever.
+    Holder,
+    /// The time from which a newcomer to the row counts as waiting. A global that holds other rows
+    /// gets a head start (`queue`).
+    Newcomer(Timestamp),
+}
+
+/// The claim of a request in the queue on the row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    /// `None` for a check outside a global.
+    pub(crate) xid: Option<Xid>,
+    pub(crate) mode: LockMode,
+    pub(crate) purpose: Purpose,
+}
+
+/// Whether a request takes the row when it is its turn. No request waits for one that does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Take,
+    Check,
+}
+
+#[derive(Clone, Debug)]
+struct Slot {
+    space: Arc<Space>,
+    key: RowKey,
+    state: State,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Unused,
+    Held(Holder),
+    /// Where there is more than one holder, or a queue.
+    Contended(Box<Contended>),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Contended {
+    holders: Vec<Holder>,
+    queue: BTreeMap<Place, Claim>,
+    /// The places of requests that will take the row for themselves.
+    exclusive: BTreeSet<Place>,
+}
+
+/// Rows that were released or are no longer waited for.
+pub(crate) type Touched = SmallVec<[LockId; 8]>;
+
+/// All rows that are held or waited for.
+#[derive(Clone, Debug)]
+pub(crate) struct LockTable {
+    slots: Vec<Option<Slot>>,
+    free: Vec<LockId>,
+    index: HashIndex<LockId>,
+    /// How many branches and requests there are in all slots together.
+    places: usize,
+}
+
+impl LockMode {
+    pub(crate) fn conflicts(self, other: Self) -> bool {
+        self == Self::Exclusive || other == Self::Exclusive
+    }
+}
+
+impl LockTable {
+    pub(crate) fn new() -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), index: HashIndex::new(), places: 0 }
+    }
+
+    /// How many rows are held or waited for.
+    pub(crate) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// How many branches hold a row and how many requests wait for one, row by row: a row counts
+    /// once for each of them.
+    pub(crate) fn places(&self) -> usize {
+        self.places
+    }
+
+    pub(crate) fn find(&self, space: &Space, key: &[u8]) -> Option<LockId> {
+        self.find_hashed(hash_of(&(space, key)), space, key)
+    }
+
+    fn find_hashed(&self, hash: u64, space: &Space, key: &[u8]) -> Option<LockId> {
+        let is = |&lock: &LockId| {
+            let slot = self.slot(lock);
+            slot.key.as_bytes() == key && *slot.space == *space
+        };
+        self.index.find(hash, is).copied()
+    }
+
+    /// Finds the row's slot or makes one; an unused one must be given back with `reclaim`.
+    pub(crate) fn find_or_insert(&mut self, space: &Arc<Space>, key: &[u8]) -> LockId {
+        let hash = hash_of(&(&**space, key));
+        if let Some(found) = self.find_hashed(hash, space, key) {
+            return found;
+        }
+        let key = RowKey::new(key);
+        let slot = Some(Slot { space: space.clone(), key, state: State::Unused });
+        let lock = match self.free.pop() {
+            Some(lock) => {
+                self.slots[lock.0 as usize] = slot;
+                lock
+            }
+            None => {
+                let next = u32::try_from(self.slots.len()).expect("BOUNDED: locks_max fits");
+                self.slots.push(slot);
+                LockId(next)
+            }
+        };
+        let slots = &self.slots;
+        self.index
+            .insert(hash, lock, |&known| slots[known.0 as usize].as_ref().expect(LIVE).hash());
+        lock
+    }
+
+    /// Frees the slot if the row is neither held nor waited for.
+    pub(crate) fn reclaim(&mut self, lock: LockId) {
+        let Some(slot) = &mut self.slots[lock.0 as usize] else { return };
+        slot.simplify();
+        if !matches!(slot.state, State::Unused) {
+            return;
+        }
+        self.index.remove(slot.hash(), |&known| known == lock);
+        self.slots[lock.0 as usize] = None;
+        self.free.push(lock);
+    }
+
+    pub(crate) fn space(&self, lock: LockId) -> &Arc<Space> {
+        &self.slot(lock).space
+    }
+
+    pub(crate) fn key(&self, lock: LockId) -> &[u8] {
+        self.slot(lock).key.as_bytes()
+    }
+
+    /// Every slot in use, in the order of their ids.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = LockId> + '_ {
+        let ids = (0..).map(LockId);
+        self.slots.iter().zip(ids).filter(|(slot, _)| slot.is_some()).map(|(_, lock)| lock)
+    }
+
+    // ---- holders ----
+
+    pub(crate) fn holders(&self, lock: LockId) -> impl Iterator<Item = Holder> + '_ {
+        self.slot(lock).holders().iter().copied()
+    }
+
+    /// How many branches hold the row.
+    pub(crate) fn holding(&self, lock: LockId) -> usize {
+        self.slot(lock).holders().len()
+    }
+
+    /// How many requests wait for the row.
+    pub(crate) fn waiting(&self, lock: LockId) -> usize {
+        self.slot(lock).queue().map_or(0, BTreeMap::len)
+    }
+
+    /// How a branch that holds the row does so.
+    pub(crate) fn mode(&self, lock: LockId, xid: Xid, sequence: u32) -> LockMode {
+        let holders = self.slot(lock).holders();
+        let holder = holders.iter().find(|holder| holder.branch() == (xid, sequence));
+        holder.expect("LOCK-OWNER: a branch is in the lock table for each of its rows").mode
+    }
+
+    /// Makes a branch hold the row, or hold it in a stronger mode; whether it held it before.
+    pub(crate) fn hold(&mut self, lock: LockId, holder: Holder) -> bool {
+        let slot = self.slot_mut(lock);
+        let mut known = slot.holders_mut().iter_mut();
+        if let Some(known) = known.find(|known| known.branch() == holder.branch()) {
+            known.mode = known.mode.max(holder.mode);
+            return true;
+        }
+        match &mut slot.state {
+            State::Unused => slot.state = State::Held(holder),
+            State::Held(_) | State::Contended(_) => slot.contended().holders.push(holder),
+        }
+        self.places += 1;
+        false
+    }
+
+    /// Makes a branch hold the row no longer. The slot stays until `reclaim`.
+    fn release(&mut self, lock: LockId, xid: Xid, sequence: u32) {
+        let slot = self.slot_mut(lock);
+        let before = slot.holders().len();
+        match &mut slot.state {
+            State::Held(holder) if holder.branch() == (xid, sequence) => slot.state = State::Unused,
+            State::Contended(contended) => {
+                contended.holders.retain(|holder| holder.branch() != (xid, sequence));
+            }
+            State::Held(_) | State::Unused => {}
+        }
+        self.places -= before - slot.holders().len();
+    }
+
+    /// Makes a branch hold none of these rows any longer; they are to be settled.
+    pub(crate) fn release_branch(
+        &mut self,
+        held: &[LockId],
+        xid: Xid,
+        sequence: u32,
+        touched: &mut Touched,
+    ) {
+        for &lock in held {
+            self.release(lock, xid, sequence);
+            touched.push(lock);
+        }
+    }
+
+    /// Whether the global holds the row in any mode.
+    pub(crate) fn holds(&self, lock: LockId, xid: Option<Xid>) -> bool {
+        self.holders(lock).any(|holder| Some(holder.xid) == xid)
+    }
+
+    /// The rank of a request of the global that would count as waiting from then on.
+    pub(crate) fn rank(&self, lock: LockId, xid: Option<Xid>, waits_from: Timestamp) -> Rank {
+        if self.holds(lock, xid) { Rank::Holder } else { Rank::Newcomer(waits_from) }
+    }
+
+    /// Whether the global holds the row in this mode or a stronger one.
+    pub(crate) fn covers(&self, lock: LockId, xid: Option<Xid>, mode: LockMode) -> bool {
+        self.holders(lock).any(|holder| Some(holder.xid) == xid && holder.mode >= mode)
+    }
+
+    /// The holders of other globals whose mode conflicts with this one.
+    pub(crate) fn conflicting_holders(
+        &self,
+        lock: LockId,
+        xid: Option<Xid>,
+        mode: LockMode,
+    ) -> impl Iterator<Item = Holder> + '_ {
+        let conflicts = move |holder: &Holder| holder.mode.conflicts(mode);
+        self.holders(lock).filter(move |holder| Some(holder.xid) != xid && conflicts(holder))
+    }
+
+    // ---- queue ----
+
+    pub(crate) fn has_queue(&self, lock: LockId) -> bool {
+        self.slot(lock).queue().is_some_and(|queue| !queue.is_empty())
+    }
+
+    pub(crate) fn enqueue(&mut self, lock: LockId, place: Place, claim: Claim) {
+        let contended = self.slot_mut(lock).contended();
+        if claim.takes_all() {
+            contended.exclusive.insert(place);
+        }
+        let is_more = contended.queue.insert(place, claim).is_none();
+        self.places += usize::from(is_more);
+    }
+
+    pub(crate) fn dequeue(&mut self, lock: LockId, place: Place) {
+        if let State::Contended(contended) = &mut self.slot_mut(lock).state {
+            contended.exclusive.remove(&place);
+            let is_less = contended.queue.remove(&place).is_some();
+            self.places -= usize::from(is_less);
+        }
+    }
+
+    /// Whether no newcomer can have the row at a place or behind it: a global holds it for itself,
+    /// or will before them.
+    pub(crate) fn is_closed(&self, lock: LockId, place: Place) -> bool {
+        let is_held = self.holders(lock).any(|holder| holder.mode == LockMode::Exclusive);
+        is_held || self.exclusive_ahead(lock, place).is_some()
+    }
+
+    /// The first in the queue, or the first behind a place. `None` also for a slot that is gone.
+    pub(crate) fn next_claim(&self, lock: LockId, after: Option<Place>) -> Option<(Place, Claim)> {
+        let slot = self.slots[lock.0 as usize].as_ref()?;
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        slot.queue()?.range((from, Bound::Unbounded)).next().map(|(&place, &claim)| (place, claim))
+    }
+
+    /// The whole queue, next first.
+    pub(crate) fn queue(&self, lock: LockId) -> impl Iterator<Item = (Place, Claim)> + '_ {
+        self.slot(lock).queue().into_iter().flatten().map(|(&place, &claim)| (place, claim))
+    }
+
+    /// The queue before a place, nearest first.
+    pub(crate) fn claims_ahead(
+        &self,
+        lock: LockId,
+        place: Place,
+    ) -> impl Iterator<Item = Claim> + '_ {
+        let queue = self.slot(lock).queue().into_iter();
+        let ahead = queue.flat_map(move |queue| queue.range(..place).rev());
+        ahead.map(|(_, &claim)| claim)
+    }
+
+    /// The nearest request before a place that will take the row in a mode that conflicts.
+    pub(crate) fn blocking_claim(
+        &self,
+        lock: LockId,
+        place: Place,
+        mode: LockMode,
+    ) -> Option<Claim> {
+        match mode {
+            LockMode::Shared => self.exclusive_ahead(lock, place),
+            LockMode::Exclusive => {
+                self.claims_ahead(lock, place).find(|claim| claim.purpose == Purpose::Take)
+            }
+        }
+    }
+
+    /// The nearest request before a place that will take the row for itself.
+    fn exclusive_ahead(&self, lock: LockId, place: Place) -> Option<Claim> {
+        let State::Contended(contended) = &self.slot(lock).state else { return None };
+        let nearest = contended.exclusive.range(..place).next_back()?;
+        contended.queue.get(nearest).copied()
+    }
+
+    /// Whether everything derived from the queue, derived again, agrees.
+    pub(crate) fn is_indexed(&self, lock: LockId) -> bool {
+        let State::Contended(contended) = &self.slot(lock).state else { return true };
+        let takers = contended.queue.iter().filter(|(_, claim)| claim.takes_all());
+        takers.map(|(place, _)| *place).eq(contended.exclusive.iter().copied())
+    }
+
+    fn slot(&self, lock: LockId) -> &Slot {
+        self.slots[lock.0 as usize].as_ref().expect(LIVE)
+    }
+
+    fn slot_mut(&mut self, lock: LockId) -> &mut Slot {
+        self.slots[lock.0 as usize].as_mut().expect(LIVE)
+    }
+}
+
+const LIVE: &str = "LOCK-OWNER: a lock that is named is held or waited for";
+
+impl Slot {
+    fn hash(&self) -> u64 {
+        hash_of(&(&*self.space, self.key.as_bytes()))
+    }
+
+    fn holders(&self) -> &[Holder] {
+        match &self.state {
+            State::Unused => &[],
+            State::Held(holder) => std::slice::from_ref(holder),
+            State::Contended(contended) => &contended.holders,
+        }
+    }
+
+    fn holders_mut(&mut self) -> &mut [Holder] {
+        match &mut self.state {
+            State::Unused => &mut [],
+            State::Held(holder) => std::slice::from_mut(holder),
+            State::Contended(contended) => &mut contended.holders,
+        }
+    }
+
+    fn queue(&self) -> Option<&BTreeMap<Place, Claim>> {
+        match &self.state {
+            State::Unused | State::Held(_) => None,
+            State::Contended(contended) => Some(&contended.queue),
+        }
+    }
+
+    /// Makes room for more than a single holder.
+    fn contended(&mut self) -> &mut Contended {
+        if !matches!(self.state, State::Contended(_)) {
+            let holders = self.holders().to_vec();
+            self.state = State::Contended(Box::new(Contended { holders, ..Contended::default() }));
+        }
+        match &mut self.state {
+            State::Contended(contended) => contended,
+            State::Unused | State::Held(_) => unreachable!("it has just been made so"),
+        }
+    }
+
+    /// Gives up what a single holder does not need.
+    fn simplify(&mut self) {
+        let State::Contended(contended) = &self.state else { return };
+        match &contended.holders[..] {
+            [] if contended.queue.is_empty() => self.state = State::Unused,
+            &[holder] if contended.queue.is_empty() => self.state = State::Held(holder),
+            _ => {}
+        }
+    }
+}
+
+impl Claim {
+    fn takes_all(self) -> bool {
+        self.purpose == Purpose::Take && self.mode == LockMode::Exclusive
+    }
+}
+
+impl Holder {
+    fn branch(self) -> (Xid, u32) {
+        (self.xid, self.sequence)
+    }
+}

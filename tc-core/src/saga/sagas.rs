@@ -1,0 +1,21 @@
+//! The wing of the sagas: what decisions about them can touch.
+
+use super::table::SagaTable;
+use crate::contract::{GlobalStatus, SagaRecord, Xid};
+use crate::deciding::Deciding;
+use crate::waiting::Waiting;
+
+/// Sagas, and the requests that wait for one to end. Globals and locks are not here.
+#[derive(Debug)]
+pub(crate) struct Sagas<'a> {
+    pub(crate) on: Deciding<'a>,
+    pub(crate) table: &'a mut SagaTable,
+    pub(crate) waiting: &'a mut Waiting,
+}
+
+impl Sagas<'_> {
+    /// The status of a global that stands where the saga does.
+    pub(super) fn status(&self, xid: Xid) -> GlobalStatus {
+        self.table.get(xid).map_or(GlobalStatus::Unknown, SagaRecord::global_status)
+    }
+}

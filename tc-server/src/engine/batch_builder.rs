@@ -1,0 +1,173 @@
+//! Builds a batch between two waits of the engine: decides, gathers, seals.
+//!
+//! It has no task, no socket, no disk and no clock: the engine's loop drives this value, in
+//! production as in the simulator. Which effects may leave before their batch is durable is data of
+//! the core ([`After`]); nothing here looks into a request or a reply.
+
+use std::fmt;
+use std::mem;
+
+use hashbrown::{HashMap, HashSet};
+
+use handfast_core::{
+    After, Asker, Change, Coordinator, Decided, Effect, Outcome, RecordKey, Request, Timestamp,
+};
+
+use super::inbox::{Answer, View};
+
+/// How long changes that no request waits for may wait to be written together with others, in
+/// milliseconds. Too long: a crash repeats more of phase two; too short: syncs that delay others.
+const LINGER_MS: u64 = 5;
+
+/// Something that leaves the engine, at once or when its batch is durable.
+pub enum Outgoing {
+    /// An effect of a decision.
+    Effect(Effect),
+    /// The result of a view, ready to be handed over.
+    Answer(Box<dyn FnOnce() + Send>),
+}
+
+impl fmt::Debug for Outgoing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Effect(effect) => effect.fmt(f),
+            Self::Answer(_) => f.write_str("Answer"),
+        }
+    }
+}
+
+/// Decisions to be made durable together.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Changes to be stored; at most one a key.
+    pub changes: Vec<Change>,
+    /// Leaves afterwards, in order (DURABLE-FIRST).
+    pub outgoing: Vec<Outgoing>,
+    /// How many requests were decided.
+    pub requests: usize,
+}
+
+/// The coordinator and what it has decided since the last batch was sealed.
+#[derive(Debug)]
+pub struct BatchBuilder {
+    coordinator: Coordinator,
+    outcome: Outcome,
+    gathered: Batch,
+    /// Since when there are changes that no request waits for.
+    lingering_since: Option<Timestamp>,
+    /// Leaves without the batch.
+    early: Vec<Outgoing>,
+}
+
+impl BatchBuilder {
+    /// Takes over a coordinator; what its phase two owes comes first.
+    #[must_use]
+    pub fn new(coordinator: Coordinator) -> Self {
+        let mut builder = Self {
+            coordinator,
+            outcome: Outcome::default(),
+            gathered: Batch::default(),
+            lingering_since: None,
+            early: Vec::new(),
+        };
+        builder.coordinator.owed(&mut builder.outcome);
+        builder.gather();
+        builder
+    }
+
+    /// The coordinator, which may be ahead of the store.
+    #[must_use]
+    pub fn coordinator(&self) -> &Coordinator {
+        &self.coordinator
+    }
+
+    /// Decides one request, and returns whether it has been answered.
+    pub fn decide(&mut self, now: Timestamp, request: Request) -> Decided {
+        self.decide_for(Asker::default(), now, request)
+    }
+
+    /// Decides as [`BatchBuilder::decide`] does a request whose sender is known.
+    pub fn decide_for(&mut self, asker: Asker, now: Timestamp, request: Request) -> Decided {
+        let decided = self.coordinator.decide_for(asker, now, request, &mut self.outcome);
+        debug_assert_eq!(self.outcome.check_early_replies(), Ok(()), "DURABLE-FIRST");
+        self.gathered.requests += 1;
+        self.gather();
+        self.lingering_since = match self.lingering_since {
+            _ if self.gathered.changes.is_empty() => None,
+            None => Some(now),
+            since => since,
+        };
+        decided
+    }
+
+    /// Looks something up; the answer leaves with the batch.
+    pub(crate) fn view(&mut self, view: View) {
+        let answer: Answer = view(&self.coordinator);
+        self.gathered.outgoing.push(Outgoing::Answer(answer));
+    }
+
+    /// How many requests the next batch holds.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.gathered.requests
+    }
+
+    /// Takes what leaves without waiting for a batch ([`After::Nothing`]).
+    #[must_use]
+    pub fn take_early(&mut self) -> Vec<Outgoing> {
+        mem::take(&mut self.early)
+    }
+
+    /// When the batch should be sealed, if there is anything in it: at once if a request waits for
+    /// it, otherwise after a while. Changes that no request waits for, such as that a branch is
+    /// finished, may be lost by a crash: they are then found out again (EFFECTS-REPEAT).
+    #[must_use]
+    pub fn seal_due(&self) -> Option<Timestamp> {
+        if !self.gathered.outgoing.is_empty() {
+            return Some(Timestamp(0));
+        }
+        self.lingering_since.map(|since| since.after_ms(LINGER_MS))
+    }
+
+    /// Ends the batch, if there is anything in it.
+    pub fn seal(&mut self) -> Option<Batch> {
+        if self.gathered.changes.is_empty() && self.gathered.outgoing.is_empty() {
+            self.gathered.requests = 0;
+            return None;
+        }
+        self.lingering_since = None;
+        let mut batch = mem::take(&mut self.gathered);
+        batch.changes = coalesced(batch.changes);
+        Some(batch)
+    }
+
+    fn gather(&mut self) {
+        self.gathered.changes.append(&mut self.outcome.changes);
+        for effect in self.outcome.effects.drain(..) {
+            let outgoing = match effect.when() {
+                After::Nothing => &mut self.early,
+                After::Batch => &mut self.gathered.outgoing,
+            };
+            outgoing.push(Outgoing::Effect(effect));
+        }
+    }
+}
+
+/// The last change of each key, which is all that a reader of the whole batch can see.
+fn coalesced(changes: Vec<Change>) -> Vec<Change> {
+    let keys: HashSet<RecordKey> = changes.iter().map(Change::key).collect();
+    // Records are large, and most batches change each of theirs once.
+    if keys.len() == changes.len() {
+        return changes;
+    }
+    let mut places: HashMap<RecordKey, usize> = HashMap::with_capacity(keys.len());
+    let mut kept: Vec<Change> = Vec::with_capacity(changes.len());
+    for change in changes {
+        let place = *places.entry(change.key()).or_insert(kept.len());
+        match kept.get_mut(place) {
+            Some(earlier) => *earlier = change,
+            None => kept.push(change),
+        }
+    }
+    kept
+}

@@ -1,0 +1,285 @@
+//! The messages to be written to one connection.
+//!
+//! The engine and the dispatcher put in, the connection's response stream takes out: everything
+//! that is queued leaves in one frame. BOUNDED: a client that does not read is cut off when the
+//! queue is full.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, OnceLock};
+
+use handfast_core::{Asker, Correlation};
+use handfast_proto::v1 as wire;
+use handfast_proto::v1::server_message::Body;
+use hashbrown::HashMap;
+use prost::Message;
+use tokio::sync::Notify;
+use tonic::Status;
+
+use super::refusal;
+use super::to_wire;
+use crate::dispatch::{CallBatch, CallSink};
+use crate::engine::{Answered, ReplySink};
+use crate::turned_away::{PortName, Why, note};
+
+/// Frames are ended at this size, which leaves room for one more message below what gRPC clients
+/// accept by default (4 MiB).
+const FRAME_BYTES_ENOUGH: usize = 1 << 20;
+
+/// The outgoing queue of one connection and the requests it waits for.
+#[derive(Debug)]
+pub(super) struct SendQueue {
+    state: Mutex<State>,
+    /// Wakes the writer.
+    filled: Notify,
+    /// Wakes the reader: nothing more can be written.
+    ended: Notify,
+    queue_max: usize,
+    /// Set by the handshake.
+    asker: OnceLock<Asker>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The ids that clients gave the requests whose replies are expected.
+    expected: HashMap<Correlation, u64>,
+    queue: VecDeque<Outgoing>,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Outgoing {
+    Reply { id: u64, answered: Answered },
+    Message { id: u64, body: Body },
+    Calls(CallBatch),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    #[default]
+    Open,
+    /// The client sends nothing more: ends when every reply is written.
+    Draining,
+    /// Ends when what is queued is written.
+    Finishing,
+    /// The client does not read.
+    Overfull,
+    /// The response stream has ended.
+    Gone,
+}
+
+impl SendQueue {
+    pub(super) fn new(queue_max: usize) -> Self {
+        Self {
+            state: Mutex::default(),
+            filled: Notify::new(),
+            ended: Notify::new(),
+            queue_max,
+            asker: OnceLock::new(),
+        }
+    }
+
+    /// Sets the sender of the connection's requests, once.
+    pub(super) fn belongs_to(&self, asker: Asker) {
+        drop(self.asker.set(asker));
+    }
+
+    /// Remembers which request a reply answers.
+    pub(super) fn expect(&self, correlation: Correlation, id: u64) {
+        self.lock().expected.insert(correlation, id);
+    }
+
+    /// Queues a message of the connection's own.
+    pub(super) fn say(&self, id: u64, body: Body) {
+        self.enqueue(&mut self.lock(), Outgoing::Message { id, body });
+        self.filled.notify_one();
+    }
+
+    pub(super) fn go_away(&self, reason: &str) {
+        let reason = reason.to_owned();
+        self.say(0, Body::GoAway(wire::GoAway { reason, leader: String::new() }));
+    }
+
+    /// This server does not lead: the client shall look elsewhere.
+    pub(super) fn leave_to_the_leader(&self) {
+        self.go_away("the coordinator does not lead any more");
+        self.finish();
+    }
+
+    /// The client sends nothing more: the stream ends when every reply is written.
+    pub(super) fn drain(&self) {
+        self.advance(Phase::Draining);
+    }
+
+    /// The stream ends when what is queued is written.
+    pub(super) fn finish(&self) {
+        self.advance(Phase::Finishing);
+    }
+
+    /// The response stream has ended: nothing is written any more.
+    pub(super) fn leave(&self) {
+        self.advance(Phase::Gone);
+    }
+
+    /// Waits until nothing more can be written.
+    pub(super) async fn ended(&self) {
+        loop {
+            let ended = self.ended.notified();
+            if self.lock().phase > Phase::Draining {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Waits until every reply is put in, or nothing more can be written.
+    pub(super) async fn ended_or_answered(&self) {
+        loop {
+            let ended = self.ended.notified();
+            {
+                let state = self.lock();
+                if state.phase > Phase::Draining || state.expected.is_empty() {
+                    return;
+                }
+            }
+            ended.await;
+        }
+    }
+
+    /// The requests whose replies are still expected; they are expected no more.
+    pub(super) fn abandon(&self) -> Vec<Correlation> {
+        let expected = std::mem::take(&mut self.lock().expected);
+        let mut abandoned: Vec<Correlation> = expected.into_keys().collect();
+        // In the order of asking, not of hashing: the first place given up decides which waiter is
+        // next.
+        abandoned.sort_unstable();
+        abandoned
+    }
+
+    /// Waits for something to write; `None` at the end of the stream.
+    pub(super) async fn next_frame(&self) -> Option<Result<wire::ServerFrame, Status>> {
+        let messages = self.next(|outgoing| Some(outgoing.into_message())).await?;
+        Some(messages.map(|messages| wire::ServerFrame { messages }))
+    }
+
+    /// As [`SendQueue::next_frame`], phase-two calls only.
+    pub(super) async fn next_calls(&self) -> Option<Result<wire::PhaseTwoFrame, Status>> {
+        let calls = self.next(Outgoing::into_call).await?;
+        Some(calls.map(|calls| wire::PhaseTwoFrame { calls }))
+    }
+
+    async fn next<M: Message>(
+        &self,
+        into: impl Fn(Outgoing) -> Option<M>,
+    ) -> Option<Result<Vec<M>, Status>> {
+        loop {
+            let filled = self.filled.notified();
+            {
+                let mut state = self.lock();
+                if !state.queue.is_empty() {
+                    return Some(Ok(taken(&mut state.queue, into)));
+                }
+                match state.phase {
+                    Phase::Open => {}
+                    Phase::Draining if !state.expected.is_empty() => {}
+                    Phase::Overfull => {
+                        state.phase = Phase::Gone;
+                        return Some(Err(refusal::status_of_slow_reader(self.queue_max)));
+                    }
+                    Phase::Draining | Phase::Finishing | Phase::Gone => return None,
+                }
+            }
+            filled.await;
+        }
+    }
+
+    fn enqueue(&self, state: &mut State, outgoing: Outgoing) {
+        if matches!(state.phase, Phase::Gone | Phase::Overfull) {
+            return;
+        }
+        if state.queue.len() < self.queue_max {
+            return state.queue.push_back(outgoing);
+        }
+        let what = format_args!("it does not read: {} messages are queued", self.queue_max);
+        note(PortName::Grpc, Why::SlowReader, None, &what);
+        state.queue.clear();
+        state.phase = Phase::Overfull;
+        self.ended.notify_waiters();
+    }
+
+    fn advance(&self, to: Phase) {
+        let mut state = self.lock();
+        state.phase = state.phase.max(to);
+        if state.phase == Phase::Gone {
+            state.queue.clear();
+        }
+        drop(state);
+        self.filled.notify_one();
+        self.ended.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of the send queue's lock panics")
+    }
+}
+
+impl ReplySink for SendQueue {
+    fn put(&self, correlation: Correlation, answered: Answered) {
+        let mut state = self.lock();
+        if let Some(id) = state.expected.remove(&correlation) {
+            self.enqueue(&mut state, Outgoing::Reply { id, answered });
+        }
+    }
+
+    fn flush(&self) {
+        self.filled.notify_one();
+        self.ended.notify_waiters();
+    }
+
+    fn asker(&self) -> Option<&Asker> {
+        self.asker.get()
+    }
+}
+
+impl CallSink for SendQueue {
+    fn put(&self, batch: CallBatch) {
+        self.enqueue(&mut self.lock(), Outgoing::Calls(batch));
+        self.filled.notify_one();
+    }
+}
+
+/// Messages from the front of the queue, until there are enough bytes for one frame.
+fn taken<M: Message>(
+    queue: &mut VecDeque<Outgoing>,
+    into: impl Fn(Outgoing) -> Option<M>,
+) -> Vec<M> {
+    let mut messages = Vec::with_capacity(queue.len().min(1_024));
+    let mut bytes = 0;
+    while bytes < FRAME_BYTES_ENOUGH
+        && let Some(outgoing) = queue.pop_front()
+    {
+        if let Some(message) = into(outgoing) {
+            bytes += message.encoded_len();
+            messages.push(message);
+        }
+    }
+    messages
+}
+
+impl Outgoing {
+    fn into_message(self) -> wire::ServerMessage {
+        let (id, body) = match self {
+            Self::Reply { id, answered } => (id, to_wire::body(answered)),
+            Self::Message { id, body } => (id, body),
+            Self::Calls(batch) => (0, Body::PhaseTwo(to_wire::phase_two_call(batch))),
+        };
+        wire::ServerMessage { id, body: Some(body) }
+    }
+
+    /// A subscriber is sent nothing but calls.
+    fn into_call(self) -> Option<wire::PhaseTwoCall> {
+        match self {
+            Self::Calls(batch) => Some(to_wire::phase_two_call(batch)),
+            Self::Reply { .. } | Self::Message { .. } => None,
+        }
+    }
+}
