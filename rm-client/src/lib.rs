@@ -54,8 +54,7 @@
         reason = "without a database nothing calls what the databases have in common"
     )
 )]
-#[doc(hidden)]
-pub mod at;
+mod at;
 mod carried;
 mod connect;
 mod context;
@@ -64,15 +63,13 @@ mod error;
 pub mod fence;
 mod in_doubt;
 mod limit;
-#[doc(hidden)]
-pub mod link;
+mod link;
 #[cfg(feature = "locks")]
 mod locks;
 pub mod outbox;
 pub mod participant;
 pub mod propagation;
 pub mod saga;
-mod status;
 mod tcc;
 mod tm;
 #[cfg_attr(
@@ -86,15 +83,13 @@ pub use at::{At, AtDatabase, AtError, AtResource, AtTransaction};
 pub use connect::{Connect, Handfast};
 pub use context::current_xid;
 pub use error::{Error, Rejection, RejectionDetail};
+pub use handfast_rm_core::{GlobalStatus, RollbackReason};
 #[cfg(feature = "locks")]
 pub use locks::CoordinatorLocks;
-pub use status::{GlobalStatus, RollbackReason};
 pub use tcc::{HttpTcc, HttpTryError, Tcc, TccBranch, TccError, TccResource};
 pub use tm::{
     EndError, Global, NewTransaction, Propagation, RollbackCause, Transaction, TransactionError,
 };
-#[doc(hidden)]
-pub use twophase::rules as two_phase_rules;
 pub use twophase::{Swept, Xa, XaDatabase, XaError, XaResource, XaTransaction};
 pub use xid::Xid;
 

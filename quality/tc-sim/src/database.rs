@@ -14,8 +14,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::channel::oneshot;
-use handfast::fence;
 use handfast_core::{BranchId, Xid};
+use handfast_rm_core::fence;
 
 use crate::fault::Fault;
 use crate::local::Local;

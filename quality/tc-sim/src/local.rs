@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use futures::channel::oneshot;
-use handfast::fence::{Operation, Pass, Refusal, decide};
+use handfast_rm_core::fence::{Operation, Pass, Refusal, decide};
 
 use crate::database::{
     Cell, Database, DatabaseError, Event, EventId, EventStatus, Flavour, Held, LocalId, LockKey,

@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use futures::stream::{Stream, StreamExt};
-use handfast::link::{ConnectionId, Failure};
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::{ClientFrame, ServerFrame};
+use handfast_rm_core::link::{ConnectionId, Failure};
 use handfast_server::grpc::Outbound;
 use tonic::Status;
 

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use handfast::fence;
 use handfast_core::{BranchId, Change, Decision, Xid};
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
+use handfast_rm_core::fence;
 
 use crate::database::{Cell, EventId, EventRow, RowId, Seq, Undo, UndoKey};
 use crate::invariant::{self, Invariant};

@@ -3,7 +3,7 @@
 //! A try holds what a confirm spends and a cancel frees. They are rows of the model databases
 //! beside those of AT mode, and no branch of AT mode touches them.
 
-use handfast::fence::Operation;
+use handfast_rm_core::fence::Operation;
 
 use crate::client::Edit;
 use crate::database::RowId;

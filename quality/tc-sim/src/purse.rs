@@ -1,7 +1,7 @@
 //! Purses: money that prepared branches move, within a database and from one to another. And what
 //! others have prepared in the same databases.
 
-use handfast::two_phase_rules::{BranchName, Node};
+use handfast_rm_core::two_phase::{BranchName, Node};
 
 use crate::client::Edit;
 use crate::database::RowId;
@@ -75,7 +75,7 @@ pub(crate) fn node_of(service: usize) -> Node {
 /// What is prepared before anything begins: by another installation, by another program, and by
 /// this installation in a past that its coordinators have lost.
 pub(crate) fn strangers() -> Vec<String> {
-    let nobodys = || handfast::Xid::new(NOBODYS).expect("it has the form of one");
+    let nobodys = || handfast_rm_core::XidText::new(NOBODYS).expect("it has the form of one");
     let named = |node| BranchName { node, branch: 1, xid: nobodys() }.to_string();
     let elsewhere = Node::new("elsewhere").expect("a plain text is a node");
     vec![named(node_of(0)), named(elsewhere), "a program's own".to_owned()]

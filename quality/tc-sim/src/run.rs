@@ -1,7 +1,7 @@
 //! One run of one plan.
 
-use handfast::fence::State;
 use handfast_core::SagaState;
+use handfast_rm_core::fence::State;
 
 use crate::cluster::Cluster;
 use crate::fault::Faults;

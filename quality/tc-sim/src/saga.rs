@@ -1,8 +1,8 @@
 //! Random sagas over the accounts of points: groups that can be taken back, some of them children,
 //! then perhaps a pivot and what follows it.
 
-use handfast::fence::Operation;
 use handfast_proto::v1::{SagaDefinition, SagaRetry, SagaStep, SagaStepKind};
+use handfast_rm_core::fence::Operation;
 
 use crate::client::{Edit, saga_resource_of};
 use crate::points::Points;

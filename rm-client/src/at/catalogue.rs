@@ -4,13 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use handfast_rm_core::plan::{
+    Parsed, Plan, Reads, Refusal, Table, TableKind, TableName, Trigger, parse,
+};
 use moka::sync::Cache;
 use sqlx::SqlStr;
 
 use super::captured::Captured;
 use super::database::{Backend, LoadedTable, Purpose};
 use super::error::AtError;
-use super::plan::{Parsed, Plan, Reads, Refusal, Table, TableKind, TableName, Trigger, parse};
 
 /// How many texts are remembered. An application that pastes values into its SQL has no bound of
 /// its own.

@@ -11,12 +11,12 @@ use std::time::Duration;
 use either::Either;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use handfast_rm_core::plan::{Dialect, Table, TableName};
 use sqlx::error::DatabaseError;
 use sqlx::pool::PoolConnection;
 use sqlx::{Database, Pool, Transaction};
 
 use super::captured::Captured;
-use super::plan::{Dialect, Table, TableName};
 use super::value::{Misfit, Value};
 
 /// A database that can take part in global transactions: `sqlx::Postgres`, `sqlx::MySql` or

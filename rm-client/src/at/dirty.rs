@@ -2,10 +2,10 @@
 //! form.
 
 use handfast_proto::v1::{DirtyColumn, DirtyRow, Refused, RowChange, RowStanding};
+use handfast_rm_core::plan::Dialect;
 use prost::Message;
 
 use super::database::{AtDatabase, Backend, LoadedTable, rows};
-use super::plan::Dialect;
 use super::survey::{Cell, Survey, SurveyedRow};
 use super::undo::{Role, UndoItem};
 use super::value::{Value, to_hex};

@@ -7,7 +7,8 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use super::plan::Refusal;
+use handfast_rm_core::plan::Refusal;
+
 use super::value::Misfit;
 use crate::carried::{carried, carry, unload};
 use crate::error::{Error, Rejection, RejectionDetail};

@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 
+use handfast_rm_core::plan::row_key;
+
 use super::database::{Backend, LoadedTable};
 use super::error::AtError;
-use super::plan::row_key;
 use super::value::Value;
 
 /// A row of an image.

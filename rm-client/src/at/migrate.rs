@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
+use handfast_rm_core::plan::Dialect;
 use sqlx::Pool;
 
 use super::captured::Captured;
 use super::database::{AtDatabase, Backend, execute, rows};
 use super::error::AtError;
-use super::plan::Dialect;
 use crate::connect::Handfast;
 
 impl Handfast {

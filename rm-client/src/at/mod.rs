@@ -22,7 +22,6 @@ mod migrate;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod phase_two;
-pub mod plan;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod referring;
@@ -41,6 +40,8 @@ mod undo_table;
 mod value;
 mod work;
 
+pub(crate) use handfast_rm_core::plan::Dialect;
+
 pub(crate) use captured::Captured;
 pub(crate) use crash_point::crash_point;
 pub use database::AtDatabase;
@@ -48,6 +49,5 @@ pub(crate) use database::{Backend, execute, rows};
 pub use error::AtError;
 pub(crate) use error::with_causes;
 pub(crate) use migrate::migrate;
-pub(crate) use plan::Dialect;
 pub use resource::{At, AtResource};
 pub use transaction::AtTransaction;

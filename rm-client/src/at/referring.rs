@@ -8,11 +8,11 @@
 use std::collections::{BTreeSet, HashMap};
 
 use handfast_proto::v1::{DirtyColumn, DirtyRow};
+use handfast_rm_core::plan::{ForeignKey, TableName, referring_sql as sql};
 
 use super::database::{Backend, LoadedTable, Purpose, rows};
 use super::dirty;
 use super::error::AtError;
-use super::plan::{ForeignKey, TableName, referring_sql as sql};
 use super::restore::Obstacle;
 use super::statement::{bind_key, rows_max};
 use super::value::Value;

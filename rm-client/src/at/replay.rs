@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use handfast_proto::v1;
+use handfast_rm_core::plan::{Parsed, Reads};
 use tokio::time::Instant;
 
 use super::captured::Captured;
@@ -22,7 +23,6 @@ use super::crash_point::crash_point;
 use super::database::{AtDatabase, Steps};
 use super::error::AtError;
 use super::locks::Locks;
-use super::plan::{Parsed, Reads};
 use super::resource::{AtResource, Shared};
 use super::transaction::{AtTransaction, Branch, Conflict, Part};
 use crate::context;

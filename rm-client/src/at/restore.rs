@@ -12,6 +12,7 @@
 use std::collections::{HashMap, HashSet};
 
 use handfast_proto::v1::DirtyRow;
+use handfast_rm_core::plan::{Dialect, Generation, undo_sql};
 use sqlx::error::ErrorKind;
 
 use super::captured::Captured;
@@ -20,7 +21,6 @@ use super::dirty;
 use super::error::{AtError, with_causes};
 use super::image::Layout;
 use super::lasting::{self, Meaning};
-use super::plan::{Dialect, Generation, undo_sql};
 use super::referring::{Doomed, Referred};
 use super::statement::{bind, bind_key, rows_max};
 use super::undo::{Role, UndoItem, UndoKind};

@@ -6,6 +6,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use handfast_proto::v1::{PhaseTwoBranch, Refused, Resolution};
+use handfast_rm_core::plan::TableName;
 use sqlx::pool::PoolConnection;
 
 use super::captured::Captured;
@@ -13,7 +14,6 @@ use super::crash_point::crash_point;
 use super::database::{AtDatabase, Backend, LoadedTable, Purpose};
 use super::dirty;
 use super::error::{AtError, with_causes};
-use super::plan::TableName;
 use super::resource::Shared;
 use super::restore::{Obstacle, Restore, Way};
 use super::running::Lateness;

@@ -8,9 +8,9 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet, btree_map};
 
 use handfast_proto::v1::{RowChange, RowStanding};
+use handfast_rm_core::plan::TableName;
 
 use super::database::{AtDatabase, Backend, LoadedTable};
-use super::plan::TableName;
 use super::resource::Shared;
 use super::restore::{Obstacle, Restore, Row, RowName, Verdict, rows_of};
 use super::rollback::load;

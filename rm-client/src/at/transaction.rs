@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use handfast_rm_core::plan::{Parsed, Reads};
+
 use super::begin::begin;
 use super::captured::Captured;
 use super::database::{AtDatabase, Steps};
 use super::error::AtError;
 use super::local::Local;
-use super::plan::{Parsed, Reads};
 use super::resource::Shared;
 use super::running::{RunningBranch, RunningBranches};
 use super::statement::Run;

@@ -9,12 +9,12 @@
 //!
 //! Columns come in table order, key columns among them; rows of `before` and `after` correspond.
 
+use handfast_rm_core::plan::TableName;
 use serde::{Deserialize, Serialize};
 
 use super::database::{Backend, LoadedTable};
 use super::error::AtError;
 use super::image::Image;
-use super::plan::TableName;
 use super::value::Value;
 
 /// The form that this version writes and reads.
@@ -151,7 +151,7 @@ impl UndoItem {
         let changed = |reason| AtError::SchemaChanged { table: table.full_name(), reason };
         let mut places = Vec::with_capacity(self.columns.len());
         for column in &self.columns {
-            let known = |known: &super::plan::Column| known.name == column.name;
+            let known = |known: &handfast_rm_core::plan::Column| known.name == column.name;
             let Some(place) = table.columns.iter().position(known) else {
                 return Err(changed(format!("column {} is gone", column.name)));
             };

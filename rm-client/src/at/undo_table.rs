@@ -1,7 +1,8 @@
 //! The `undo_log` table: one row per branch, from its local transaction until phase two is done.
 
+use handfast_rm_core::plan::Dialect;
+
 use super::database::{Backend, execute, rows};
-use super::plan::Dialect;
 use crate::xid::Xid;
 
 /// A row that is a branch's undo log.

@@ -1,7 +1,8 @@
 //! What can go wrong at a fence. Variants by what the caller can do.
 
+use handfast_rm_core::fence::{Operation, Refusal, State};
+
 use super::Fence;
-use super::decide::{Operation, Refusal, State};
 
 /// A fence that does not let an operation through, or could not be asked.
 ///

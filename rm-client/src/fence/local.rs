@@ -1,9 +1,9 @@
 //! A fence in a local transaction: the caller's own, or one made for the operation.
 
 use futures::future::BoxFuture;
+use handfast_rm_core::fence::{Operation, Pass};
 use sqlx::{Pool, Transaction};
 
-use super::decide::{Operation, Pass};
 use super::error::FenceError;
 use super::table;
 use super::{Fence, Fenced};

@@ -16,7 +16,6 @@
 //!
 //! It does not know globals or the coordinator: it takes a name of a branch and keeps it apart.
 
-mod decide;
 mod error;
 pub(crate) mod lent;
 mod local;
@@ -29,10 +28,9 @@ pub(crate) mod tried;
 use std::fmt;
 use std::sync::Arc;
 
-pub use self::decide::{Operation, Pass, State};
-// For the simulation, which runs the table over databases of its own.
-#[doc(hidden)]
-pub use self::decide::{Decision, Refusal, decide};
+use handfast_rm_core::fence::decide;
+pub use handfast_rm_core::fence::{Operation, Pass, State};
+
 pub use self::error::FenceError;
 pub(crate) use self::error::is_conflict;
 pub use self::purge::purge;

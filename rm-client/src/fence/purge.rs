@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
+use handfast_rm_core::fence::State;
 use sqlx::Pool;
 
-use super::decide::State;
 use super::error::FenceError;
 use super::lent::Lent;
 use super::table::{explain, now};

@@ -10,10 +10,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use handfast_rm_core::fence::{Operation, Pass, State, decide};
 use redis::aio::ConnectionLike;
 use redis::{FromRedisValue, Script, ToRedisArgs};
 
-use super::decide::{Operation, Pass, State, decide};
 use super::error::FenceError;
 use super::{Fence, Fenced};
 

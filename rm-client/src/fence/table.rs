@@ -36,10 +36,10 @@
 //! with the same answer. SQLite has one writer at a time, and the first statement here is a write:
 //! it never has to raise a read lock, which is SQLite's deadlock.
 
+use handfast_rm_core::fence::{Operation, State, decide};
 use sqlx::Transaction;
 
 use super::Fence;
-use super::decide::{Operation, State, decide};
 use super::error::FenceError;
 use crate::at::{AtDatabase, Backend, Captured, Dialect, execute, rows};
 

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use handfast_rm_core::link::{DialTarget, Failure};
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, lookup_host};
@@ -15,7 +16,6 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, Request, Status};
 use tower_service::Service;
 
-use super::event::{Failure, Place};
 use crate::error::Error;
 
 /// A half-open connection is noticed after these two together.
@@ -78,7 +78,7 @@ impl Dialler {
     /// Connects to this place, and tells beforehand how many addresses its endpoint has.
     pub(crate) async fn dial(
         &self,
-        place: Place,
+        place: DialTarget,
         found: impl FnOnce(usize),
     ) -> Result<Channel, Failure> {
         let endpoint = &self.endpoints[place.endpoint];

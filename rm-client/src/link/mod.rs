@@ -4,23 +4,10 @@
 //! coordinator is alive. `shell` owns the sockets, the clock and the tasks; `lanes` run phase two;
 //! `outbox` packs what `frame` encodes; `dial` knows endpoints, TLS and tokens.
 
+mod codec;
 mod dial;
-mod event;
-mod frame;
 mod lanes;
-mod outbox;
-mod protocol;
-mod pulse;
-mod releases;
-mod reports;
-mod resources;
-mod search;
-mod settings;
 mod shell;
 
 pub(crate) use dial::{Dialler, TlsSettings};
-pub use event::{ConnectionId, Event, Failure, Moment, Place, RequestId};
-pub use frame::Frame;
-pub use protocol::Protocol;
-pub use settings::Settings;
 pub(crate) use shell::{Link, Patience};

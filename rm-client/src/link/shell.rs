@@ -1,4 +1,4 @@
-//! Carries out what the [protocol](super::protocol) decides: sockets, timer, tasks, waiters.
+//! Carries out what the [protocol](handfast_rm_core::link::Protocol) decides: sockets, timer, tasks, waiters.
 //!
 //! Everything that changes sits behind one mutex, which is held for a step of the state machine and
 //! never over an await. One task keeps time, one more per connection reads; frames are made by the
@@ -13,6 +13,9 @@ use futures::{Stream, StreamExt};
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{self, Resource, ServerFrame};
+use handfast_rm_core::link::{
+    ConnectionId, DialTarget, Event, Failure, Frame, Moment, Protocol, RequestId, Settings,
+};
 use hashbrown::HashMap;
 use http::uri::PathAndQuery;
 use tokio::runtime::Handle;
@@ -23,12 +26,9 @@ use tonic::client::Grpc;
 use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Status};
 
+use super::codec::FrameCodec;
 use super::dial::{Dialler, failure};
-use super::event::{ConnectionId, Event, Failure, Moment, Place, RequestId};
-use super::frame::{Frame, Frames};
 use super::lanes::{Lanes, Outcomes};
-use super::protocol::Protocol;
-use super::settings::Settings;
 use crate::coordinator::PhaseTwo;
 use crate::error::Error;
 
@@ -303,15 +303,15 @@ impl Shared {
                 }
                 self.progress.send_replace(Progress::Greeted);
             }
-            Event::Missed { failure } => {
+            Event::AttemptFailed { failure } => {
                 tracing::debug!(reason = %failure.reason(), "one of several places does not greet");
                 self.progress.send_replace(Progress::Failed(failure));
             }
-            Event::Parted { failure, retry_at } => self.tell_parted(failure, retry_at),
+            Event::Disconnected { failure, retry_at } => self.tell_parted(failure, retry_at),
             Event::Complete { id, result } => {
                 // Nobody waits for a request that was only told.
                 if let Some(waiter) = steps.waiters.remove(&id) {
-                    let _ = waiter.send(result);
+                    let _ = waiter.send(result.map_err(Error::from));
                 }
             }
             Event::PhaseTwo(call) => {
@@ -345,7 +345,7 @@ impl Shared {
     async fn keep_connection(
         self: Arc<Self>,
         connection: ConnectionId,
-        place: Place,
+        place: DialTarget,
         sending: Arc<Notify>,
     ) {
         let failure = match self.read(connection, place, sending).await {
@@ -361,7 +361,7 @@ impl Shared {
     async fn read(
         self: &Arc<Self>,
         connection: ConnectionId,
-        place: Place,
+        place: DialTarget,
         sending: Arc<Notify>,
     ) -> Result<(), Failure> {
         let found = |addresses| self.step(|steps, _| steps.protocol.found(connection, addresses));
@@ -378,7 +378,7 @@ impl Shared {
         let no_stream = |status| self.dialler.no_stream(place.endpoint, &status);
         client.ready().await.map_err(|error| no_stream(Status::from_error(error.into())))?;
         let path = PathAndQuery::from_static(CONNECT);
-        let opened = client.streaming(Request::new(outgoing), path, Frames).await;
+        let opened = client.streaming(Request::new(outgoing), path, FrameCodec).await;
         let mut incoming = opened.map_err(no_stream)?.into_inner();
         while let Some(frame) = incoming.message().await.map_err(|status| failure(&status))? {
             self.take(connection, frame).await;

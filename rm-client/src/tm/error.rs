@@ -3,8 +3,9 @@
 use std::convert::Infallible;
 use std::fmt;
 
+use handfast_rm_core::RollbackReason;
+
 use crate::error::Error;
-use crate::status::RollbackReason;
 use crate::xid::Xid;
 
 /// How [`run`](crate::NewTransaction::run) did not end in a commit. `E` is the closure's error.
@@ -195,7 +196,7 @@ impl<E> From<RollbackReason> for RollbackCause<E> {
             RollbackReason::BranchUnknown => Self::BranchUnknown,
             RollbackReason::Operator => Self::Operator,
             RollbackReason::Refused => Self::Refused,
-            RollbackReason::Unspecified => Self::Coordinator,
+            RollbackReason::Unspecified | _ => Self::Coordinator,
         }
     }
 }

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use handfast_proto::v1::{BeginRequest, Decision, EndRequest, ReplyWhen};
+use handfast_rm_core::GlobalStatus;
 use tokio::time::Instant;
 
 use super::error::{EndError, RollbackCause, TransactionError};
 use crate::connect::Handfast;
 use crate::context::{self, Context};
 use crate::error::{Error, RejectionDetail};
-use crate::status::GlobalStatus;
 use crate::xid::Xid;
 
 /// The coordinator's code for an XID that it has no memory of.
@@ -140,7 +140,7 @@ impl Global {
                 | GlobalStatus::RolledBack(reason)
                 | GlobalStatus::NeedsOperator(reason),
             ) => Err(self.undo("commit refused", reason.into()).await),
-            Ok(status @ (GlobalStatus::Active | GlobalStatus::Unknown)) => {
+            Ok(status @ (GlobalStatus::Active | GlobalStatus::Unknown | _)) => {
                 let source =
                     Error::UnexpectedAnswer { request: "end", got: format!("status {status}") };
                 Err(TransactionError::Unknown { xid: self.context.xid.clone(), source })
@@ -161,11 +161,11 @@ impl Global {
             Ok(GlobalStatus::NeedsOperator(_)) => Undone::NeedsOperator,
             Ok(GlobalStatus::Committing | GlobalStatus::Committed) => Undone::Committed,
             Ok(GlobalStatus::RollingBack(_)) => Undone::UnderWay(None),
-            Ok(GlobalStatus::Unknown) => Undone::Forgotten,
             Ok(GlobalStatus::Active) => Undone::UnderWay(Some(Error::UnexpectedAnswer {
                 request: "end",
                 got: "status active".to_owned(),
             })),
+            Ok(GlobalStatus::Unknown | _) => Undone::Forgotten,
             Err(error) if error.code() == UNKNOWN_XID => Undone::Forgotten,
             Err(error) => Undone::UnderWay(Some(error)),
         };
@@ -207,7 +207,8 @@ impl Global {
                 RejectionDetail::Plain
                 | RejectionDetail::RowLocked { .. }
                 | RejectionDetail::RowNeedsOperator { .. }
-                | RejectionDetail::Deadlock { .. } => Err(Error::Rejected(rejection)),
+                | RejectionDetail::Deadlock { .. }
+                | _ => Err(Error::Rejected(rejection)),
             },
             Err(error) => Err(error),
         }

@@ -4,11 +4,11 @@
 //! be taken back. MySQL refuses it inside of a branch by itself; here both are refused alike and
 //! before they are sent.
 
+use handfast_rm_core::plan::Dialect;
 use sqlparser::dialect::{GenericDialect, MySqlDialect, PostgreSqlDialect};
 use sqlparser::tokenizer::{Token, Tokenizer};
 
 use super::error::XaError;
-use crate::at::plan::Dialect;
 
 /// Words that no statement of a branch begins with.
 const CONTROL: [&str; 6] = ["ABORT", "BEGIN", "COMMIT", "END", "START", "XA"];

@@ -4,10 +4,9 @@
 //! text, because not every server prepares these statements.
 
 use futures::future::BoxFuture;
+use handfast_rm_core::two_phase::{Answer, BranchName, Node, Trace};
 
 use super::error::XaError;
-use super::name::{BranchName, Node};
-use super::verdict::{Answer, Trace};
 use crate::at::captured::Captured;
 use crate::at::database::{Backend, Steps};
 

@@ -32,7 +32,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         let within = match &mut self.branch {
             Some(branch) => {
                 branch.only_reads = false;
-                Within::Prepared(&branch.name.xid, branch.name.branch)
+                Within::Prepared(&branch.xid, branch.name.branch)
             }
             None => Within::Itself,
         };

@@ -2,6 +2,8 @@
 //!
 //! As in AT mode these errors travel inside `sqlx::Error`; [`XaError::of`] has them back.
 
+use handfast_rm_core::two_phase::{EndedAgainstDecision, InvalidNode, NameTooLong};
+
 use crate::at::AtError;
 use crate::carried::{carried, carry, unload};
 use crate::error::{Error, Rejection};
@@ -43,11 +45,7 @@ pub enum XaError {
         reason: String,
     },
     /// Not a node id.
-    #[error(
-        "{text:?} is no node id: set one with `.node(...)`, of 1 to {bytes_max} letters, digits, \
-         `-`, `_` and `.` ({})",
-        self.code()
-    )]
+    #[error("{}", InvalidNode { text: text.clone(), bytes_max: *bytes_max })]
     Node {
         /// What was given.
         text: String,
@@ -55,11 +53,7 @@ pub enum XaError {
         bytes_max: usize,
     },
     /// The name of a branch is longer than the database takes.
-    #[error(
-        "the branch name {name} takes {bytes} bytes, more than {bytes_max}: give the coordinator \
-         a shorter advertised address, or this node a shorter id ({})",
-        self.code()
-    )]
+    #[error("{}", NameTooLong { name: name.clone(), bytes: *bytes, bytes_max: *bytes_max })]
     NameTooLong {
         /// The name.
         name: String,
@@ -96,19 +90,13 @@ pub enum XaError {
         reason: String,
     },
     /// Seen by operators: the global is committed, and somebody rolled this branch back by hand.
-    #[error(
-        "{branch} was rolled back by somebody else although its global is committed ({})",
-        self.code()
-    )]
+    #[error("{}", EndedAgainstDecision::RolledBack { branch: branch.clone() })]
     RolledBackAgainst {
         /// Its name in the database.
         branch: String,
     },
     /// Seen by operators: the global is rolled back, and somebody committed this branch by hand.
-    #[error(
-        "{branch} was committed by somebody else although its global is rolled back ({})",
-        self.code()
-    )]
+    #[error("{}", EndedAgainstDecision::Committed { branch: branch.clone() })]
     CommittedAgainst {
         /// Its name in the database.
         branch: String,
@@ -142,8 +130,8 @@ impl XaError {
             Self::TooOld { .. } => "HF-XA-TOO-OLD",
             Self::PreparedDisabled => "HF-XA-PREPARED-DISABLED",
             Self::RecoverDenied { .. } => "HF-XA-RECOVER-DENIED",
-            Self::Node { .. } => "HF-XA-NODE",
-            Self::NameTooLong { .. } => "HF-XA-NAME-TOO-LONG",
+            Self::Node { .. } => InvalidNode::CODE,
+            Self::NameTooLong { .. } => NameTooLong::CODE,
             Self::TransactionControl { .. } => "HF-XA-TRANSACTION-CONTROL",
             Self::Unreadable { .. } => "HF-XA-UNREADABLE",
             Self::Coordinator(error) => error.code(),
@@ -174,5 +162,18 @@ impl From<XaError> for sqlx::Error {
     fn from(error: XaError) -> Self {
         let XaError::Database(error) = error else { return carry(error) };
         error
+    }
+}
+
+impl From<InvalidNode> for XaError {
+    fn from(invalid: InvalidNode) -> Self {
+        Self::Node { text: invalid.text, bytes_max: invalid.bytes_max }
+    }
+}
+
+impl From<NameTooLong> for XaError {
+    fn from(name: NameTooLong) -> Self {
+        let NameTooLong { name, bytes, bytes_max } = name;
+        Self::NameTooLong { name, bytes, bytes_max }
     }
 }

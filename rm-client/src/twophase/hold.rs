@@ -10,11 +10,11 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use handfast_rm_core::two_phase::BranchName;
 use sqlx::Database;
 use tokio::time::Instant;
 
 use super::lease::Lease;
-use super::name::BranchName;
 
 /// The sessions held by one resource.
 #[derive(Debug)]

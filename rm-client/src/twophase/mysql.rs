@@ -6,13 +6,12 @@
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use handfast_rm_core::two_phase::{Answer, BranchName, Node, Trace};
 use sqlx::mysql::{MySqlArguments, MySqlDatabaseError};
 use sqlx::{MySql, MySqlConnection};
 
 use super::database::{Deed, Sessions, TwoPhase, send};
 use super::error::XaError;
-use super::name::{BranchName, Node};
-use super::verdict::{Answer, Trace};
 use crate::at::AtError;
 use crate::at::database::{Backend, Steps, rows};
 
@@ -199,15 +198,15 @@ fn hexadecimal(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::xid::Xid;
+    use handfast_rm_core::XidText;
 
     #[test]
     fn a_name_is_cut_into_an_id() {
         let node = Node::new("n").unwrap();
-        let short = BranchName { node: node.clone(), branch: 1, xid: Xid::new("a:1").unwrap() };
+        let short = BranchName { node: node.clone(), branch: 1, xid: XidText::new("a:1").unwrap() };
         let text = hexadecimal("hf1/n/0000000000000001/a:1");
         assert_eq!(id(&short), format!("X'{text}',X'',1214344804"));
-        let xid = Xid::new(&format!("{}:1", "a".repeat(60))).unwrap();
+        let xid = XidText::new(&format!("{}:1", "a".repeat(60))).unwrap();
         let long = id(&BranchName { node, branch: 1, xid });
         let parts: Vec<usize> = long.split(',').map(|part| (part.len() - 3) / 2).collect();
         assert_eq!(parts[..2], [64, 21]);

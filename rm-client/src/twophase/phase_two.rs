@@ -5,16 +5,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use handfast_proto::v1::branch_outcome::Result as Outcome;
 use handfast_proto::v1::{
-    BranchOutcome, Decision, Done, PhaseTwoBranch, PhaseTwoCall, Refused, Resolution, Retryable,
+    BranchOutcome, Decision, PhaseTwoBranch, PhaseTwoCall, Refused, Retryable,
 };
+use handfast_rm_core::two_phase::{BranchName, Verdict, outcome, read};
 
 use super::database::XaDatabase;
-use super::error::XaError;
-use super::finish::{Finished, Finisher};
-use super::name::BranchName;
-use super::note::read;
+use super::finish::Finisher;
 use super::resource::Shared;
-use super::verdict::Verdict;
 use crate::at::crash_point::crash_point;
 use crate::coordinator::PhaseTwo;
 
@@ -62,38 +59,23 @@ async fn finish<DB: XaDatabase>(
     crash_point("xa-before-phase-two");
     let finished = finisher.finish(decision, &name, number.as_deref()).await;
     crash_point("xa-after-phase-two");
-    outcome(decision, branch.resolution(), &name, finished)
+    let verdict = finished.verdict;
+    let outcome = outcome(decision, branch.resolution(), &name, finished);
+    log(&name, verdict, &outcome);
+    outcome
 }
 
-/// What the coordinator is told.
-#[must_use]
-pub fn outcome(
-    decision: Decision,
-    resolution: Resolution,
-    name: &BranchName,
-    finished: Finished,
-) -> Outcome {
-    let branch = name.to_string();
-    match (finished.verdict, decision) {
-        (Verdict::Done, _) => Outcome::Done(Done {}),
-        (Verdict::Against, Decision::RollBack) if resolution == Resolution::AcceptCurrent => {
-            Outcome::Done(Done {})
-        }
-        (Verdict::Against, Decision::RollBack) => {
-            let error = XaError::CommittedAgainst { branch }.to_string();
-            tracing::error!(xid = %name.xid, branch = name.branch, error);
-            Outcome::Refused(Refused { error, ..Refused::default() })
-        }
-        (Verdict::Against, Decision::Commit | Decision::Unspecified) => {
-            let error = XaError::RolledBackAgainst { branch }.to_string();
-            tracing::error!(xid = %name.xid, branch = name.branch, error);
-            Outcome::Retryable(Retryable { error })
-        }
-        (Verdict::Again, _) => {
-            let said = finished.said.unwrap_or_default();
-            let error = format!("{branch} is open or prepared in another session: {said}");
+/// Logs a branch that ended against the decision as an error, a retry for debugging.
+fn log(name: &BranchName, verdict: Verdict, outcome: &Outcome) {
+    let (Outcome::Refused(Refused { error, .. }) | Outcome::Retryable(Retryable { error })) =
+        outcome
+    else {
+        return;
+    };
+    match verdict {
+        Verdict::Against => tracing::error!(xid = %name.xid, branch = name.branch, error),
+        Verdict::Again | Verdict::Done => {
             tracing::debug!(xid = %name.xid, branch = name.branch, error, "to be tried again");
-            Outcome::Retryable(Retryable { error })
         }
     }
 }

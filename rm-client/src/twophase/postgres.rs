@@ -5,13 +5,12 @@
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use handfast_rm_core::two_phase::{Answer, BranchName, Node, Trace};
 use sqlx::postgres::PgArguments;
 use sqlx::{PgConnection, Postgres};
 
 use super::database::{Deed, Sessions, TwoPhase};
 use super::error::XaError;
-use super::name::{BranchName, Node};
-use super::verdict::{Answer, Trace};
 use crate::at::database::{Backend, Steps, rows};
 
 /// Also tells whether the transaction can still be prepared: PREPARE TRANSACTION of a failed one is
@@ -151,12 +150,12 @@ fn literal(name: &BranchName) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::xid::Xid;
+    use handfast_rm_core::XidText;
 
     #[test]
     fn a_name_is_quoted() {
         let node = Node::new("n").unwrap();
-        let name = BranchName { node, branch: 1, xid: Xid::new("a';--:1").unwrap() };
+        let name = BranchName { node, branch: 1, xid: XidText::new("a';--:1").unwrap() };
         assert_eq!(Postgres::commit(&name), "COMMIT PREPARED 'hf1/n/0000000000000001/a'';--:1'");
     }
 

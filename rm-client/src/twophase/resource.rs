@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use handfast_proto::v1;
+use handfast_rm_core::two_phase::{BranchName, Node};
 use sqlx::{Database, Pool};
 
 use super::database::{Sessions, XaDatabase};
 use super::error::XaError;
 use super::hold::Held;
 use super::lease::Lease;
-use super::name::{BranchName, Node};
 use super::phase_two::XaPhaseTwo;
 use super::sweep::{self, Sweeper, Swept};
 use super::transaction::XaTransaction;
@@ -82,9 +82,9 @@ impl<DB: XaDatabase> Shared<DB> {
     }
 
     /// Names a branch: positive and 63 bits, drawn so that no two processes draw the same.
-    pub(super) fn name_branch(&self, xid: Xid) -> BranchName {
+    pub(super) fn name_branch(&self, xid: &Xid) -> BranchName {
         let branch = (rand::random::<u64>() >> 1).max(1);
-        BranchName { node: self.node.clone(), branch, xid }
+        BranchName { node: self.node.clone(), branch, xid: xid.text().clone() }
     }
 }
 

@@ -9,16 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_proto::v1::{Decision, GetStatusRequest};
+use handfast_rm_core::GlobalStatus;
+use handfast_rm_core::two_phase::{BranchName, SweepAction, Verdict, of_sweep};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::database::XaDatabase;
 use super::error::XaError;
 use super::finish::Finisher;
-use super::name::BranchName;
 use super::resource::Shared;
-use super::verdict::{Sweep, Verdict, of_sweep};
-use crate::status::GlobalStatus;
 
 /// How many branches one sweep looks at (BOUNDED); those that it finishes make room for others.
 pub(super) const BRANCHES_MAX: usize = 1_000;
@@ -94,13 +93,13 @@ pub(super) async fn sweep<DB: XaDatabase>(shared: &Arc<Shared<DB>>) -> Result<Sw
     let mut swept = Swept::default();
     for name in found {
         match judge(shared, &mut unknown_since, &name).await? {
-            Sweep::Leave => swept.left += 1,
-            Sweep::Finish(decision) => {
+            SweepAction::Leave => swept.left += 1,
+            SweepAction::Finish(decision) => {
                 let finished = finisher.finish(decision, &name, None).await;
                 count(&mut swept, decision, finished.verdict);
                 tracing::info!(
                     xid = %name.xid, branch = name.branch, ?decision,
-                    verdict = ?finished.verdict, said = finished.said, "prepared branch swept"
+                    verdict = ?finished.verdict, said = finished.message, "prepared branch swept"
                 );
             }
         }
@@ -112,7 +111,7 @@ async fn judge<DB: XaDatabase>(
     shared: &Shared<DB>,
     unknown_since: &mut HashMap<BranchName, Instant>,
     name: &BranchName,
-) -> Result<Sweep, XaError> {
+) -> Result<SweepAction, XaError> {
     let request = GetStatusRequest { xid: name.xid.as_str().to_owned() };
     let reply = shared.coordinator.get_status(request).await?;
     let status = GlobalStatus::from_wire(reply.status(), reply.rollback_reason());

@@ -4,11 +4,12 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use handfast_rm_core::two_phase::BranchName;
+
 use super::control::{Effect, admit};
 use super::database::{XaDatabase, send};
 use super::error::XaError;
 use super::lease::Lease;
-use super::name::BranchName;
 use super::resource::Shared;
 use crate::at::captured::Captured;
 use crate::context::Context;
@@ -33,6 +34,7 @@ pub struct XaTransaction<'t, DB: XaDatabase> {
 #[derive(Debug)]
 pub(super) struct Branch {
     pub(super) name: BranchName,
+    pub(super) xid: Xid,
     /// How much its session had written when it began, where the database tells in this way.
     pub(super) begun: Option<i64>,
     /// By the texts of its statements, which do not tell what a function does.
@@ -44,21 +46,21 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         shared: Arc<Shared<DB>>,
         context: Option<Context>,
     ) -> Result<Self, sqlx::Error> {
-        let name = context.map(|context| shared.name_branch(context.xid));
-        if let Some(name) = &name {
-            name.check_length(DB::NAME_BYTES_MAX)?;
+        let named = context.map(|context| (shared.name_branch(&context.xid), context.xid));
+        if let Some((name, _)) = &named {
+            name.check_length(DB::NAME_BYTES_MAX).map_err(XaError::from)?;
         }
         let mut session = Lease::acquire(&shared.pool).await?;
-        let start = name.as_ref().map_or_else(|| "BEGIN".to_owned(), DB::start);
+        let start = named.as_ref().map_or_else(|| "BEGIN".to_owned(), |(name, _)| DB::start(name));
         let begun = DB::written(&send::<DB>(&mut session, start).await?)?;
-        let branch = name.map(|name| Branch { name, begun, only_reads: true });
+        let branch = named.map(|(name, xid)| Branch { name, xid, begun, only_reads: true });
         Ok(Self { session, shared, branch, scope: PhantomData })
     }
 
     /// The global that this is a branch of.
     #[must_use]
     pub fn xid(&self) -> Option<&Xid> {
-        self.branch.as_ref().map(|branch| &branch.name.xid)
+        self.branch.as_ref().map(|branch| &branch.xid)
     }
 
     /// Commits: phase one, if this is a branch. What it wrote stays locked in the database until

@@ -1,6 +1,6 @@
 //! Statements that cannot be undone exactly: the library has to refuse every one of them.
 
-use handfast::at::plan::Dialect;
+use handfast_rm_core::plan::Dialect;
 
 use crate::random::Random;
 use crate::schema::Schema;

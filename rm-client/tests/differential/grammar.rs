@@ -1,6 +1,6 @@
 //! Statements over a set of tables: every shape that can be undone, and those that cannot.
 
-use handfast::at::plan::Dialect;
+use handfast_rm_core::plan::Dialect;
 
 use crate::forbidden;
 use crate::predicate::Target;

@@ -1,6 +1,6 @@
 //! A statement and its arguments, and how both come about.
 
-use handfast::at::plan::Dialect;
+use handfast_rm_core::plan::Dialect;
 
 use crate::random::Random;
 

@@ -1,6 +1,6 @@
 //! Tables as the generator makes them: columns with values, keys, and what refers to what.
 
-use handfast::at::plan::Dialect;
+use handfast_rm_core::plan::Dialect;
 
 /// A table.
 #[derive(Clone, Debug)]

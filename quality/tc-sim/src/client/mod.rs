@@ -33,10 +33,10 @@ use std::time::Duration;
 
 use futures::channel::oneshot;
 use handfast::Error;
-use handfast::link::{ConnectionId, Event, Failure, Moment, Protocol, RequestId, Settings};
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{BranchOutcome, Mode, Resource, ServerFrame};
+use handfast_rm_core::link::{ConnectionId, Event, Failure, Moment, Protocol, RequestId, Settings};
 
 use crate::cluster::Cluster;
 use crate::database::{Event as Told, EventId, Held};
@@ -246,17 +246,17 @@ impl ClientProcess {
             Event::Greeted { hello, .. } => {
                 self.world.log(self.owner(), || format!("greeted, epoch {}", hello.epoch));
             }
-            Event::Missed { failure } => {
+            Event::AttemptFailed { failure } => {
                 self.world.log(self.owner(), || format!("not greeted: {failure:?}"));
             }
-            Event::Parted { failure, .. } => {
+            Event::Disconnected { failure, .. } => {
                 self.world.log(self.owner(), || format!("parted: {failure:?}"));
             }
             Event::Complete { id, result } => {
                 let waiter = self.lock().waiters.remove(&id);
                 if let Some(waiter) = waiter {
                     // Whoever asked may have given up.
-                    let _gone = waiter.send(result);
+                    let _gone = waiter.send(result.map_err(Error::from));
                 }
             }
             Event::PhaseTwo(call) => self.put_in_lane(call),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use handfast::outbox::relay_rules::{Fate, Horizon, Round, Wait, each_key_in_order};
+use handfast_rm_core::relay::{PublishResult, Round, VisibilityHorizon, Wait, each_key_in_order};
 
 use super::ClientProcess;
 use crate::database::{Claim, Database, DatabaseError, Event, Flavour, Seq};
@@ -26,7 +26,7 @@ struct Relay {
     lanes: Vec<i64>,
     /// When the renewal began that the lanes are from.
     renewed: Option<u64>,
-    horizon: Horizon,
+    horizon: VisibilityHorizon,
     batches: u64,
 }
 
@@ -34,7 +34,7 @@ impl ClientProcess {
     /// Relays from a database until there is no business any more.
     pub(super) async fn relay(self: Arc<Self>, database: Arc<Database>) {
         let name = format!("relay-{}-{}", self.index, self.life);
-        let (lanes, horizon) = (Vec::new(), Horizon::default());
+        let (lanes, horizon) = (Vec::new(), VisibilityHorizon::default());
         let mut relay = Relay { name, lanes, renewed: None, horizon, batches: 0 };
         let mut wait = Wait::new(IDLE_MAX);
         while !self.cluster.closed() {
@@ -79,7 +79,7 @@ impl ClientProcess {
         let published: Vec<Seq> = claimed
             .iter()
             .zip(&fates)
-            .filter(|(_, fate)| **fate == Fate::Published)
+            .filter(|(_, fate)| **fate == PublishResult::Published)
             .map(|((seq, _), _)| *seq)
             .collect();
         database.settle_claim(&claim.token, &published).await?;
@@ -87,12 +87,12 @@ impl ClientProcess {
         Ok(if all { Round::Busy } else { Round::Unavailable })
     }
 
-    async fn publish(&self, outbox: usize, event: Event, deadline: u64) -> Fate {
+    async fn publish(&self, outbox: usize, event: Event, deadline: u64) -> PublishResult {
         let publish = Box::pin(self.cluster.broker.publish(outbox, event));
         match select(publish, self.world.sleep_until(deadline)).await {
-            Either::Left((Ok(()), _)) => Fate::Published,
-            Either::Left((Err(_), _)) => Fate::Unavailable("broker".to_owned()),
-            Either::Right(_) => Fate::Unavailable("lease".to_owned()),
+            Either::Left((Ok(()), _)) => PublishResult::Published,
+            Either::Left((Err(_), _)) => PublishResult::Unavailable("broker".to_owned()),
+            Either::Right(_) => PublishResult::Unavailable("lease".to_owned()),
         }
     }
 }
@@ -106,7 +106,10 @@ impl Relay {
 }
 
 /// Looks again; answers up to where events may be published.
-async fn advance(database: &Arc<Database>, horizon: &mut Horizon) -> Result<Seq, DatabaseError> {
+async fn advance(
+    database: &Arc<Database>,
+    horizon: &mut VisibilityHorizon,
+) -> Result<Seq, DatabaseError> {
     if database.flavour != Flavour::Postgres {
         return Ok(Seq::MAX);
     }

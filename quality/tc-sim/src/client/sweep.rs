@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use handfast::two_phase_rules::{BranchName, Sweep, of_sweep};
 use handfast::{Error, GlobalStatus};
 use handfast_proto::v1::GetStatusRequest;
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
+use handfast_rm_core::two_phase::{BranchName, SweepAction, of_sweep};
 
 use super::ClientProcess;
 use crate::database::Database;
@@ -46,8 +46,8 @@ impl ClientProcess {
         unknown_since.retain(|name, _| listed.contains(name));
         for name in found {
             match self.judge(&name, unknown_since).await {
-                Ok(Sweep::Leave) => {}
-                Ok(Sweep::Finish(decision)) => {
+                Ok(SweepAction::Leave) => {}
+                Ok(SweepAction::Finish(decision)) => {
                     self.crash_point("in-sweep").await;
                     let finished = self.finish_branch(database, decision, &name, None).await;
                     self.world
@@ -65,7 +65,7 @@ impl ClientProcess {
         self: &Arc<Self>,
         name: &BranchName,
         unknown_since: &mut UnknownSince,
-    ) -> Result<Sweep, Error> {
+    ) -> Result<SweepAction, Error> {
         let request = GetStatusRequest { xid: name.xid.to_string() };
         let answer = self.ask("get_status", Ask::GetStatus(request), Duration::ZERO).await?;
         let Answer::GetStatus(reply) = answer else {

@@ -10,14 +10,15 @@
 
 use std::sync::Arc;
 
-use handfast::Xid;
-use handfast::two_phase_rules::{
-    Answer, BranchName, Finished, Note, Phase, of_phase_two, of_prepare, outcome as told, read,
-};
 use handfast_core::BranchId;
 use handfast_proto::v1::branch_outcome::Result as Outcome;
 use handfast_proto::v1::{
     self, BranchOutcome, Decision, PhaseOneOutcome, PhaseTwoBranch, PhaseTwoCall, Retryable,
+};
+use handfast_rm_core::XidText;
+use handfast_rm_core::two_phase::{
+    Answer, BranchContext, BranchName, Finished, PrepareOutcome, of_phase_two, of_prepare,
+    outcome as told, read,
 };
 
 use super::at::{number_of, unanswered};
@@ -50,7 +51,7 @@ impl ClientProcess {
     ) -> Result<(), BranchError> {
         let database = Arc::clone(&self.cluster.databases[transfer.database]);
         let branch = self.world.between(1, i64::MAX.unsigned_abs());
-        let global = Xid::new(xid).expect("a coordinator's XID has its text form");
+        let global = XidText::new(xid).expect("a coordinator's XID has its text form");
         let name = BranchName { node: node_of(self.index), branch, xid: global };
         let key = (number_of(xid), BranchId(branch));
         let (local, number) = database.begin_branch(key, name.to_string()).await?;
@@ -104,9 +105,9 @@ impl ClientProcess {
     ) -> Result<(), BranchError> {
         let answer = if prepared.is_ok() { Answer::Done } else { Answer::Lost };
         let report = match of_prepare(answer, None) {
-            Phase::Prepared => None,
-            Phase::RolledBack => Some(PhaseOneOutcome::Failed),
-            Phase::Unknown => Some(PhaseOneOutcome::Unknown),
+            PrepareOutcome::Prepared => None,
+            PrepareOutcome::RolledBack => Some(PhaseOneOutcome::Failed),
+            PrepareOutcome::Unknown => Some(PhaseOneOutcome::Unknown),
         };
         self.world.log(self.owner(), || format!("branch {name}: PREPARE {answer:?}"));
         if let Some(report) = report {
@@ -190,8 +191,8 @@ impl ClientProcess {
             | Answer::Refused
             | Answer::Lost => None,
         };
-        let said = Some(format!("{answer:?} {trace:?}"));
-        Finished { verdict: of_phase_two(decision, answer, trace), said }
+        let message = Some(format!("{answer:?} {trace:?}"));
+        Finished { verdict: of_phase_two(decision, answer, trace), message }
     }
 }
 
@@ -205,7 +206,7 @@ fn registration(
         branch_id: name.branch,
         resource_id: xa_resource_of(database),
         mode: v1::Mode::Xa.into(),
-        application_data: Note::of(name, number).to_bytes(),
+        application_data: BranchContext::of(name, number).to_bytes(),
         ..v1::RegisterBranchRequest::default()
     }
 }

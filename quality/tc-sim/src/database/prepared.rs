@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures::channel::oneshot;
-use handfast::two_phase_rules::{Answer, Trace};
 use handfast_core::Decision;
+use handfast_rm_core::two_phase::{Answer, Trace};
 
 use super::{Database, DatabaseError, Flavour, LocalId, Lock, Open, State, UndoKey};
 use crate::local::Local;

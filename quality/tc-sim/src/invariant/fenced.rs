@@ -2,8 +2,8 @@
 //! never behind its cancel, confirmed only under a commit, cancelled only under a rollback; and all
 //! branches of one global end the same way.
 
-use handfast::fence::State;
 use handfast_core::Decision;
+use handfast_rm_core::fence::State;
 
 use super::Invariant;
 use crate::ledger::{BranchKey, Ledger};

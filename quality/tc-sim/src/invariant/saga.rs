@@ -2,12 +2,12 @@
 //! after all before it are stored as done and it is stored as begun; it is taken back once, when
 //! all after it have been; and at the end all is done, or all is taken back.
 
-use handfast::fence::State;
 use handfast_core::{
     ChildRef, SagaDefinition, SagaRecord, SagaState, StepKind, StepRecord, StepState, Xid,
 };
 use handfast_proto::v1::SagaStatus;
 use handfast_proto::v1::server_message::Body as Answer;
+use handfast_rm_core::fence::State;
 
 use super::Invariant;
 use crate::ledger::{BranchKey, Ledger};

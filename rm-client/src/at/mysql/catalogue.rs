@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use handfast_rm_core::plan::{
+    Column, Constraint, Dialect, ForeignKey, Generation, KeyFold, ReferentialAction, Referring,
+    Rule, Table, TableKind, TableName, Trigger, UniqueIndex, checks,
+};
 use sqlx::mysql::{MySqlArguments, MySqlDatabaseError, MySqlRow};
 use sqlx::{Arguments, Column as _, Executor, MySql, MySqlConnection, Statement};
 use sqlx::{AssertSqlSafe, SqlSafeStr};
 
 use super::{Form, MySqlColumn};
 use crate::at::database::{Backend, LoadedTable, Purpose, rows};
-use crate::at::plan::{
-    Column, Constraint, Dialect, ForeignKey, Generation, KeyFold, ReferentialAction, Referring,
-    Rule, Table, TableKind, TableName, Trigger, UniqueIndex, checks,
-};
 
 /// The exact spelling first, for servers that tell `a` from `A`.
 const RELATION: &str = "\

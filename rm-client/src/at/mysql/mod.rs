@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use handfast_rm_core::plan::{Dialect, TableName};
 use sqlx::encode::IsNull;
 use sqlx::error::{BoxDynError, DatabaseError, UnexpectedNullError};
 use sqlx::mysql::{MySqlArguments, MySqlRow, MySqlTypeInfo};
@@ -18,7 +19,6 @@ use super::begin::begin;
 use super::captured::Captured;
 use super::database::{Backend, Identity, LoadedTable, Purpose, Steps, backend_basics, rows};
 use super::error::AtError;
-use super::plan::{Dialect, TableName};
 use super::value::{Misfit, Value, narrow};
 
 /// How the values of a column look on the wire.

@@ -1,14 +1,14 @@
 //! What PostgreSQL's catalogue says about a table.
 
+use handfast_rm_core::plan::{
+    Column, Constraint, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Rule, Table,
+    TableKind, TableName, Trigger, UniqueIndex,
+};
 use sqlx::postgres::PgArguments;
 use sqlx::{Arguments, PgConnection, Postgres, Row};
 
 use super::PgColumn;
 use crate::at::database::{LoadedTable, Purpose, rows};
-use crate::at::plan::{
-    Column, Constraint, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Rule, Table,
-    TableKind, TableName, Trigger, UniqueIndex,
-};
 
 /// `to_regclass` follows the search path of this very connection, as the statement will.
 const RELATION: &str = "\

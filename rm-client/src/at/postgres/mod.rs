@@ -5,6 +5,7 @@ mod catalogue;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
+use handfast_rm_core::plan::{Dialect, TableName};
 use sqlx::encode::IsNull;
 use sqlx::error::{BoxDynError, DatabaseError};
 use sqlx::pool::PoolConnection;
@@ -18,7 +19,6 @@ use super::begin::begin;
 use super::captured::Captured;
 use super::database::{Backend, Identity, LoadedTable, Purpose, Steps, backend_basics, rows};
 use super::error::AtError;
-use super::plan::{Dialect, TableName};
 use super::value::{Misfit, Value, narrow};
 use crate::outbox::CHANNEL;
 

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use handfast_rm_core::plan::{
+    Column, Constraint, Dialect, ForeignKey, Generation, KeyFold, ReferentialAction, Referring,
+    Rule, Table, TableKind, TableName, Trigger, UniqueIndex, checks,
+};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments, Sqlite, SqliteConnection};
 
 use super::SqliteColumn;
 use crate::at::database::{Backend, LoadedTable, Purpose, rows};
-use crate::at::plan::{
-    Column, Constraint, Dialect, ForeignKey, Generation, KeyFold, ReferentialAction, Referring,
-    Rule, Table, TableKind, TableName, Trigger, UniqueIndex, checks,
-};
 
 /// A bare name means the temporary table first, then `main`, then the attached ones.
 const RELATION: &str = "\

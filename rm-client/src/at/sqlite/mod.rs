@@ -4,6 +4,7 @@ mod catalogue;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use handfast_rm_core::plan::{Dialect, TableName};
 use sqlx::error::DatabaseError;
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
@@ -13,7 +14,6 @@ use sqlx::{
 
 use super::captured::Captured;
 use super::database::{Backend, Identity, LoadedTable, Purpose, Steps, backend_basics, rows};
-use super::plan::{Dialect, TableName};
 use super::value::{Misfit, Value};
 
 /// SQLite columns have no type that a value would have to fit.

@@ -1,9 +1,10 @@
 //! DELETE: the rows as they were, from the statement itself where the database returns them.
 
+use handfast_rm_core::plan::{Delete, DeleteImage};
+
 use super::{Extent, Run, for_application, rows_of};
 use crate::at::database::{Backend, Steps};
 use crate::at::image::Layout;
-use crate::at::plan::{Delete, DeleteImage};
 
 impl<DB: Backend> Run<'_, DB> {
     pub(super) async fn delete(&mut self, plan: &Delete) -> Result<Steps<DB>, sqlx::Error> {

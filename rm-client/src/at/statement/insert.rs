@@ -1,9 +1,10 @@
 //! INSERT that changes no row that exists: only an after image.
 
+use handfast_rm_core::plan::{Insert, InsertAfter};
+
 use super::{Run, for_application, rows_of};
 use crate::at::database::{Backend, Steps, affected};
 use crate::at::image::{Image, Layout};
-use crate::at::plan::{Insert, InsertAfter};
 
 impl<DB: Backend> Run<'_, DB> {
     pub(super) async fn insert(&mut self, plan: &Insert) -> Result<Steps<DB>, sqlx::Error> {

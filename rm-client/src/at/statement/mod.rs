@@ -11,6 +11,10 @@ mod update;
 mod upsert;
 
 use either::Either;
+use handfast_rm_core::plan::{
+    Arguments, Change, Dialect, ForeignKey, GeneratedKeys, KeyedQuery, Plan, Query, ROWS_MAX,
+    ReferentialAction, Refusal, undo_sql,
+};
 use sqlx::Database;
 
 use super::captured::Captured;
@@ -18,10 +22,6 @@ use super::compound;
 use super::database::{Backend, LoadedTable, Steps, affected, rows};
 use super::error::AtError;
 use super::image::{Image, ImageRow, Layout};
-use super::plan::{
-    Arguments, Change, Dialect, ForeignKey, GeneratedKeys, KeyedQuery, Plan, Query, ROWS_MAX,
-    ReferentialAction, Refusal, undo_sql,
-};
 use super::value::Value;
 use super::work::Work;
 

@@ -1,11 +1,12 @@
 //! Reads whose rows count for other globals.
 
+use handfast_rm_core::plan::{LockMode, LockingRead, Refusal};
+
 use super::{Run, rows_of};
 use crate::at::database::{Backend, Steps};
 use crate::at::error::AtError;
 use crate::at::image::key_of;
 use crate::at::locks::Mode;
-use crate::at::plan::{LockMode, LockingRead, Refusal};
 
 impl<DB: Backend> Run<'_, DB> {
     /// Runs the read and notes its rows: to be locked with the branch's registration, or, for a

@@ -1,12 +1,13 @@
 //! UPDATE: before image with row locks, change, after image; in one statement where the database
 //! returns both, and change and after image in one call where it takes that.
 
+use handfast_rm_core::plan::{Change, Query, Update, UpdateImage, undo_sql};
+
 use super::{Extent, Run, bind_keys, for_application, rows_of};
 use crate::at::captured::Captured;
 use crate::at::compound;
 use crate::at::database::{Backend, Steps, affected};
 use crate::at::image::{Image, Layout, align};
-use crate::at::plan::{Change, Query, Update, UpdateImage, undo_sql};
 
 impl<DB: Backend> Run<'_, DB> {
     pub(super) async fn update(&mut self, plan: &Update) -> Result<Steps<DB>, sqlx::Error> {

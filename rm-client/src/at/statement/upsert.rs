@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 
+use handfast_rm_core::plan::{Query, Upsert, UpsertAfter, UpsertKind};
+
 use super::{Run, for_application, rows_of};
 use crate::at::database::{Backend, Steps, affected};
 use crate::at::error::AtError;
 use crate::at::image::{Image, ImageRow, Layout, by_key};
-use crate::at::plan::{Query, Upsert, UpsertAfter, UpsertKind};
 use crate::at::work::maintained;
 
 /// Rows by canonical key.

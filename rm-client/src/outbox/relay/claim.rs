@@ -7,9 +7,10 @@
 //! being locked, not claimed: later events of its key wait for it, other keys go on. Where most of
 //! what a look has found is locked, there is another one behind it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
+use handfast_rm_core::relay::in_order;
 use sqlx::pool::PoolConnection;
 
 use super::super::error::OutboxError;
@@ -222,35 +223,4 @@ fn claimed<DB: AtDatabase>(row: &DB::Row) -> Result<Claimed, sqlx::Error> {
         attempts: number_of::<DB>(row, 2)?,
         event: event.map_err(|error| error.to_string()),
     })
-}
-
-/// Those that are locked, of each key up to the first one that is not.
-#[must_use]
-pub fn in_order(candidates: &[(i64, i64)], is_locked: impl Fn(i64) -> bool) -> Vec<i64> {
-    let mut blocked = HashSet::new();
-    let mut taken = Vec::new();
-    for (seq, key) in candidates {
-        if blocked.contains(key) {
-            continue;
-        }
-        if is_locked(*seq) {
-            taken.push(*seq);
-        } else {
-            blocked.insert(*key);
-        }
-    }
-    taken
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_is_taken_up_to_what_somebody_else_has_locked() {
-        let candidates = [(1, 7), (2, 8), (3, 7), (4, 8), (5, 7), (6, 9)];
-        assert_eq!(in_order(&candidates, |seq| seq != 3), [1, 2, 4, 6]);
-        assert_eq!(in_order(&candidates, |seq| seq != 1), [2, 4, 6]);
-        assert_eq!(in_order(&candidates, |_| false), Vec::<i64>::new());
-    }
 }

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use handfast_rm_core::relay::{LaneOwner, LaneShares, shares};
 use sqlx::pool::PoolConnection;
 use tokio::time::Instant;
 
@@ -94,7 +95,7 @@ impl Lanes {
         let query = Query::<DB>::new("SELECT COUNT(*) FROM event_relay");
         let relays = query.rows(&mut local).await?;
         let relays = relays.first().map(number_of_first::<DB>).transpose()?.unwrap_or(1);
-        let Shares { keep, give } = shares(&lanes, usize::try_from(relays).unwrap_or(1));
+        let LaneShares { keep, give } = shares(&lanes, usize::try_from(relays).unwrap_or(1));
         if !keep.is_empty() {
             let query = Query::<DB>::new("UPDATE event_lane SET owner = ").text(&self.name);
             let query = query.sql(", until_ms = ").now().sql(" + ").number(lease_ms);
@@ -113,42 +114,11 @@ fn number_of_first<DB: AtDatabase>(row: &DB::Row) -> Result<i64, sqlx::Error> {
     number_of::<DB>(row, 0)
 }
 
-/// Whose a lane is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// The relay that asks.
-    Ours,
-    /// Another one, whose lease goes on.
-    Others,
-    /// Nobody, any more or yet.
-    Nobody,
-}
-
-/// What a relay does with the lanes.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Shares {
-    /// Those that it has from here on.
-    pub keep: Vec<i64>,
-    /// Those of its own that it gives back.
-    pub give: Vec<i64>,
-}
-
-/// Our own lanes up to a fair share, and free ones if that is not enough.
-#[must_use]
-pub fn shares(lanes: &[(i64, Owner)], relays: usize) -> Shares {
-    let fair = lanes.len().div_ceil(relays.max(1));
-    let of =
-        |wanted| lanes.iter().filter(move |(_, owner)| *owner == wanted).map(|(lane, _)| *lane);
-    let give = of(Owner::Ours).skip(fair).collect();
-    let keep = of(Owner::Ours).chain(of(Owner::Nobody)).take(fair).collect();
-    Shares { keep, give }
-}
-
 /// All lanes, locked: whoever shares them out next waits.
 async fn lock_lanes<DB: AtDatabase>(
     connection: &mut DB::Connection,
     name: &str,
-) -> Result<Vec<(i64, Owner)>, sqlx::Error> {
+) -> Result<Vec<(i64, LaneOwner)>, sqlx::Error> {
     let lane = DB::as_number("lane");
     let query = Query::<DB>::new(&format!("SELECT {lane}, owner, CAST(CASE WHEN until_ms > "));
     let query = query.now().sql(match DB::DIALECT {
@@ -161,9 +131,9 @@ async fn lock_lanes<DB: AtDatabase>(
     let owner = |row: &DB::Row| {
         let (lane, owned) = (number_of::<DB>(row, 0)?, number_of::<DB>(row, 2)? == 1);
         let owner = match owned {
-            true if text_of::<DB>(row, 1)? == name => Owner::Ours,
-            true => Owner::Others,
-            false => Owner::Nobody,
+            true if text_of::<DB>(row, 1)? == name => LaneOwner::Ours,
+            true => LaneOwner::Others,
+            false => LaneOwner::Free,
         };
         Ok((lane, owner))
     };
@@ -187,34 +157,4 @@ async fn make_lanes<DB: AtDatabase>(
         Query::<DB>::new(&text).execute(&mut local).await?;
     }
     local.commit().await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lanes(text: &str) -> Vec<(i64, Owner)> {
-        let owner = |c| match c {
-            'o' => Owner::Ours,
-            'x' => Owner::Others,
-            _ => Owner::Nobody,
-        };
-        text.chars().map(owner).zip(0..).map(|(owner, lane)| (lane, owner)).collect()
-    }
-
-    fn check(text: &str, relays: usize, keep: &[i64], give: &[i64]) {
-        let expected = Shares { keep: keep.to_vec(), give: give.to_vec() };
-        assert_eq!(shares(&lanes(text), relays), expected, "{text} among {relays}");
-    }
-
-    #[test]
-    fn lanes_are_shared_fairly() {
-        check("....", 1, &[0, 1, 2, 3], &[]);
-        check("oooo", 2, &[0, 1], &[2, 3]);
-        check("xxxx", 2, &[], &[]);
-        check("xx..", 2, &[2, 3], &[]);
-        check("oox.", 3, &[0, 1], &[]);
-        check(".oxx.", 2, &[1, 0, 4], &[]);
-        check("oooo", 5, &[0], &[1, 2, 3]);
-    }
 }

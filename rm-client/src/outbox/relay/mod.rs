@@ -13,12 +13,11 @@
 //! merely late. It does not know what brokers are made of.
 
 mod claim;
-mod horizon;
 mod lanes;
 mod passed;
 mod publish;
 mod settle;
-mod wait;
+mod visibility_horizon;
 
 use std::fmt;
 use std::future::Future;
@@ -29,31 +28,19 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use handfast_rm_core::relay::{PublishResult, Round, VisibilityHorizon, Wait};
 use sqlx::Pool;
 use sqlx::pool::PoolConnection;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use self::claim::Claimed;
-use self::horizon::Horizon;
 use self::lanes::Lanes;
 use self::passed::Passed;
-use self::publish::Fate;
-use self::wait::Wait;
 use super::broker::Broker;
 use super::error::OutboxError;
 use super::operate::purge_on;
 use crate::at::{AtDatabase, crash_point};
-
-/// What of it is pure. For the simulation, which relays from databases of its own.
-pub mod rules {
-    pub use super::Round;
-    pub use super::claim::in_order;
-    pub use super::horizon::Horizon;
-    pub use super::lanes::{Owner, Shares, shares};
-    pub use super::publish::{Fate, each_key_in_order};
-    pub use super::wait::Wait;
-}
 
 /// How often finished rows are looked for.
 const PURGE_EVERY: Duration = Duration::from_secs(60);
@@ -188,24 +175,11 @@ impl<DB: AtDatabase> Relay<DB> {
     }
 }
 
-/// What a round came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Round {
-    /// There was something to do.
-    Busy,
-    /// There was nothing to do.
-    Idle,
-    /// Nothing of what there was could be published; behind it there may be what can be.
-    Passed,
-    /// Broker or database do not serve.
-    Unavailable,
-}
-
 /// A relay at work.
 struct Running<DB: AtDatabase> {
     relay: Relay<DB>,
     lanes: Lanes,
-    horizon: Horizon,
+    horizon: VisibilityHorizon,
     passed: Passed,
     wait: Wait,
     doorbell: Option<BoxStream<'static, ()>>,
@@ -221,7 +195,7 @@ impl<DB: AtDatabase> Running<DB> {
         let name = Uuid::new_v4().simple().to_string();
         Self {
             lanes: Lanes::new(name, settings.lease),
-            horizon: Horizon::default(),
+            horizon: VisibilityHorizon::default(),
             passed: Passed::default(),
             wait: Wait::new(settings.idle_max),
             doorbell: None,
@@ -296,7 +270,7 @@ impl<DB: AtDatabase> Running<DB> {
             self.passed = Passed::default();
             return Ok(Round::Idle);
         };
-        let horizon = self.horizon.advance::<DB>(connection).await?;
+        let horizon = visibility_horizon::advance::<DB>(&mut self.horizon, connection).await?;
         claim::release_held(connection, self.lanes.held()).await?;
         self.batches += 1;
         let claim = claim::Claim {
@@ -336,13 +310,13 @@ impl<DB: AtDatabase> Running<DB> {
         let fates = publish::publish(&*self.relay.broker, claimed, deadline).await;
         crash_point("after-publish");
         settle::settle::<DB>(connection, &self.relay.settings, token, claimed, &fates).await?;
-        let unavailable = fates.iter().find_map(Fate::unavailable);
+        let unavailable = fates.iter().find_map(PublishResult::unavailable);
         if let Some(reason) = unavailable {
             tracing::warn!(reason, "broker does not serve, events wait");
         }
         // One that serves nothing may be away altogether: it is asked for the same only after a
         // pause, but for the rest it is asked.
-        if unavailable.is_some() && !fates.contains(&Fate::Published) {
+        if unavailable.is_some() && !fates.contains(&PublishResult::Published) {
             let last = claimed.iter().map(|claimed| claimed.seq).max().unwrap_or_default();
             self.passed.pass(last, Instant::now());
             return Ok(Round::Passed);

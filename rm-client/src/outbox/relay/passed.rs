@@ -9,9 +9,8 @@
 
 use std::time::Duration;
 
+use handfast_rm_core::relay::{PAUSE_MIN, UNAVAILABLE_PAUSE_MAX};
 use tokio::time::Instant;
-
-use super::wait::{SHORTEST, UNAVAILABLE_MAX};
 
 /// The number up to which events are passed over.
 #[derive(Debug, Default)]
@@ -37,7 +36,7 @@ impl Passed {
     /// Nothing up to here could be published.
     pub(super) fn pass(&mut self, seq: i64, now: Instant) {
         if self.up_to == 0 {
-            self.pause = (self.pause * 2).clamp(SHORTEST, UNAVAILABLE_MAX);
+            self.pause = (self.pause * 2).clamp(PAUSE_MIN, UNAVAILABLE_PAUSE_MAX);
             self.again_at = Some(now + self.pause);
         }
         self.up_to = self.up_to.max(seq);
@@ -55,7 +54,11 @@ impl Passed {
     /// The longest that a pause may be, where something waits to be tried again.
     pub(super) fn pause_max(&self, now: Instant) -> Option<Duration> {
         let again_at = self.again_at.filter(|_| self.up_to > 0)?;
-        Some(if self.goes_on { UNAVAILABLE_MAX } else { again_at.saturating_duration_since(now) })
+        Some(if self.goes_on {
+            UNAVAILABLE_PAUSE_MAX
+        } else {
+            again_at.saturating_duration_since(now)
+        })
     }
 }
 
@@ -68,13 +71,13 @@ mod tests {
         let (mut passed, start) = (Passed::default(), Instant::now());
         assert_eq!(passed.begin(start), 0);
         passed.pass(3, start);
-        let late = start + UNAVAILABLE_MAX;
+        let late = start + UNAVAILABLE_PAUSE_MAX;
         assert_eq!(passed.begin(late), 3);
         passed.pass(6, late);
         assert_eq!(passed.begin(late), 6);
         passed.rest();
         assert_eq!(passed.begin(start), 6);
-        assert_eq!(passed.pause_max(start), Some(SHORTEST));
+        assert_eq!(passed.pause_max(start), Some(PAUSE_MIN));
         assert_eq!(passed.begin(late), 0);
         assert_eq!(passed.pause_max(late), None);
     }
@@ -83,21 +86,21 @@ mod tests {
     fn it_begins_again_less_and_less_often_until_there_is_nothing_to_pass() {
         let (mut passed, start) = (Passed::default(), Instant::now());
         let mut again = || {
-            let after = passed.begin(start + UNAVAILABLE_MAX * 2);
+            let after = passed.begin(start + UNAVAILABLE_PAUSE_MAX * 2);
             passed.pass(1, start);
             passed.rest();
             (after, passed.pause_max(start))
         };
-        assert_eq!(again(), (0, Some(SHORTEST)));
-        assert_eq!(again(), (0, Some(SHORTEST * 2)));
+        assert_eq!(again(), (0, Some(PAUSE_MIN)));
+        assert_eq!(again(), (0, Some(PAUSE_MIN * 2)));
         for _ in 0..20 {
             again();
         }
-        assert_eq!(again(), (0, Some(UNAVAILABLE_MAX)));
-        assert_eq!(passed.begin(start + UNAVAILABLE_MAX), 0);
+        assert_eq!(again(), (0, Some(UNAVAILABLE_PAUSE_MAX)));
+        assert_eq!(passed.begin(start + UNAVAILABLE_PAUSE_MAX), 0);
         passed.rest();
         passed.pass(1, start);
         passed.rest();
-        assert_eq!(passed.pause_max(start), Some(SHORTEST));
+        assert_eq!(passed.pause_max(start), Some(PAUSE_MIN));
     }
 }

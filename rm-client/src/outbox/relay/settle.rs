@@ -3,14 +3,13 @@
 
 use std::time::Duration;
 
+use handfast_rm_core::relay::{PublishResult, UNAVAILABLE_PAUSE_MAX};
 use rand::RngExt;
 
 use super::super::error::OutboxError;
 use super::super::query::Query;
 use super::Settings;
 use super::claim::Claimed;
-use super::publish::Fate;
-use super::wait::UNAVAILABLE_MAX;
 use crate::at::AtDatabase;
 
 /// What of a broker's reason is kept.
@@ -21,17 +20,17 @@ pub(super) async fn settle<DB: AtDatabase>(
     settings: &Settings,
     token: &str,
     claimed: &[Claimed],
-    fates: &[Fate],
+    fates: &[PublishResult],
 ) -> Result<(), OutboxError> {
     let (mut published, mut waiting, mut paused) = (Vec::new(), Vec::new(), Vec::new());
     // Others are served, so that this one waits alone, and its key with it.
-    let is_served = fates.contains(&Fate::Published);
+    let is_served = fates.contains(&PublishResult::Published);
     for (claimed, fate) in claimed.iter().zip(fates) {
         match fate {
-            Fate::Published => published.push(claimed.seq),
-            Fate::Unavailable(_) if is_served => paused.push(claimed.seq),
-            Fate::Behind | Fate::Unavailable(_) => waiting.push(claimed.seq),
-            Fate::Refused(reason) => {
+            PublishResult::Published => published.push(claimed.seq),
+            PublishResult::Unavailable(_) if is_served => paused.push(claimed.seq),
+            PublishResult::Behind | PublishResult::Unavailable(_) => waiting.push(claimed.seq),
+            PublishResult::Refused(reason) => {
                 refuse::<DB>(connection, settings, token, claimed, reason).await?;
             }
         }
@@ -68,7 +67,7 @@ impl Pause {
             Self::None => query,
             Self::ByAge => {
                 let pause_ms_max =
-                    i64::try_from(UNAVAILABLE_MAX.as_millis()).unwrap_or(i64::MAX >> 2);
+                    i64::try_from(UNAVAILABLE_PAUSE_MAX.as_millis()).unwrap_or(i64::MAX >> 2);
                 let query = query.sql(", next_at_ms = ").now().sql(" + CASE WHEN ").now();
                 let query =
                     query.sql(" - created_at_ms < ").number(pause_ms_max * 2).sql(" THEN (");

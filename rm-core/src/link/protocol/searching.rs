@@ -1,0 +1,103 @@
+//! While there is no connection: the attempts, from dialling to the first greeting.
+
+use handfast_proto::v1::client_message::Body as Ask;
+use handfast_proto::v1::server_message::Body as Answer;
+use handfast_proto::v1::{self, ClientMessage};
+
+use super::super::event::{ConnectionId, Event, Failure, Moment, RequestId};
+use super::super::search::Remaining;
+use super::{Protocol, State, leaving};
+
+impl Protocol {
+    /// The name of the endpoint that an attempt dials has so many addresses.
+    pub fn found(&mut self, connection: ConnectionId, addresses: usize) {
+        self.search.found(connection, addresses);
+    }
+
+    /// The transport of an attempt is up. Whether the attempt is still wanted.
+    pub fn connected(&mut self, connection: ConnectionId) -> bool {
+        self.search.connected(connection)
+    }
+
+    pub(super) fn go_on_searching(&mut self, now: Moment) {
+        while let Some((connection, endpoint)) = self.search.overdue(now) {
+            let (endpoint, waited) =
+                (&self.settings.endpoints[endpoint], self.settings.connect_timeout);
+            let reason = format!("{endpoint}: not greeted within {waited:?}");
+            self.give_up(now, connection, Failure::Passing(reason.into()));
+        }
+        if let Some((connection, place)) = self.search.next_dial(now) {
+            self.events.push_back(Event::Dial { connection, place });
+        }
+    }
+
+    fn give_up(&mut self, now: Moment, connection: ConnectionId, failure: Failure) {
+        self.events.push_back(Event::HangUp { connection });
+        self.miss(now, connection, failure);
+    }
+
+    /// An attempt has failed. That a coordinator refuses this client weighs more than that another
+    /// place does not answer, until both are told.
+    pub(super) fn miss(&mut self, now: Moment, connection: ConnectionId, failure: Failure) {
+        let Some(left) = self.search.fail(now, connection) else { return };
+        let outweighs = matches!(self.last_failure, Failure::Unauthenticated(_));
+        if !outweighs || self.is_reported || matches!(failure, Failure::Unauthenticated(_)) {
+            self.last_failure = failure;
+        }
+        self.is_reported = left != Remaining::Attempts;
+        let failure = self.last_failure.clone();
+        self.events.push_back(match left {
+            Remaining::Attempts => Event::AttemptFailed { failure },
+            Remaining::Nothing { retry_at } => Event::Disconnected { failure, retry_at },
+        });
+    }
+
+    /// The hello of an attempt.
+    pub(super) fn greet(&mut self, connection: ConnectionId) -> ClientMessage {
+        let id = self.fresh_id();
+        self.search.greets_with(connection, id);
+        let hello = v1::Hello {
+            client_id: self.settings.client_id.clone(),
+            application: self.settings.application.clone(),
+            agent: concat!("handfast-rust/", env!("CARGO_PKG_VERSION")).to_owned(),
+            resources: self.resources.accepted(),
+        };
+        ClientMessage { id: id.0, body: Some(Ask::Hello(hello)) }
+    }
+
+    /// What comes on an attempt before it is the connection.
+    pub(super) fn receive_greeting(
+        &mut self,
+        now: Moment,
+        connection: ConnectionId,
+        id: RequestId,
+        answer: Option<Answer>,
+    ) {
+        if let Some(Answer::Hello(hello)) = answer {
+            self.greeted(now, connection, hello);
+        } else if let Some(Answer::PhaseTwo(call)) = answer {
+            self.events.push_back(Event::PhaseTwo(call));
+        } else if let Some(Answer::GoAway(notice)) = answer {
+            if let Some(leader) = self.endpoint_of(&notice.leader) {
+                self.search.prefer(leader);
+            }
+            self.give_up(now, connection, leaving(&notice));
+        } else if let Some(Answer::Rejected(refusal)) = answer
+            && self.search.has_greeted_with(connection, id)
+        {
+            let reason = format!("{} ({})", refusal.message, refusal.code);
+            self.give_up(now, connection, Failure::Passing(reason.into()));
+        }
+    }
+
+    fn greeted(&mut self, now: Moment, connection: ConnectionId, hello: v1::HelloReply) {
+        let Some((endpoint, losers)) = self.search.greeted(connection) else { return };
+        (self.state, self.connection, self.endpoint) = (State::Ready, connection, endpoint);
+        if !self.requests.is_empty() {
+            self.heartbeat.start(now);
+        }
+        self.events.push_back(Event::Greeted { connection, hello });
+        let hang_up = |connection| Event::HangUp { connection };
+        self.events.extend(losers.into_iter().map(hang_up));
+    }
+}
