@@ -60,6 +60,11 @@ mod connect;
 mod context;
 mod coordinator;
 mod error;
+#[cfg_attr(
+    not(any(feature = "mysql", feature = "postgres", feature = "sqlite")),
+    expect(dead_code, unused_macros, reason = "without a database nothing calls it")
+)]
+mod executor;
 pub mod fence;
 mod in_doubt;
 mod limit;

@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-/// What a branch is asked to do.
+/// An operation that a branch is asked to carry out.
 ///
 /// A participant of two-phase commit prepares with `Try`, commits with `Confirm` and rolls back
 /// with `Cancel`.
@@ -25,11 +25,11 @@ pub enum Operation {
     Cancel,
     /// A step of a saga.
     Action,
-    /// What takes a step of a saga back.
+    /// The reversal of a step of a saga.
     Compensation,
 }
 
-/// What has happened to a branch of which something has happened.
+/// The state of a branch on which an operation has taken effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// Tried, or acted.
@@ -42,13 +42,13 @@ pub enum State {
     Barred,
 }
 
-/// What an operation is let do. Either way the caller commits and reports success.
+/// The permission that an operation gets. In every case the caller commits and reports success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "only `Run` lets the operation do its work"]
 pub enum Pass {
     /// Do the work, then commit: work and fence happen together.
     Run,
-    /// It has been done before: there is no more to do.
+    /// The operation took effect before: there is no more to do.
     AlreadyDone,
     /// A cancel or compensation of what was never tried: there is nothing to undo, and the late try
     /// is barred once this is committed.
@@ -66,41 +66,41 @@ pub enum Refusal {
     Contradicted,
 }
 
-/// What is to be done about one operation.
+/// The decision about one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Whether it may run.
     pub verdict: Result<Pass, Refusal>,
-    /// The state from then on; `None`: as it is.
+    /// The state from then on; `None` if it does not change.
     pub next: Option<State>,
 }
 
-/// The decision table. `None` is a branch of which nothing is known.
+/// Looks an operation up in the decision table. `None` is a branch of which nothing is known.
 #[must_use]
 pub fn decide(state: Option<State>, operation: Operation) -> Decision {
     use Operation::{Action, Cancel, Compensation, Confirm, Try};
     use State::{Barred, Cancelled, Confirmed, Tried};
     match (operation, state) {
-        (Try | Action, None) => go(Pass::Run, Tried),
-        (Try | Action, Some(Tried | Confirmed)) => stay(Ok(Pass::AlreadyDone)),
-        (Try | Action, Some(Cancelled | Barred)) => stay(Err(Refusal::Barred)),
-        (Confirm, None) => stay(Err(Refusal::NotTried)),
-        (Confirm, Some(Tried)) => go(Pass::Run, Confirmed),
-        (Confirm, Some(Confirmed)) => stay(Ok(Pass::AlreadyDone)),
-        (Confirm, Some(Cancelled | Barred)) => stay(Err(Refusal::Contradicted)),
-        (Cancel | Compensation, None) => go(Pass::Empty, Barred),
-        (Cancel | Compensation, Some(Tried)) => go(Pass::Run, Cancelled),
-        (Cancel | Compensation, Some(Confirmed)) => stay(Err(Refusal::Contradicted)),
-        (Cancel | Compensation, Some(Cancelled)) => stay(Ok(Pass::AlreadyDone)),
-        (Cancel | Compensation, Some(Barred)) => stay(Ok(Pass::Empty)),
+        (Try | Action, None) => advance(Pass::Run, Tried),
+        (Try | Action, Some(Tried | Confirmed)) => keep(Ok(Pass::AlreadyDone)),
+        (Try | Action, Some(Cancelled | Barred)) => keep(Err(Refusal::Barred)),
+        (Confirm, None) => keep(Err(Refusal::NotTried)),
+        (Confirm, Some(Tried)) => advance(Pass::Run, Confirmed),
+        (Confirm, Some(Confirmed)) => keep(Ok(Pass::AlreadyDone)),
+        (Confirm, Some(Cancelled | Barred)) => keep(Err(Refusal::Contradicted)),
+        (Cancel | Compensation, None) => advance(Pass::Empty, Barred),
+        (Cancel | Compensation, Some(Tried)) => advance(Pass::Run, Cancelled),
+        (Cancel | Compensation, Some(Confirmed)) => keep(Err(Refusal::Contradicted)),
+        (Cancel | Compensation, Some(Cancelled)) => keep(Ok(Pass::AlreadyDone)),
+        (Cancel | Compensation, Some(Barred)) => keep(Ok(Pass::Empty)),
     }
 }
 
-fn go(pass: Pass, next: State) -> Decision {
+fn advance(pass: Pass, next: State) -> Decision {
     Decision { verdict: Ok(pass), next: Some(next) }
 }
 
-fn stay(verdict: Result<Pass, Refusal>) -> Decision {
+fn keep(verdict: Result<Pass, Refusal>) -> Decision {
     Decision { verdict, next: None }
 }
 
@@ -125,7 +125,7 @@ impl State {
         Self::ALL.into_iter().find(|state| state.number() == number)
     }
 
-    /// Whether nothing can change it any more.
+    /// Whether no operation can change it any more.
     #[must_use]
     pub fn is_final(self) -> bool {
         match self {
@@ -136,13 +136,13 @@ impl State {
 }
 
 impl Operation {
-    /// The state of a branch that this operation is the first of, if it may be the first.
+    /// Returns the state after this operation if it is the first of its branch, and may be.
     #[must_use]
     pub fn first(self) -> Option<State> {
         decide(None, self).next
     }
 
-    /// The one state that this operation leads out of, and the one that it leads to.
+    /// Returns the one state that this operation changes, and the state that it changes it to.
     #[must_use]
     pub fn step(self) -> Option<(State, State)> {
         let to = |from| decide(Some(from), self).next.map(|to| (from, to));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_let_through_is_let_through_again_without_effect() {
+    fn a_repeated_operation_passes_without_effect() {
         for (operation, state) in OPERATIONS.into_iter().flat_map(|o| states().map(move |s| (o, s)))
         {
             let first = decide(state, operation);

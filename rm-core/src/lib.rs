@@ -12,8 +12,9 @@
 //! | [`fence`] | which operation of a branch may run |
 //! | [`relay`] | which events of the outbox may be published, by which relay, in which order |
 //!
-//! No module reads a clock, a random source or the environment (PURE), and none knows sqlx, tokio or
-//! a transport. It is no public interface: services use `handfast`, which re-exports what they meet.
+//! No module reads a clock, a random source or the environment (PURE), and none knows sqlx, tokio
+//! or a transport. It is no public interface: services use `handfast`, which re-exports what they
+//! meet.
 #![warn(missing_docs)]
 
 pub mod fence;

@@ -15,7 +15,7 @@ pub struct Rejection {
     detail: RejectionDetail,
 }
 
-/// What a refusal says beyond its code.
+/// The details of a refusal beyond its code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RejectionDetail {
@@ -29,11 +29,11 @@ pub enum RejectionDetail {
         key: Arc<[u8]>,
         /// The XID of the holder.
         holder: Arc<str>,
-        /// The holder is rolling back: whoever holds database locks must let go of them first.
+        /// The holder is rolling back: a caller that holds database locks must release them first.
         holder_rolling_back: bool,
     },
     /// A row is held by a global whose rollback needs an operator: waiting, or trying again, helps
-    /// only when a person has come.
+    /// only after an operator has acted.
     RowNeedsOperator {
         /// The table.
         table: Arc<str>,
@@ -49,7 +49,7 @@ pub enum RejectionDetail {
     },
     /// The global is decided.
     AlreadyDecided {
-        /// How it stands.
+        /// Its status.
         status: GlobalStatus,
     },
 }
@@ -61,7 +61,7 @@ impl Rejection {
         &self.code
     }
 
-    /// What happened and what to do, for people.
+    /// What happened and what to do, for a reader.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

@@ -1,10 +1,10 @@
-//! How a global stands, as the coordinator tells it.
+//! The status of a global, as the coordinator reports it.
 
 use std::fmt;
 
 use handfast_proto::v1;
 
-/// How a global stands.
+/// The status of a global.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GlobalStatus {
@@ -22,7 +22,7 @@ pub enum GlobalStatus {
     RollingBack(RollbackReason),
     /// Rolled back and finished.
     RolledBack(RollbackReason),
-    /// To be rolled back, and a branch cannot be undone without a person.
+    /// To be rolled back, and a branch cannot be undone without an operator.
     NeedsOperator(RollbackReason),
 }
 

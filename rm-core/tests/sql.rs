@@ -1,8 +1,7 @@
 //! Runs the text cases of the AT planner in `tests/sql/`: a dialect, tables and statements in;
 //! plans, image queries, undo SQL and lock keys, or refusals, out.
 //!
-//! A file is blocks separated by empty lines. `dialect D` and `reads committed` hold until
-//! changed.
+//! A file is blocks separated by empty lines. `dialect D` and `reads committed` hold until changed.
 //! `table NAME ...` describes a table (see `cases`). A statement is `> SQL` with `args=N` in front
 //! where arguments are bound; what follows up to the empty line is the expected output.
 //! `UPDATE_GOLDENFILES=1` rewrites it.

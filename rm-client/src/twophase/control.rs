@@ -16,7 +16,7 @@ const CONTROL: [&str; 6] = ["ABORT", "BEGIN", "COMMIT", "END", "START", "XA"];
 /// Words that a statement begins with which writes nothing, unless it calls a function that does.
 const READING: [&str; 7] = ["DESC", "DESCRIBE", "EXPLAIN", "SELECT", "SHOW", "TABLE", "VALUES"];
 
-/// What a text may do, by its first words.
+/// The possible effect of a text, by its first words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// It reads; what a function that it calls does is not to be seen.

@@ -1,6 +1,6 @@
 //! Events of a local transaction that may be prepared.
 //!
-//! The row is part of the prepared transaction: nobody sees it before the global commits, and it
+//! The row is part of the prepared transaction: it is not visible before the global commits, and it
 //! goes with a rollback. Nothing has to be held or released.
 
 use super::database::XaDatabase;

@@ -1,4 +1,4 @@
-//! What can go wrong in two-phase commit beyond what the database itself reports.
+//! The errors of two-phase commit beyond those that the database itself reports.
 //!
 //! As in AT mode these errors travel inside `sqlx::Error`; [`XaError::of`] has them back.
 
@@ -28,10 +28,10 @@ pub enum XaError {
         self.code()
     )]
     TooOld {
-        /// What the server calls itself.
+        /// The server's version text.
         version: String,
     },
-    /// PostgreSQL keeps no prepared transactions unless told how many.
+    /// PostgreSQL keeps no prepared transactions unless it is configured to.
     #[error(
         "max_prepared_transactions is 0: set it to at least max_connections in postgresql.conf \
          and restart the server ({})",
@@ -47,7 +47,7 @@ pub enum XaError {
     /// Not a node id.
     #[error("{}", InvalidNode { text: text.clone(), bytes_max: *bytes_max })]
     Node {
-        /// What was given.
+        /// The text.
         text: String,
         /// The limit.
         bytes_max: usize,
@@ -82,20 +82,20 @@ pub enum XaError {
     /// The coordinator could not be asked, or refuses. The local transaction is rolled back.
     #[error(transparent)]
     Coordinator(#[from] Error),
-    /// PREPARE got no answer. The coordinator has been told, so the global can only be rolled back,
-    /// which rolls the branch back if it was prepared.
+    /// PREPARE got no answer. The coordinator knows, so the global can only be rolled back, which
+    /// rolls the branch back if it was prepared.
     #[error("whether the local transaction was prepared is unknown: {reason} ({})", self.code())]
     PrepareUnknown {
-        /// What the driver said.
+        /// The driver's message.
         reason: String,
     },
-    /// Seen by operators: the global is committed, and somebody rolled this branch back by hand.
+    /// Seen by operators: the global is committed, and this branch was rolled back by hand.
     #[error("{}", EndedAgainstDecision::RolledBack { branch: branch.clone() })]
     RolledBackAgainst {
         /// Its name in the database.
         branch: String,
     },
-    /// Seen by operators: the global is rolled back, and somebody committed this branch by hand.
+    /// Seen by operators: the global is rolled back, and this branch was committed by hand.
     #[error("{}", EndedAgainstDecision::Committed { branch: branch.clone() })]
     CommittedAgainst {
         /// Its name in the database.
@@ -138,7 +138,7 @@ impl XaError {
             Self::PrepareUnknown { .. } => "HF-XA-PREPARE-UNKNOWN",
             Self::RolledBackAgainst { .. } => "HF-XA-ROLLED-BACK-AGAINST",
             Self::CommittedAgainst { .. } => "HF-XA-COMMITTED-AGAINST",
-            // A table of ours that is missing is told as AT mode tells it.
+            // A missing client table has the code of AT mode.
             Self::Database(error) => AtError::of(error).map_or("HF-XA-DATABASE", AtError::code),
         }
     }

@@ -6,19 +6,19 @@ use handfast_proto::v1::Decision;
 use handfast_rm_core::two_phase::{Answer, BranchName, Finished, Verdict, of_phase_two};
 
 use super::database::{XaDatabase, answer_of, send};
-use super::lease::Lease;
-use super::resource::Shared;
+use super::pooled_session::PooledSession;
+use super::state::XaState;
 use crate::at::with_causes;
 
 /// Finishes branches one after the other, over a session of its own where a branch has none here.
 #[derive(Debug)]
 pub(super) struct Finisher<DB: XaDatabase> {
-    shared: Arc<Shared<DB>>,
-    session: Option<Lease<DB>>,
+    shared: Arc<XaState<DB>>,
+    session: Option<PooledSession<DB>>,
 }
 
 impl<DB: XaDatabase> Finisher<DB> {
-    pub(super) fn new(shared: Arc<Shared<DB>>) -> Self {
+    pub(super) fn new(shared: Arc<XaState<DB>>) -> Self {
         Self { shared, session: None }
     }
 
@@ -67,7 +67,7 @@ impl<DB: XaDatabase> Finisher<DB> {
     }
 
     /// The branch's own session if it is held here, else the one used last, else another one.
-    async fn session(&mut self, name: &BranchName) -> Result<Lease<DB>, sqlx::Error> {
+    async fn session(&mut self, name: &BranchName) -> Result<PooledSession<DB>, sqlx::Error> {
         if let Some(held) = self.shared.held.take(name) {
             return Ok(held);
         }

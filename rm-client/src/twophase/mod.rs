@@ -1,28 +1,29 @@
 //! Two-phase commit on the databases: `XA` of MySQL and MariaDB, `PREPARE TRANSACTION` of
 //! PostgreSQL.
 //!
-//! The database itself keeps a prepared transaction, with its row locks, until it is told the
-//! decision; nothing is imaged or undone. What each of the databases' answers means is a pure
-//! function, in `handfast_rm_core::two_phase`. A prepared branch never decides alone: whoever finds one asks the
-//! coordinator.
+//! The database itself keeps a prepared transaction, with its row locks, until the decision comes;
+//! nothing is imaged or undone. The meaning of each of the databases' answers is a pure function,
+//! in `handfast_rm_core::two_phase`. A prepared branch is never ended without the coordinator's
+//! word.
 
+mod branch_handler;
 mod control;
 mod database;
 mod emit;
 mod error;
 mod executor;
 mod finish;
-mod hold;
-mod lease;
+mod held_sessions;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod phase_one;
-mod phase_two;
+mod pooled_session;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod resource;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod state;
 mod sweep;
 mod transaction;
 

@@ -10,7 +10,7 @@ use handfast_rm_core::two_phase::{Answer, BranchName, Node, Trace};
 use sqlx::mysql::{MySqlArguments, MySqlDatabaseError};
 use sqlx::{MySql, MySqlConnection};
 
-use super::database::{Deed, Sessions, TwoPhase, send};
+use super::database::{BranchWork, Sessions, TwoPhase, send};
 use super::error::XaError;
 use crate::at::AtError;
 use crate::at::database::{Backend, Steps, rows};
@@ -63,24 +63,24 @@ impl TwoPhase for MySql {
                 continue;
             }
             let count = Self::text(row, 1)?.and_then(|text| text.parse::<i64>().ok());
-            // What cannot be read is no number that any later one is equal to.
+            // A text that cannot be read equals no later number.
             let Some(count) = count else { return Ok(None) };
             total = Some(total.unwrap_or(0) + count);
         }
         Ok(total)
     }
 
-    fn deed(
+    fn branch_work(
         connection: &mut MySqlConnection,
         begun: Option<i64>,
         only_reads: bool,
-    ) -> BoxFuture<'_, Result<Deed, sqlx::Error>> {
+    ) -> BoxFuture<'_, Result<BranchWork, sqlx::Error>> {
         async move {
             if !only_reads || begun.is_none() {
-                return Ok(Deed::Wrote(None));
+                return Ok(BranchWork::Wrote(None));
             }
             let now = Self::written(&send::<Self>(connection, WRITTEN.to_owned()).await?)?;
-            Ok(if now == begun { Deed::ReadOnly } else { Deed::Wrote(None) })
+            Ok(if now == begun { BranchWork::ReadOnly } else { BranchWork::Wrote(None) })
         }
         .boxed()
     }
@@ -173,7 +173,8 @@ fn answer_of(number: u16) -> Answer {
     }
 }
 
-/// What becomes of sessions on this server; `None`: a prepared branch would not outlive its own.
+/// Returns what becomes of sessions on this server; `None`: a prepared branch would not outlive its
+/// own.
 fn sessions_of(version: &str, detaches: bool) -> Option<Sessions> {
     let number: Vec<u32> =
         version.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok()).collect();

@@ -13,10 +13,10 @@
 use handfast_proto::v1;
 use handfast_rm_core::two_phase::{BranchContext, BranchName, PrepareOutcome, of_prepare};
 
-use super::database::{Deed, Sessions, XaDatabase, answer_of, send};
+use super::database::{BranchWork, Sessions, XaDatabase, answer_of, send};
 use super::error::XaError;
 use super::transaction::{Branch, XaTransaction};
-use crate::at::crash_point::crash_point;
+use crate::at::crash_point;
 use crate::at::database::Steps;
 use crate::error::Error;
 use crate::in_doubt::InDoubt;
@@ -25,11 +25,11 @@ use crate::xid::Xid;
 impl<DB: XaDatabase> XaTransaction<'_, DB> {
     /// Ends phase one of a branch.
     pub(super) async fn prepare(mut self, branch: Branch) -> Result<(), sqlx::Error> {
-        let deed = DB::deed(&mut self.session, branch.begun, branch.only_reads).await;
+        let work = DB::branch_work(&mut self.session, branch.begun, branch.only_reads).await;
         let Branch { name, xid, .. } = branch;
-        let number = match deed {
-            Ok(Deed::Wrote(number)) => number,
-            Ok(Deed::ReadOnly) => return self.end(DB::end_reading(&name)).await,
+        let number = match work {
+            Ok(BranchWork::Wrote(number)) => number,
+            Ok(BranchWork::ReadOnly) => return self.end(DB::end_reading(&name)).await,
             Err(error) => {
                 // Rolled back in any case: with its session, if it cannot be asked to.
                 let _ = self.abandon(&name).await;
@@ -37,7 +37,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
             }
         };
         crash_point("xa-before-register");
-        // Whoever drops the future from here on has it rolled back with its session, and an
+        // A future that is dropped from here on has its branch rolled back with its session, and an
         // unanswered registration may have arrived.
         let (coordinator, failed) = (&self.shared.coordinator, v1::PhaseOneOutcome::Failed);
         let mut in_doubt = InDoubt::new(coordinator, &xid, name.branch, failed);
@@ -82,7 +82,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         Err(XaError::from(error).into())
     }
 
-    /// What PREPARE came to, and what the coordinator is told.
+    /// Judges the answer to PREPARE, and reports to the coordinator where it has to know.
     async fn settle(
         mut self,
         name: BranchName,

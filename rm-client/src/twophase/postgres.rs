@@ -9,7 +9,7 @@ use handfast_rm_core::two_phase::{Answer, BranchName, Node, Trace};
 use sqlx::postgres::PgArguments;
 use sqlx::{PgConnection, Postgres};
 
-use super::database::{Deed, Sessions, TwoPhase};
+use super::database::{BranchWork, Sessions, TwoPhase};
 use super::error::XaError;
 use crate::at::database::{Backend, Steps, rows};
 
@@ -17,7 +17,8 @@ use crate::at::database::{Backend, Steps, rows};
 /// answered like a success, by a silent ROLLBACK, and this query fails in its place. It gives the
 /// transaction a number, which one that has notified others without writing has not.
 const DEED: &str = "SELECT pg_current_xact_id()::text";
-/// Of one that looks as if it had only read. Has it written, or locked a row, it has a number.
+/// Asks for the number of a transaction that looks as if it had only read: it has one if it has
+/// written or locked a row.
 const DEED_OF_READS: &str = "SELECT pg_current_xact_id_if_assigned()::text";
 const TRACE: &str = "SELECT pg_xact_status($1::text::xid8)";
 const PREPARED: &str = "SELECT gid FROM pg_prepared_xacts \
@@ -48,17 +49,17 @@ impl TwoPhase for Postgres {
         Ok(None)
     }
 
-    fn deed(
+    fn branch_work(
         connection: &mut PgConnection,
         _: Option<i64>,
         only_reads: bool,
-    ) -> BoxFuture<'_, Result<Deed, sqlx::Error>> {
+    ) -> BoxFuture<'_, Result<BranchWork, sqlx::Error>> {
         async move {
-            let deed = if only_reads { DEED_OF_READS } else { DEED };
-            let found = rows::<Self>(connection, deed.to_owned(), PgArguments::default()).await?;
+            let work = if only_reads { DEED_OF_READS } else { DEED };
+            let found = rows::<Self>(connection, work.to_owned(), PgArguments::default()).await?;
             let row = found.first().ok_or(sqlx::Error::RowNotFound)?;
             let number = Self::text(row, 0)?;
-            Ok(number.map_or(Deed::ReadOnly, |number| Deed::Wrote(Some(number))))
+            Ok(number.map_or(BranchWork::ReadOnly, |number| BranchWork::Wrote(Some(number))))
         }
         .boxed()
     }

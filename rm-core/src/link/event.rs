@@ -8,33 +8,34 @@ use handfast_proto::v1::{self, PhaseTwoCall};
 
 use super::error::RequestError;
 
-/// A point in time: the distance from when the link was made.
+/// A point in time: the time since the link was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(pub Duration);
 
 impl Moment {
-    /// The point `duration` later.
+    /// Returns the point `duration` later.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(duration))
     }
 }
 
-/// A request, for as long as the link lives.
+/// Identifies a request for as long as the link lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// One attempt to connect and what came of it. Several may be under way; the first that is greeted
-/// is the connection, and inputs of any other are ignored from then on.
+/// Identifies one attempt to connect, and the connection that comes of it. Several may be under
+/// way; the first that is greeted is the connection, and inputs of any other are ignored from then
+/// on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
-/// Where a coordinator may be: an endpoint, and one of the addresses that its name has.
+/// Where a coordinator may be: an endpoint, and one of the addresses of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DialTarget {
     /// The index of the endpoint.
     pub endpoint: usize,
-    /// Which of its addresses, from 0. Where the name has fewer by then, they are counted round.
+    /// The index of the address. Where the name has fewer addresses by then, it wraps around.
     pub address: usize,
 }
 
@@ -43,7 +44,7 @@ pub struct DialTarget {
 pub enum Failure {
     /// The coordinator does not accept this client.
     Unauthenticated(Arc<str>),
-    /// Anything that another attempt may cure.
+    /// Any other failure: another attempt may succeed.
     Passing(Arc<str>),
 }
 
@@ -57,54 +58,54 @@ impl Failure {
     }
 }
 
-/// What the shell has to do or to tell.
+/// Something that the driver of the protocol has to do or to report.
 #[derive(Debug)]
 pub enum Event {
-    /// Connect to this place, beside what is under way.
+    /// Connect to this target, beside the attempts that are under way.
     Dial {
         /// The attempt.
         connection: ConnectionId,
-        /// Where.
-        place: DialTarget,
+        /// The endpoint and address to dial.
+        target: DialTarget,
     },
     /// Drop the connection, or the attempt to make it.
     HangUp {
-        /// Which.
+        /// The connection or attempt.
         connection: ConnectionId,
     },
     /// The coordinator has greeted: requests flow.
     Greeted {
         /// The attempt that is the connection from here on.
         connection: ConnectionId,
-        /// What the coordinator said.
+        /// The greeting.
         hello: v1::HelloReply,
     },
     /// One of several attempts has failed, and the others go on.
     AttemptFailed {
-        /// Why; if a coordinator has refused this client meanwhile, that.
+        /// The reason; a refusal by a coordinator, if one has refused this client meanwhile.
         failure: Failure,
     },
-    /// The connection is lost, or was not made at any place.
+    /// The connection is lost, or was not made at any target.
     Disconnected {
-        /// Why.
+        /// The reason.
         failure: Failure,
         /// When the next attempt is due.
         retry_at: Moment,
     },
     /// A request has ended.
     Complete {
-        /// Which.
+        /// The request.
         id: RequestId,
-        /// How.
+        /// The answer, or why there is none.
         result: Result<Answer, RequestError>,
     },
-    /// Work for a resource of this process.
+    /// A call for a resource of this process.
     PhaseTwo(PhaseTwoCall),
-    /// The coordinator does not accept a resource, which is left.
+    /// The coordinator does not accept a resource, which is dropped.
     ResourceRefused {
-        /// Which one.
+        /// The resource.
         resource: v1::Resource,
-        /// Why.
+        /// The reason.
         refusal: v1::Rejection,
     },
 }

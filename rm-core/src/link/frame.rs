@@ -1,4 +1,4 @@
-//! What goes to the coordinator, encoded once: when a request is made, and not whenever it is sent.
+//! Messages to the coordinator, encoded once: when a request is made, and not each time it is sent.
 
 use handfast_proto::v1::{ClientFrame, ClientMessage};
 use prost::Message;
@@ -6,8 +6,8 @@ use prost::Message;
 /// The number of `ClientFrame.messages`.
 const MESSAGES: u32 = 1;
 
-/// A [`ClientFrame`] as it is on the wire. One behind the other, frames are one frame with the
-/// messages of all: protobuf says so of every repeated field.
+/// A [`ClientFrame`] as it is on the wire. Concatenated frames are one frame with the messages of
+/// all: protobuf defines so for every repeated field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame(Vec<u8>);
 
@@ -16,7 +16,7 @@ impl Frame {
         Self(Vec::with_capacity(bytes))
     }
 
-    /// The frame of one message.
+    /// Encodes one message.
     pub(super) fn of(message: &ClientMessage) -> Self {
         let mut frame =
             Self::with_capacity(prost::encoding::message::encoded_len(MESSAGES, message));
@@ -32,7 +32,7 @@ impl Frame {
         self.0.extend_from_slice(&other.0);
     }
 
-    /// In bytes.
+    /// Returns the size in bytes.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_behind_each_other_are_one() {
+    fn concatenated_frames_are_one_frame() {
         let status = GetStatusRequest { xid: "tc:8091:1".to_owned() };
         let bodies = [Body::Begin(BeginRequest::default()), Body::GetStatus(status)];
         let messages = (7..).zip(bodies).map(|(id, body)| ClientMessage { id, body: Some(body) });

@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use super::event::Moment;
 
-/// How long nothing may come before the coordinator is asked. Too short: each long wait for a lock
-/// is paid for in messages. Too long: a frozen coordinator is noticed late.
+/// How long the coordinator may be silent before it is asked. Too short: each long wait for a lock
+/// costs messages. Too long: a frozen coordinator is noticed late.
 const ASK_AFTER: Duration = Duration::from_secs(1);
-/// How long it then has. Too short: one that is busy is taken for dead, and every client that
-/// waits connects anew. Too long: as above.
+/// How long its answer may take. Too short: a busy coordinator is taken for dead, and every client
+/// that waits reconnects. Too long: as above.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
-/// This process was not running if it looks so much later than it should: what has come meanwhile
-/// is not read yet, so nothing follows from the silence.
+/// A look that is this much later than due means that this process was not running: messages that
+/// came meanwhile are not read yet, so nothing follows from the silence.
 const LATE: Duration = Duration::from_millis(500);
 
-/// Since when nothing has come, and whether the coordinator was asked.
+/// How long the coordinator has been silent, and whether it was asked.
 #[derive(Debug, Default)]
 pub(super) struct Heartbeat {
     state: State,
@@ -28,7 +28,7 @@ pub(super) struct Heartbeat {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// Nothing is owed.
+    /// No answer is owed.
     #[default]
     Idle,
     Quiet {
@@ -40,14 +40,14 @@ enum State {
 }
 
 impl Heartbeat {
-    /// An answer is owed.
+    /// Begins to watch: an answer is owed.
     pub(super) fn start(&mut self, now: Moment) {
         if self.state == State::Idle {
             self.state = State::Quiet { since: now };
         }
     }
 
-    /// Something has come, whatever it was.
+    /// Takes note of a message, of whatever kind.
     pub(super) fn heard(&mut self, now: Moment, is_owed_more: bool) {
         self.state = if is_owed_more { State::Quiet { since: now } } else { State::Idle };
         self.asks = false;
@@ -62,12 +62,12 @@ impl Heartbeat {
         self.asks
     }
 
-    /// It is being asked.
+    /// Takes note that the coordinator is being asked.
     pub(super) fn asked(&mut self) {
         self.asks = false;
     }
 
-    /// Lets time pass. Whether the coordinator is to be given up.
+    /// Lets time pass. Returns whether the coordinator is to be given up.
     pub(super) fn is_lost(&mut self, now: Moment) -> bool {
         if self.next_deadline().is_none_or(|due| due > now) {
             return false;
@@ -81,7 +81,7 @@ impl Heartbeat {
         is_lost
     }
 
-    /// When [`is_lost`](Self::is_lost) has something to say.
+    /// Returns when to call [`is_lost`](Self::is_lost) next.
     pub(super) fn next_deadline(&self) -> Option<Moment> {
         match self.state {
             State::Idle => None,

@@ -1,7 +1,7 @@
-//! The link as a state machine: what to send, whom to answer, when to dial.
+//! The link as a state machine: what to send, which request to answer, when to dial.
 //!
-//! No socket, clock, task or random source in here: time is an argument, jitter comes from a seed,
-//! and what has to happen outside comes out as [`Event`]s and frames. The [shell](super::shell)
+//! There is no socket, clock, task or random source here: time is an argument, jitter comes from a
+//! seed, and everything that has to happen outside comes out as [`Event`]s and frames. A driver
 //! carries them out.
 //!
 //! ```text
@@ -11,12 +11,12 @@
 //!       └────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A [`Search`] dials several places, and an attempt counts for nothing before it is greeted: the
-//! others are dropped then. The coordinator may be greeted by this process on two of them at a
-//! time; it takes them for a reconnect, and calls on the one that stays.
+//! A [`Search`] dials several targets, and an attempt counts for nothing before it is greeted: the
+//! others are dropped then. This process may say Hello on two attempts at a time; the coordinator
+//! takes that for a reconnect, and sends its calls on the connection that stays.
 //!
 //! A coordinator that is stopping or does not lead refuses requests without having carried them
-//! out: that is the end of the connection, not of the request. One that is busy gets the request
+//! out: that is the end of the connection, not of the request. A busy coordinator gets the request
 //! again a little later.
 //!
 //! A request lives from `submit` until it is answered, runs out of time, or is cancelled, whatever
@@ -46,7 +46,7 @@ use super::settings::Settings;
 
 /// Refusals that ask for another coordinator.
 const ELSEWHERE: [&str; 2] = ["HF-TC-STOPPING", "HF-TC-NOT-LEADING"];
-/// How long a release is tried that is sent again.
+/// How long a release that is sent again may take.
 const RELEASE_DEADLINE: Duration = Duration::from_secs(30);
 /// The refusal that asks for another time.
 const LATER: &str = "HF-TC-BUSY";
@@ -63,17 +63,17 @@ struct Pending {
     name: &'static str,
     frame: Frame,
     deadline: Moment,
-    /// Whether any connection has taken it: if so its outcome may be unknown.
+    /// Whether a connection has taken it: if so, its outcome may be unknown.
     sent: bool,
 }
 
-/// The state machine.
+/// The state machine of one link.
 #[derive(Debug)]
 pub struct Protocol {
     settings: Settings,
     state: State,
     search: Search,
-    /// The one that was greeted last, and its endpoint.
+    /// The connection that was greeted last, and its endpoint.
     connection: ConnectionId,
     endpoint: usize,
     last_failure: Failure,
@@ -95,7 +95,7 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// A link that wants to dial at once.
+    /// Makes a link that wants to dial at once.
     #[must_use]
     pub fn new(settings: Settings, seed: u64) -> Self {
         assert!(!settings.endpoints.is_empty(), "a link has at least one endpoint");
@@ -124,7 +124,8 @@ impl Protocol {
     /// Takes a request; it ends with exactly one [`Event::Complete`], unless it is cancelled.
     ///
     /// # Errors
-    /// [`RequestError::QueueFull`], [`RequestError::TooLarge`], [`RequestError::Closed`]: the request is not taken.
+    /// [`RequestError::QueueFull`], [`RequestError::TooLarge`], [`RequestError::Closed`]: the request
+    /// is not taken.
     pub fn submit(
         &mut self,
         now: Moment,
@@ -135,7 +136,8 @@ impl Protocol {
         if self.state == State::Closed {
             return Err(RequestError::Closed);
         }
-        // A report is owed, and there is none without a branch that was under way.
+        // A report is taken beyond the limit: it is owed, and their number is bounded by that of
+        // the branches that were under way.
         let is_report = matches!(ask, Ask::ReportBranch(_));
         if self.requests.len() >= self.settings.requests_max && !is_report {
             return Err(RequestError::QueueFull { max: self.settings.requests_max });
@@ -156,32 +158,32 @@ impl Protocol {
         Ok(id)
     }
 
-    /// The asker is gone: nobody waits for the answer. A request that was not sent yet never is.
+    /// Cancels a request whose caller is gone. A request that was not sent yet never is.
     pub fn cancel(&mut self, id: RequestId) {
         self.remove(id);
     }
 
-    /// Makes this process an RM of a resource, on this connection and on every later one.
+    /// Registers a resource of this process, on this connection and on every later one.
     pub fn register_resource(&mut self, resource: Resource) {
         self.resources.add(resource);
     }
 
-    /// Takes outcomes of phase two. Unsent ones wait for the next connection; one that was sent and
-    /// lost is not repeated, since the coordinator asks for the branch again.
+    /// Takes outcomes of phase two. Unsent outcomes wait for the next connection; an outcome that
+    /// was sent and lost is not repeated, since the coordinator asks for the branch again.
     pub fn finished(&mut self, outcomes: Vec<BranchOutcome>) {
         self.send_queue.push_outcomes(outcomes);
     }
 
-    /// The transport of an attempt is gone, or was never up.
+    /// Takes note that the transport of an attempt is gone, or was never up.
     pub fn disconnected(&mut self, now: Moment, connection: ConnectionId, failure: Failure) {
         if self.is_ready(connection) {
-            self.part(now, failure);
+            self.disconnect(now, failure);
         } else {
-            self.miss(now, connection, failure);
+            self.attempt_failed(now, connection, failure);
         }
     }
 
-    /// Takes what the coordinator sent.
+    /// Takes messages of the coordinator.
     pub fn receive(
         &mut self,
         now: Moment,
@@ -190,7 +192,7 @@ impl Protocol {
     ) {
         for message in messages {
             let id = RequestId(message.id);
-            // One of these very messages may have made or ended the connection.
+            // An earlier one of these messages may have made or ended the connection.
             if self.is_ready(connection) {
                 self.receive_one(now, id, message.body);
             } else if self.search.is_under_way(connection) {
@@ -202,7 +204,7 @@ impl Protocol {
         }
     }
 
-    /// Lets time pass: dials, gives up, lets requests run out of time.
+    /// Lets time pass: dials, gives up attempts, ends requests that are out of time.
     pub fn tick(&mut self, now: Moment) {
         match self.state {
             State::Searching => self.go_on_searching(now),
@@ -223,7 +225,7 @@ impl Protocol {
         }
     }
 
-    /// When the shell should call [`tick`](Self::tick) next.
+    /// Returns when the driver should call [`tick`](Self::tick) next.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Moment> {
         let request = self.deadlines.first().map(|&(deadline, _)| deadline);
@@ -267,7 +269,7 @@ impl Protocol {
         self.state == State::Closed
     }
 
-    /// What has to happen outside, oldest first.
+    /// Takes the oldest event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -280,7 +282,7 @@ impl Protocol {
         self.state == State::Ready && has_some
     }
 
-    /// Everything that is due on a connection, as far as it fits one frame.
+    /// Takes everything that is due on a connection, as far as it fits one frame.
     pub fn next_frame(&mut self, connection: ConnectionId) -> Option<Frame> {
         // `Hello` goes alone: nothing is sent to a coordinator that has not greeted.
         if self.search.can_greet(connection) {
@@ -303,7 +305,7 @@ impl Protocol {
     fn receive_one(&mut self, now: Moment, id: RequestId, answer: Option<Answer>) {
         match answer {
             Some(Answer::PhaseTwo(call)) => self.events.push_back(Event::PhaseTwo(call)),
-            Some(Answer::GoAway(notice)) => self.go_away(now, &notice),
+            Some(Answer::GoAway(notice)) => self.leave(now, &notice),
             Some(Answer::RegisterResources(_)) => self.resources.accept(id),
             Some(Answer::Rejected(refusal)) if self.resources.are_asked(id) => {
                 if let Some(resource) = self.resources.refuse(id) {
@@ -332,16 +334,16 @@ impl Protocol {
                 | Answer::TryBranch(_)
                 | Answer::Rejected(_)),
             ) => self.complete(id, Ok(answer)),
-            // A greeting that came twice, or a kind of message that a later coordinator may know:
-            // no request here waits for it.
+            // A second greeting, or a kind of message of a later coordinator: no request waits for
+            // it.
             Some(Answer::Hello(_)) | None => {}
         }
     }
 
-    /// The leader that a notice names is tried next, if it is one of the endpoints: a token is not
-    /// for strangers.
-    fn go_away(&mut self, now: Moment, notice: &v1::GoAway) {
-        self.hang_up(now, leaving(notice));
+    /// Leaves the connection. The leader that a notice names is tried next, if it is one of the
+    /// endpoints: the token is sent to no other server.
+    fn leave(&mut self, now: Moment, notice: &v1::GoAway) {
+        self.hang_up(now, going_away(notice));
         if let Some(leader) = self.endpoint_of(&notice.leader) {
             self.search.prefer(leader);
         }
@@ -359,10 +361,10 @@ impl Protocol {
 
     fn hang_up(&mut self, now: Moment, failure: Failure) {
         self.events.push_back(Event::HangUp { connection: self.connection });
-        self.part(now, failure);
+        self.disconnect(now, failure);
     }
 
-    fn part(&mut self, now: Moment, failure: Failure) {
+    fn disconnect(&mut self, now: Moment, failure: Failure) {
         let retry_at = self.search.begin_after(now, self.endpoint);
         (self.last_failure, self.is_reported) = (failure.clone(), true);
         self.state = State::Searching;
@@ -389,8 +391,8 @@ impl Protocol {
         }
     }
 
-    /// The resources that this connection does not know of yet. Without any, the announcement asks
-    /// for a sign of life: the coordinator answers it at once, whatever else it waits for.
+    /// Announces the resources that this connection does not know of yet. An announcement of none
+    /// asks for a sign of life: the coordinator answers it at once, whatever else it waits for.
     fn announce(&mut self) -> Option<ClientMessage> {
         let is_due = self.resources.wait() || self.heartbeat.asks();
         let id = is_due.then(|| self.fresh_id())?;
@@ -402,7 +404,7 @@ impl Protocol {
     }
 
     fn expire(&mut self, id: RequestId) {
-        // Sent now, they would be carried out as if nothing had been reported.
+        // A commit that is sent after this would be carried out as if nothing had been reported.
         for behind in self.reports.behind(id) {
             self.expire(behind);
         }
@@ -415,7 +417,7 @@ impl Protocol {
         self.complete(id, Err(error));
     }
 
-    /// Ends a request. One that has ended before (a doubled or late answer) is left alone.
+    /// Ends a request, unless it has ended before: an answer may be doubled or late.
     fn complete(&mut self, id: RequestId, result: Result<Answer, RequestError>) {
         if self.remove(id).is_some() {
             self.events.push_back(Event::Complete { id, result });
@@ -431,7 +433,8 @@ impl Protocol {
         self.events.push_back(Event::Complete { id, result });
     }
 
-    /// Nobody waits for these any more; where there is no room for one, its lease ends by time.
+    /// Sends releases again, whose callers have their answer. A lock whose release finds no room
+    /// stays held until its lease ends.
     fn release_again(&mut self, now: Moment) {
         for release in self.releases.take() {
             if self.submit(now, "release_lock", release, now.after(RELEASE_DEADLINE)).is_err() {
@@ -458,7 +461,7 @@ impl Protocol {
     }
 }
 
-fn leaving(notice: &v1::GoAway) -> Failure {
+fn going_away(notice: &v1::GoAway) -> Failure {
     Failure::Passing(format!("the coordinator goes away: {}", notice.reason).into())
 }
 

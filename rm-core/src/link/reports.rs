@@ -1,10 +1,10 @@
-//! What this process has reported of branches, and the decisions that must not overtake it.
+//! The reports of branches that are not answered yet, and the commits that must not overtake them.
 //!
 //! A branch whose phase one was cut off is reported, and its global can only be rolled back from
 //! then on. A commit of that global that this process asks for later is not sent before the report
-//! is answered: the coordinator may refuse the one for being busy and take the other, and the one
-//! may run out of time while there is no connection. It ends with the report, unsent, where that is
-//! never answered.
+//! is answered: the coordinator may refuse the report for being busy and take the commit, and the
+//! report may run out of time while there is no connection. Where the report is never answered, the
+//! commit ends with it, unsent.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) struct Reports {
 }
 
 impl Reports {
-    /// Takes note of a request. Whether it may be sent.
+    /// Takes note of a request. Returns whether it may be sent.
     pub(super) fn admit(&mut self, id: RequestId, ask: &Ask) -> bool {
         if let Ask::ReportBranch(report) = ask {
             self.unanswered.insert(id, report.xid.clone());
@@ -39,13 +39,13 @@ impl Reports {
         self.behind.contains_key(&id)
     }
 
-    /// The commits that do not leave before this report is answered.
+    /// Returns the commits that are not sent before this report is answered.
     pub(super) fn behind(&self, id: RequestId) -> Vec<RequestId> {
         let Some(xid) = self.unanswered.get(&id) else { return Vec::new() };
         self.behind.iter().filter(|(_, of)| *of == xid).map(|(id, _)| *id).collect()
     }
 
-    /// A request has ended. The commits that may be sent now.
+    /// Takes note of a request that has ended. Returns the commits that may be sent from then on.
     pub(super) fn end(&mut self, id: RequestId) -> Vec<RequestId> {
         self.behind.remove(&id);
         let behind = self.behind(id);

@@ -1,8 +1,8 @@
 //! The resources of this process, and which of them the coordinator has accepted.
 //!
-//! What it refuses is refused with everything that was announced beside it. So those are announced
-//! one by one then, and one that is refused alone is left. `Hello`, whose refusal would end the
-//! connection, carries only what has been accepted.
+//! The coordinator refuses an announcement as a whole. After a refusal its resources are announced
+//! one by one, and one that is refused alone is dropped. `Hello`, whose refusal would end the
+//! connection, carries only accepted resources.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,7 +10,7 @@ use handfast_proto::v1::Resource;
 
 use super::event::RequestId;
 
-/// Each resource is in one of three places.
+/// The resources by state: each is in one of three.
 #[derive(Debug, Default)]
 pub(super) struct Resources {
     accepted: Vec<Resource>,
@@ -32,17 +32,17 @@ impl Resources {
         }
     }
 
-    /// For the greeting.
+    /// Returns the accepted resources, for the greeting.
     pub(super) fn accepted(&self) -> Vec<Resource> {
         self.accepted.clone()
     }
 
-    /// Whether something is to be announced.
+    /// Whether a resource is to be announced.
     pub(super) fn wait(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// What to announce under this id.
+    /// Takes the resources to announce under this id.
     pub(super) fn announce(&mut self, id: RequestId) -> Vec<Resource> {
         let count = if self.is_one_by_one { 1 } else { self.waiting.len() };
         let resources: Vec<Resource> =
@@ -52,7 +52,7 @@ impl Resources {
         resources
     }
 
-    /// An announcement was accepted.
+    /// Accepts the resources of an announcement.
     pub(super) fn accept(&mut self, id: RequestId) {
         self.accepted.extend(self.asked.remove(&id).into_iter().flatten());
     }
@@ -62,7 +62,8 @@ impl Resources {
         self.asked.contains_key(&id)
     }
 
-    /// An announcement was refused. The resource that is left for it, if that was alone.
+    /// Takes note of a refused announcement. Returns its resource if it had only one, which is
+    /// dropped.
     pub(super) fn refuse(&mut self, id: RequestId) -> Option<Resource> {
         let mut refused = self.asked.remove(&id)?;
         if refused.len() == 1 {
@@ -73,7 +74,7 @@ impl Resources {
         None
     }
 
-    /// The connection is gone: what was not answered is announced on the next one.
+    /// Takes note of a lost connection: resources without an answer are announced on the next one.
     pub(super) fn start_over(&mut self) {
         let asked = std::mem::take(&mut self.asked).into_values().flatten();
         self.waiting = asked.chain(std::mem::take(&mut self.waiting)).collect();

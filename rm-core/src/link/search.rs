@@ -1,10 +1,10 @@
-//! The search for a coordinator that greets: which places are dialled, and when.
+//! The search for a coordinator that greets: which targets are dialled, and when.
 //!
-//! A place is one address of one endpoint. One that takes connections and says nothing (a frozen
-//! host, a server that does not serve yet) costs a moment and not the whole time to connect: the
-//! next place is dialled beside it, and the first that greets ends the search. One that fails costs
-//! nothing. When every place has had its turn, those that failed have it again after a pause, which
-//! doubles from round to round, also while a silent one is still waited for.
+//! A target is one address of one endpoint. A target that takes connections and says nothing (a
+//! frozen host, a server that does not serve yet) costs a moment and not the whole time to connect:
+//! the next target is dialled beside it, and the first that greets ends the search. A target that
+//! fails costs nothing. When every target has had its turn, the failed ones have it again after a
+//! pause, which doubles from round to round, also while a silent target is still waited for.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,13 +15,14 @@ use rand::{RngExt, SeedableRng};
 use super::event::{ConnectionId, DialTarget, Moment, RequestId};
 use super::settings::Settings;
 
-/// How long a place may be silent before the next one is dialled beside it. Too short: a distant
-/// coordinator is dialled at all its addresses each time. Too long: a silent place is noticed.
+/// How long a target may be silent before the next one is dialled beside it. Too short: a distant
+/// coordinator is dialled at all its addresses each time. Too long: a silent target is noticed
+/// late.
 const STAGGER: Duration = Duration::from_millis(250);
 /// How many addresses of one endpoint are dialled (BOUNDED).
 const ADDRESSES_MAX: usize = 16;
 
-/// What is under way and what comes next.
+/// The attempts that are under way, and the targets that come next.
 #[derive(Debug)]
 pub(super) struct Search {
     connect_timeout: Duration,
@@ -33,7 +34,7 @@ pub(super) struct Search {
     /// The endpoint that a round begins with.
     first: usize,
     attempts: Vec<Attempt>,
-    /// The places whose turn is still to come.
+    /// The targets whose turn is still to come.
     waiting: VecDeque<DialTarget>,
     /// When the next of them has its turn.
     dial_at: Moment,
@@ -47,13 +48,13 @@ pub(super) struct Search {
 #[derive(Debug)]
 struct Attempt {
     connection: ConnectionId,
-    place: DialTarget,
+    target: DialTarget,
     give_up_at: Moment,
     is_up: bool,
     hello: Option<RequestId>,
 }
 
-/// What is left of a search when one attempt has failed.
+/// The rest of a search when one attempt has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remaining {
     /// Other attempts are under way, or due.
@@ -63,7 +64,7 @@ pub(super) enum Remaining {
 }
 
 impl Search {
-    /// A search whose first round begins at once.
+    /// Makes a search whose first round begins at once.
     pub(super) fn new(settings: &Settings, seed: u64) -> Self {
         let mut search = Self {
             connect_timeout: settings.connect_timeout,
@@ -79,12 +80,12 @@ impl Search {
             rounds: 0,
             last: ConnectionId::default(),
         };
-        search.waiting = search.idle_places().collect();
+        search.waiting = search.idle_targets().collect();
         search
     }
 
-    /// The connection to this endpoint was lost: searches again after a pause, which is returned as
-    /// its end, and dials the endpoint last.
+    /// Searches again after a pause, since the connection to this endpoint was lost, and dials the
+    /// endpoint last. Returns the end of the pause.
     pub(super) fn begin_after(&mut self, now: Moment, lost: usize) -> Moment {
         self.first = (lost + 1) % self.addresses.len();
         self.rest(now);
@@ -94,40 +95,41 @@ impl Search {
     /// Dials this endpoint before others, which are still to come.
     pub(super) fn prefer(&mut self, endpoint: usize) {
         self.first = endpoint;
-        self.waiting.make_contiguous().sort_by_key(|place| place.endpoint != endpoint);
+        self.waiting.make_contiguous().sort_by_key(|target| target.endpoint != endpoint);
     }
 
-    /// The attempt to make at this moment.
+    /// Takes the attempt to make at this moment.
     pub(super) fn next_dial(&mut self, now: Moment) -> Option<(ConnectionId, DialTarget)> {
         if self.dial_at > now {
             return None;
         }
-        let place = self.waiting.pop_front()?;
+        let target = self.waiting.pop_front()?;
         self.is_resting = false;
         self.dial_at = now.after(STAGGER);
         self.last.0 += 1;
         let (connection, give_up_at) = (self.last, now.after(self.connect_timeout));
-        self.attempts.push(Attempt { connection, place, give_up_at, is_up: false, hello: None });
-        Some((connection, place))
+        self.attempts.push(Attempt { connection, target, give_up_at, is_up: false, hello: None });
+        Some((connection, target))
     }
 
-    /// An attempt that has had its time, and its endpoint.
+    /// Returns an attempt whose time is over, and its endpoint.
     pub(super) fn overdue(&self, now: Moment) -> Option<(ConnectionId, usize)> {
         let overdue = self.attempts.iter().find(|attempt| attempt.give_up_at <= now)?;
-        Some((overdue.connection, overdue.place.endpoint))
+        Some((overdue.connection, overdue.target.endpoint))
     }
 
-    /// The name of the attempt's endpoint has so many addresses: all of them are places.
+    /// Takes note of how many addresses the name of the attempt's endpoint has: each is a target.
     pub(super) fn found(&mut self, connection: ConnectionId, addresses: usize) {
         let Some(attempt) = self.attempt(connection) else { return };
-        let endpoint = attempt.place.endpoint;
+        let endpoint = attempt.target.endpoint;
         let addresses = addresses.clamp(1, ADDRESSES_MAX);
         let known = std::mem::replace(&mut self.addresses[endpoint], addresses);
-        self.waiting.retain(|place| place.endpoint != endpoint || place.address < addresses);
+        self.waiting.retain(|target| target.endpoint != endpoint || target.address < addresses);
         self.waiting.extend((known..addresses).map(|address| DialTarget { endpoint, address }));
     }
 
-    /// The transport of an attempt is up. Whether it is one of this search.
+    /// Takes note that the transport of an attempt is up. Returns whether the attempt is one of
+    /// this search.
     pub(super) fn connected(&mut self, connection: ConnectionId) -> bool {
         let attempt = self.attempt(connection);
         attempt.map(|attempt| attempt.is_up = true).is_some()
@@ -155,24 +157,26 @@ impl Search {
         self.attempts.iter().any(has)
     }
 
-    /// The coordinator has greeted on this attempt. Its endpoint, and the attempts that have lost.
+    /// Ends the search, since the coordinator has greeted on this attempt. Returns the attempt's
+    /// endpoint, and the other attempts.
     pub(super) fn greeted(&mut self, by: ConnectionId) -> Option<(usize, Vec<ConnectionId>)> {
-        let endpoint = self.attempt(by)?.place.endpoint;
+        let endpoint = self.attempt(by)?.target.endpoint;
         self.rounds = 0;
-        let losers = self.end().into_iter().filter(|loser| *loser != by).collect();
-        Some((endpoint, losers))
+        let others = self.end().into_iter().filter(|other| *other != by).collect();
+        Some((endpoint, others))
     }
 
-    /// An attempt has failed. What is left; `None` if it is none of this search.
+    /// Takes note of a failed attempt. Returns the rest of the search; `None` if the attempt is
+    /// none of it.
     pub(super) fn fail(&mut self, now: Moment, connection: ConnectionId) -> Option<Remaining> {
         let failed = self.attempts.iter().position(|it| it.connection == connection)?;
-        let place = self.attempts.remove(failed).place;
+        let target = self.attempts.remove(failed).target;
         if self.waiting.is_empty() {
             self.rest(now);
         } else if !self.is_resting {
             self.dial_at = now;
-        } else if place.address < self.addresses[place.endpoint] {
-            self.waiting.push_back(place);
+        } else if target.address < self.addresses[target.endpoint] {
+            self.waiting.push_back(target);
         }
         if self.attempts.is_empty() && self.is_resting {
             return Some(Remaining::Nothing { retry_at: self.dial_at });
@@ -180,13 +184,13 @@ impl Search {
         Some(Remaining::Attempts)
     }
 
-    /// Ends the search. The attempts that were under way.
+    /// Ends the search. Returns the attempts that were under way.
     pub(super) fn end(&mut self) -> Vec<ConnectionId> {
         self.waiting.clear();
         self.attempts.drain(..).map(|attempt| attempt.connection).collect()
     }
 
-    /// When something is due.
+    /// Returns when something is due.
     pub(super) fn next_deadline(&self) -> Option<Moment> {
         let dial_at = (!self.waiting.is_empty()).then_some(self.dial_at);
         self.attempts.iter().map(|attempt| attempt.give_up_at).chain(dial_at).min()
@@ -196,27 +200,28 @@ impl Search {
         self.attempts.iter_mut().find(|attempt| attempt.connection == connection)
     }
 
-    /// Every place that is not being dialled has its turn in the next round.
+    /// Gives every target that is not being dialled its turn in the next round.
     fn rest(&mut self, now: Moment) {
-        self.waiting = self.idle_places().collect();
+        self.waiting = self.idle_targets().collect();
         self.dial_at = now.after(self.back_off());
         self.is_resting = true;
         self.rounds = self.rounds.saturating_add(1);
     }
 
     /// The first address of each endpoint before the second of any.
-    fn idle_places(&self) -> impl Iterator<Item = DialTarget> {
+    fn idle_targets(&self) -> impl Iterator<Item = DialTarget> {
         let count = self.addresses.len();
         let round = (0..ADDRESSES_MAX).flat_map(move |address| {
             let endpoints = (0..count).map(move |nth| (self.first + nth) % count);
             endpoints.map(move |endpoint| DialTarget { endpoint, address })
         });
-        let exists = |place: &DialTarget| place.address < self.addresses[place.endpoint];
-        let is_idle = |place: &DialTarget| self.attempts.iter().all(|it| it.place != *place);
+        let exists = |target: &DialTarget| target.address < self.addresses[target.endpoint];
+        let is_idle = |target: &DialTarget| self.attempts.iter().all(|it| it.target != *target);
         round.filter(exists).filter(is_idle)
     }
 
-    /// How long to wait before a round: between half and all of a pause that doubles each time.
+    /// Draws how long to wait before a round: between half and all of a pause that doubles each
+    /// time.
     fn back_off(&mut self) -> Duration {
         let pause = self.back_off_base.saturating_mul(1 << self.rounds.min(30));
         pause.min(self.back_off_max).mul_f64(self.jitter.random_range(0.5..=1.0))

@@ -1,4 +1,4 @@
-//! What waits to be sent, and how much of it fits one frame.
+//! The requests and outcomes that wait to be sent, and how many of them fit one frame.
 //!
 //! Everything that is queued when the transport is ready goes in one message: system calls and
 //! wake-ups are the cost of a request, not bytes. It knows nothing of connections or answers.
@@ -17,12 +17,12 @@ use super::frame::Frame;
 const FRAME_MESSAGES_MAX: usize = 1_024;
 /// A frame is closed when it has reached this size, in bytes; the transport's limit is 4 MiB.
 const FRAME_BYTES_FULL: usize = 1 << 20;
-/// The room that is made for each request of a frame, in bytes.
+/// The room that is reserved for each request of a frame, in bytes.
 const REQUEST_BYTES_USUAL: usize = 128;
 /// The largest request, in bytes, so that a full frame and one request fit the transport.
 const REQUEST_BYTES_MAX: usize = 2 << 20;
 
-/// The queues.
+/// The queues of one link.
 #[derive(Debug, Default)]
 pub(super) struct SendQueue {
     requests: BTreeSet<RequestId>,
@@ -30,8 +30,8 @@ pub(super) struct SendQueue {
 }
 
 impl SendQueue {
-    /// Refuses what no other frame could carry: sent, it would end the connection, and again after
-    /// every reconnect.
+    /// Refuses a request that no frame can carry: sent, it would end the connection, and again
+    /// after every reconnect.
     ///
     /// # Errors
     /// [`RequestError::TooLarge`].
@@ -55,8 +55,8 @@ impl SendQueue {
         self.requests.remove(&id);
     }
 
-    /// Starts over for the next connection: these requests, in the order of their ids. Unsent
-    /// outcomes stay.
+    /// Queues these requests for the next connection, in the order of their ids. Unsent outcomes
+    /// stay.
     pub(super) fn requeue(&mut self, requests: impl Iterator<Item = RequestId>) {
         self.requests = requests.collect();
     }
@@ -70,7 +70,8 @@ impl SendQueue {
         self.requests.is_empty() && self.outcomes.is_empty()
     }
 
-    /// Takes what fits one frame, after `first`; `append` puts a request to it.
+    /// Takes as many messages as fit one frame, after `first`; `append` adds a request to the
+    /// frame.
     pub(super) fn drain(
         &mut self,
         first: Option<ClientMessage>,

@@ -1,13 +1,13 @@
-//! What the link is told once.
+//! The settings of a link.
 
 use std::time::Duration;
 
-/// Who this process is and how patient it is.
+/// The identity of this process, and its time limits.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What is said in `Hello`: unique per process life.
+    /// The client id in `Hello`: unique per process life.
     pub client_id: String,
-    /// What is said in `Hello`: the application that the process belongs to.
+    /// The application in `Hello`: the one that the process belongs to.
     pub application: String,
     /// Where the coordinator may be; at least one.
     pub endpoints: Vec<String>,

@@ -1,15 +1,12 @@
-//! What a statement is by its first words: enough for all but queries and DML.
+//! The class of a statement by its first words: enough for all but queries and DML.
 //!
 //! Default deny: a first word that is not listed is refused.
 
 use sqlparser::{keywords::Keyword, tokenizer::Token};
 
-use super::{
-    Dialect, Refusal,
-    text::{Lexeme, Text},
-};
+use super::{Dialect, Refusal, lexeme::Lexeme, text::Text};
 
-/// What the first words say.
+/// The class of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     /// Harmless as it stands.
@@ -87,8 +84,8 @@ const DDL: &[&str] = &[
     "VACUUM",
 ];
 
-/// What no statement may do even when the application accepts that it is not undone: it would end
-/// the local transaction, and the undo of all its other statements with it.
+/// Refuses what no statement may do even when the application accepts that it is not undone: it
+/// would end the local transaction, and the undo of all its other statements with it.
 pub(super) fn ends_transaction(text: &Text) -> Result<(), Refusal> {
     match classify(text) {
         Err(refusal @ (Refusal::TransactionControl { .. } | Refusal::TableLock { .. })) => {

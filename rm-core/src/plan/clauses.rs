@@ -1,4 +1,4 @@
-//! Where the clauses of an UPDATE or DELETE stand in its tokens.
+//! The places of the clauses of an UPDATE or DELETE in its tokens.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ pub(super) struct Clauses {
     pub(super) returning: Option<Range<usize>>,
 }
 
-/// What the parser's tree says about the clauses; the tokens must agree.
+/// The clauses that the parser's tree has; the tokens must agree.
 pub(super) struct Expected<'a> {
     pub(super) predicate: Option<&'a Expr>,
     pub(super) order: bool,

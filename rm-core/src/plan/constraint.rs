@@ -3,10 +3,7 @@
 
 use sqlparser::{ast::TableFactor, keywords::Keyword, tokenizer::Token};
 
-use super::{
-    Column, Dialect, Generation, Refusal, Table, quote,
-    text::{Lexeme, Text},
-};
+use super::{Column, Dialect, Generation, Refusal, Table, lexeme::Lexeme, quote, text::Text};
 
 /// A constraint that the database checks when a row is written, though rows may be there that break
 /// it: on PostgreSQL what is NOT VALID, elsewhere each, since its checks can be switched off.
@@ -14,15 +11,15 @@ use super::{
 pub struct Constraint {
     /// Its name, or its text where it has none.
     pub name: String,
-    /// The columns that it looks at; none if that cannot be told.
+    /// The columns that it looks at; none if they are not known.
     pub columns: Vec<usize>,
-    /// What it demands.
+    /// The demand.
     pub rule: Rule,
     /// The oid of the PostgreSQL partition that it is about, if that is not the whole table.
     pub partition: Option<i64>,
 }
 
-/// What a constraint demands of a row.
+/// The demand of a constraint on a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// That a condition, as SQL, is not false.
@@ -132,7 +129,7 @@ pub(super) fn again(dialect: Dialect, table: &Table, row: &str, name: &str) -> O
     asked.then(|| constraint.broken(dialect, table, row, Lookup::Locking))
 }
 
-/// What stands for the row in a statement: the table's alias, or the last part of its name.
+/// Returns the name of the row in a statement: the table's alias, or the last part of its name.
 pub(super) fn row_of(item: &TableFactor) -> Result<String, Refusal> {
     let TableFactor::Table { name, alias, .. } = item else {
         return Err(super::clauses::misread());
@@ -143,7 +140,8 @@ pub(super) fn row_of(item: &TableFactor) -> Result<String, Refusal> {
 }
 
 /// The CHECK constraints in the text that makes a table, each with its name and its condition:
-/// SQLite shows them nowhere else, and MariaDB not to everybody. CHECK is no name without quotes.
+/// SQLite shows them nowhere else, and MariaDB not to every account. CHECK is no name without
+/// quotes.
 pub fn checks(dialect: Dialect, sql: &str) -> Vec<(String, String)> {
     let Ok(texts) = Text::statements(dialect, sql) else { return Vec::new() };
     let Some(text) = texts.first() else { return Vec::new() };

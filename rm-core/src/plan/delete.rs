@@ -55,8 +55,8 @@ pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<&TableFactor, 
     if !target.joins.is_empty() {
         return Err(Refusal::SeveralTables { statement: "DELETE" });
     }
-    super::parse::no_returning(dialect, tree.returning.is_some())?;
-    super::parse::no_limit(dialect, !tree.order_by.is_empty() || tree.limit.is_some())?;
+    guard::no_returning(dialect, tree.returning.is_some())?;
+    guard::no_limit(dialect, !tree.order_by.is_empty() || tree.limit.is_some())?;
     Ok(&target.relation)
 }
 

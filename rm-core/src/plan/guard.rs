@@ -1,10 +1,10 @@
-//! Whether a table can be written in a branch at all.
+//! Whether a table can be written in a branch at all, and which clauses a dialect does not allow.
 
 use super::{
-    ForeignKey, Generation, KeyFold, ReferentialAction, Refusal, Table, TableKind, Trigger,
+    Dialect, ForeignKey, Generation, KeyFold, ReferentialAction, Refusal, Table, TableKind, Trigger,
 };
 
-/// What a statement does to rows.
+/// The effect of a statement on rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     Insert,
@@ -13,7 +13,7 @@ pub(super) enum Event {
 }
 
 impl Event {
-    /// What undoes it.
+    /// Returns the event that undoes it.
     fn inverse(self) -> Self {
         match self {
             Self::Insert => Self::Delete,
@@ -131,4 +131,26 @@ fn cascade(table: &Table, changes: impl Fn(&ForeignKey) -> bool) -> Result<(), R
         Some(key) => Err(Refusal::Cascade { constraint: key.name.clone() }),
         None => Ok(()),
     }
+}
+
+/// ORDER BY and LIMIT of a change exist on MySQL only.
+pub(super) fn no_limit(dialect: Dialect, limited: bool) -> Result<(), Refusal> {
+    if limited && dialect != Dialect::MySql {
+        return Err(Refusal::Clause {
+            clause: "ORDER BY or LIMIT of a change",
+            reason: "choose the rows by a sub-select in WHERE",
+        });
+    }
+    Ok(())
+}
+
+/// MariaDB has RETURNING, but its answer then lacks the number of affected rows.
+pub(super) fn no_returning(dialect: Dialect, returning: bool) -> Result<(), Refusal> {
+    if returning && dialect == Dialect::MySql {
+        return Err(Refusal::Clause {
+            clause: "RETURNING on MySQL",
+            reason: "read the rows with a SELECT",
+        });
+    }
+    Ok(())
 }

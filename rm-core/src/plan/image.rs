@@ -10,9 +10,10 @@ use super::{
     text::Text,
 };
 
-/// What ties an image text to the user's text, one to one, and to the table's columns: drivers
-/// cache statements by text alone, while two user texts with arguments of different types can have
-/// the same image, and a server refuses a statement whose rows have come to look otherwise.
+/// Returns the mark that ties an image text to the user's text, one to one, and to the table's
+/// columns: drivers cache statements by text alone, while two user texts with arguments of
+/// different types can have the same image, and a server refuses a statement whose rows have come
+/// to look otherwise.
 pub(super) fn mark(sql: &str, table: &Table) -> String {
     use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
 //! Canonical row keys: one row has one key, however its key was spelt.
 //!
-//! The database itself makes the text of each key part, so that no client has to know how it
-//! prints or compares values. The expressions do not depend on settings of the session.
+//! The database itself makes the text of each key part, so that no client has to know how it prints
+//! or compares values. The expressions do not depend on settings of the session.
 
 use super::{Column, Dialect, Generation, KeyFold, Table, quote};
 

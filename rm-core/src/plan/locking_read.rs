@@ -1,6 +1,6 @@
 //! Reads whose rows are locked globally.
 //!
-//! The user's own statement tells which rows it read: the key texts ride behind its columns. So a
+//! The user's own statement shows which rows it read: the key texts ride behind its columns. So a
 //! NOWAIT or SKIP LOCKED means what it says, and no second read can see other rows.
 //!
 //! A globally committed read locks its rows in the database, until its local transaction ends: what
@@ -121,7 +121,7 @@ fn end(text: &Text, from: usize) -> usize {
     clause.filter(|_| text.dialect == Dialect::Sqlite).unwrap_or(text.end())
 }
 
-/// Where FROM stands; the one in `a IS DISTINCT FROM b` is another.
+/// Finds the FROM of the statement; the one in `a IS DISTINCT FROM b` is another.
 fn projection_end(text: &Text, select: usize) -> Option<usize> {
     let mut at = select;
     loop {
@@ -132,7 +132,7 @@ fn projection_end(text: &Text, select: usize) -> Option<usize> {
     }
 }
 
-/// How a read locks, by its own clauses.
+/// Returns how a read locks, by its own clauses.
 pub(super) fn mode(tree: &Tree) -> Option<LockMode> {
     let shared = tree.locks.iter().all(|lock| lock.lock_type == LockType::Share);
     match tree.locks.as_slice() {

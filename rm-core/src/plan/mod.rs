@@ -2,8 +2,8 @@
 //!
 //! Pure: it knows no driver, runs nothing and waits for nothing, so that every decision about what
 //! can be undone is tested by text cases. Two steps, because the metadata needs IO between them:
-//! `parse` names the table that a statement writes (or says at once that it may pass, or that it
-//! is refused), `Statement::plan` turns it into the queries to run.
+//! `parse` names the table that a statement writes (or says at once that it may pass, or that it is
+//! refused), `Statement::plan` turns it into the queries to run.
 //!
 //! Default deny: a statement whose shape is not known here is refused, never run without an image.
 
@@ -19,11 +19,13 @@ mod insert;
 mod inserted;
 mod key;
 mod keyed;
+mod lexeme;
 mod locking_read;
 mod names;
 mod normal;
 mod parse;
 mod placeholder;
+mod plain_insert;
 mod quote;
 pub mod referring_sql;
 mod refusal;

@@ -4,10 +4,7 @@
 
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use super::{
-    Dialect,
-    text::{Lexeme, Text},
-};
+use super::{Dialect, lexeme::Lexeme, text::Text};
 
 /// The statement's tokens for the parser.
 pub(super) fn tokens(text: &Text) -> Vec<TokenWithSpan> {
@@ -29,7 +26,7 @@ pub(super) fn tokens(text: &Text) -> Vec<TokenWithSpan> {
     tokens
 }
 
-/// What stands in the parser's text for the words at the front, and how many they are.
+/// Returns the words of the parser's text for those at the front, and how many those are.
 fn rewrite(dialect: Dialect, rest: &[Lexeme]) -> (Option<Words>, usize) {
     let stands = |words: Words| {
         words.len() <= rest.len() && words.iter().zip(rest).all(|(word, own)| own.is_word(word))
@@ -43,7 +40,7 @@ fn rewrite(dialect: Dialect, rest: &[Lexeme]) -> (Option<Words>, usize) {
 
 type Words = &'static [&'static str];
 
-/// What is written, and what the parser reads.
+/// Pairs of words: as written, and as the parser reads them.
 const FORMS: &[(Words, Words)] = &[
     (&["FOR", "NO", "KEY", "UPDATE"], &["FOR", "UPDATE"]),
     (&["FOR", "KEY", "SHARE"], &["FOR", "SHARE"]),
@@ -52,7 +49,7 @@ const FORMS: &[(Words, Words)] = &[
     (&["OVERRIDING", "USER", "VALUE"], &[]),
 ];
 
-/// Where ONLY is a reserved word; elsewhere it is a table's name.
+/// Returns whether ONLY is a reserved word; elsewhere it is a table's name.
 const POSTGRES: &[(Words, Words)] =
     &[(&["UPDATE", "ONLY"], &["UPDATE"]), (&["FROM", "ONLY"], &["FROM"])];
 

@@ -19,7 +19,7 @@ use super::{
     update,
 };
 
-/// What [`parse`] found.
+/// The result of [`parse`].
 #[derive(Clone, Debug)]
 pub enum Parsed {
     /// Run the text as it is.
@@ -62,7 +62,7 @@ pub const OPT_OUT: &str = "/* handfast: unprotected */";
 ///
 /// # Errors
 ///
-/// What can be refused without knowing the table.
+/// A refusal that does not depend on the table.
 pub fn parse(dialect: Dialect, reads: Reads, sql: &str) -> Result<Parsed, Refusal> {
     if dialect == Dialect::MySql && (sql.contains("/*!") || sql.contains("/*M!")) {
         return Err(Refusal::ExecutableComment);
@@ -289,28 +289,6 @@ fn table_name(dialect: Dialect, item: &TableFactor) -> Result<TableName, Refusal
         });
     };
     names::table(dialect, name)
-}
-
-/// ORDER BY and LIMIT of a change exist on MySQL only.
-pub(super) fn no_limit(dialect: Dialect, limited: bool) -> Result<(), Refusal> {
-    if limited && dialect != Dialect::MySql {
-        return Err(Refusal::Clause {
-            clause: "ORDER BY or LIMIT of a change",
-            reason: "choose the rows by a sub-select in WHERE",
-        });
-    }
-    Ok(())
-}
-
-/// MariaDB has RETURNING, but its answer then lacks the number of affected rows.
-pub(super) fn no_returning(dialect: Dialect, returning: bool) -> Result<(), Refusal> {
-    if returning && dialect == Dialect::MySql {
-        return Err(Refusal::Clause {
-            clause: "RETURNING on MySQL",
-            reason: "read the rows with a SELECT",
-        });
-    }
-    Ok(())
 }
 
 impl Statement {

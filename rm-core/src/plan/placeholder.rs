@@ -6,7 +6,7 @@
 
 use sqlparser::tokenizer::Token;
 
-use super::{Dialect, Refusal, text::Lexeme};
+use super::{Dialect, Refusal, lexeme::Lexeme};
 
 /// Consumes one argument and changes nothing.
 pub(super) const SWALLOW: &str = "(? IS NULL OR TRUE)";

@@ -6,7 +6,7 @@
 
 use super::{Dialect, ForeignKey, Table, image, keyed, placeholder, quote};
 
-/// Which rows are referred to by rows of another table: their key columns, in key order.
+/// Selects the rows that rows of another table refer to: their key columns, in key order.
 #[must_use]
 pub fn referred(dialect: Dialect, table: &Table, key: &ForeignKey, rows: usize) -> String {
     // SQLite acts along no key on a connection that has them switched off.
@@ -25,7 +25,7 @@ pub fn referred(dialect: Dialect, table: &Table, key: &ForeignKey, rows: usize) 
     )
 }
 
-/// Which rows are referred to by rows of their own table: the key columns of the row referred to,
+/// Selects the rows that rows of their own table refer to: the key columns of the row referred to,
 /// then those of the row that refers to it. Locks both. Binds, behind the keys, how many pairs are
 /// wanted at most.
 #[must_use]
@@ -49,8 +49,8 @@ pub fn referred_by_own(dialect: Dialect, table: &Table, key: &ForeignKey, rows: 
     )
 }
 
-/// Rows that refer to those named, for people: columns of theirs as texts, at most `limit` of them.
-/// Locks them, so that those which are just being deleted are not among them.
+/// Selects rows that refer to those named, to be shown: columns of theirs as texts, at most `limit`
+/// of them. Locks them, so that those which are just being deleted are not among them.
 #[must_use]
 pub fn referring_rows(
     dialect: Dialect,

@@ -15,7 +15,7 @@ pub enum Refusal {
         self.code()
     )]
     Unparsed {
-        /// What the parser met.
+        /// The parser's message.
         reason: String,
     },
     /// Several statements in one text, one of which may write.
@@ -203,7 +203,7 @@ pub enum Refusal {
     NotATable {
         /// The relation.
         table: String,
-        /// What it is.
+        /// The kind of relation.
         kind: &'static str,
     },
     /// Rules or ON CONFLICT clauses in the table's definition.
@@ -309,7 +309,7 @@ pub enum Refusal {
     Clause {
         /// The clause.
         clause: &'static str,
-        /// What to do.
+        /// The way out.
         reason: &'static str,
     },
 }

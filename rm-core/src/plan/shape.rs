@@ -1,10 +1,10 @@
-//! What a plan says: the queries around a change, and how their rows are laid out.
+//! The parts of a plan: the queries around a change, and how their rows are laid out.
 //!
 //! Layout of every image row, also where it comes from RETURNING: the columns that the plan lists
 //! in `columns`, in that order, then the text of each primary key part in key order. Where the
 //! statement returns columns of its own these come first, so count ours from the end of the row.
 
-/// What to do about one statement.
+/// The plan of one statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// Run the user's statement as it is: nothing to undo, nothing to lock.
@@ -16,14 +16,14 @@ pub enum Plan {
     /// DELETE of one table.
     Delete(Delete),
     /// INSERT that changes no row that exists: also one that skips conflicting rows where the
-    /// database tells which rows it did insert.
+    /// database reports which rows it did insert.
     Insert(Insert),
     /// INSERT that may change or remove rows that exist.
     Upsert(Upsert),
 }
 
 impl Plan {
-    /// Whether a read of rows comes first, whose answer nobody but us sees.
+    /// Whether a read of rows comes first, whose answer is not for the application.
     #[must_use]
     pub fn reads_first(&self) -> bool {
         match self {
@@ -40,11 +40,11 @@ pub struct Query {
     /// One-to-one with the user's text (it ends in a comment with its hash where it is not the
     /// user's text), because drivers cache statements, types included, by text alone.
     pub text: String,
-    /// What to bind.
+    /// The arguments to bind.
     pub arguments: Arguments,
 }
 
-/// What is bound to a query.
+/// The arguments of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arguments {
     /// The user's whole list, unchanged.
@@ -92,7 +92,7 @@ pub struct Update {
     /// Columns that the database changes along (ON UPDATE, own-row triggers): restored where they
     /// changed, never compared.
     pub maintained: Vec<usize>,
-    /// Where the images come from.
+    /// The source of the images.
     pub image: UpdateImage,
     /// Whether the rows of a before image that is read end in the name of a constraint that they
     /// break, or NULL. A row that breaks one must not be changed: it could not be put back.
@@ -101,7 +101,7 @@ pub struct Update {
     pub user_returning: bool,
 }
 
-/// Where the images of an UPDATE come from.
+/// The source of the images of an UPDATE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpdateImage {
     /// One statement reads and locks the rows, changes those it read, and returns both images of
@@ -123,7 +123,7 @@ pub enum UpdateImage {
 pub struct Delete {
     /// The image columns: every column that can be written.
     pub columns: Vec<usize>,
-    /// Where the before image comes from.
+    /// The source of the before image.
     pub image: DeleteImage,
     /// As of [`Update::judged`].
     pub judged: bool,
@@ -131,7 +131,7 @@ pub struct Delete {
     pub user_returning: bool,
 }
 
-/// Where the before image of a DELETE comes from.
+/// The source of the before image of a DELETE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeleteImage {
     /// The DELETE itself returns the rows it removed: exact by construction.
@@ -152,14 +152,14 @@ pub struct Insert {
     pub columns: Vec<usize>,
     /// The statement to run.
     pub change: Query,
-    /// Where the after image comes from.
+    /// The source of the after image.
     pub after: InsertAfter,
     /// Whether the user asked for rows; if not, the rows of the change are ours alone.
     pub user_returning: bool,
 }
 
-/// Where the after image of an INSERT comes from. As many rows as were affected, or the change
-/// must be refused.
+/// The source of the after image of an INSERT. As many rows as were affected, or the change must be
+/// refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InsertAfter {
     /// The INSERT itself returns the rows it added.
@@ -197,7 +197,7 @@ pub struct GeneratedKeys {
 pub struct Upsert {
     /// The image columns: every column that can be written.
     pub columns: Vec<usize>,
-    /// What happens to a row that exists.
+    /// The effect on a row that exists.
     pub kind: UpsertKind,
     /// Reads of the rows that the statement could meet, locking them: one for each unique index
     /// that matters. One row may appear in several.
@@ -206,7 +206,7 @@ pub struct Upsert {
     pub judged: bool,
     /// The statement to run.
     pub change: Query,
-    /// Where the after image comes from.
+    /// The source of the after image.
     pub after: UpsertAfter,
     /// How many rows the statement offers, if its text says so.
     pub rows: Option<usize>,
@@ -217,7 +217,7 @@ pub struct Upsert {
     pub needs_gap_locks: bool,
 }
 
-/// What an upsert does to a row that exists.
+/// The effect of an upsert on a row that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpsertKind {
     /// Leaves it alone.
@@ -228,7 +228,7 @@ pub enum UpsertKind {
     Replace,
 }
 
-/// Where the after image of an upsert comes from.
+/// The source of the after image of an upsert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpsertAfter {
     /// The change returns every row it inserted or updated.
@@ -270,7 +270,7 @@ pub enum LockMode {
     Exclusive,
     /// FOR SHARE.
     Shared,
-    /// A plain read of a transaction that asked for globally committed reads: no row may be held
-    /// by another global, and none is locked beyond the local transaction.
+    /// A plain read of a transaction that asked for globally committed reads: no row may be held by
+    /// another global, and none is locked beyond the local transaction.
     Committed,
 }

@@ -1,4 +1,5 @@
-//! What the planner has to know about a table, loaded from the catalogue by others.
+//! The description of a table that the planner works from. It is loaded from the database's
+//! catalogue elsewhere.
 
 use std::fmt;
 
@@ -29,7 +30,7 @@ pub struct Table {
     pub schema: String,
     /// The name in the catalogue's own spelling: the same for every way a statement writes it.
     pub name: String,
-    /// What kind of relation the name stands for.
+    /// The kind of relation.
     pub kind: TableKind,
     /// Every column in the order of the table, hidden ones of SQLite left out.
     pub columns: Vec<Column>,
@@ -50,12 +51,13 @@ pub struct Table {
     pub row_security: bool,
 }
 
-/// What a name in FROM stands for.
+/// The kind of a relation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableKind {
     /// A table; also a MySQL table with partitions, and a PostgreSQL partition.
     Ordinary,
-    /// A PostgreSQL table that is partitioned, whose rows do not tell who inserted them.
+    /// A PostgreSQL table that is partitioned, whose rows do not show which transaction inserted
+    /// them.
     Partitioned,
     /// A view, plain or materialised.
     View,
@@ -104,7 +106,7 @@ pub enum Generation {
     AutoIncrement,
 }
 
-/// What turns equal key values of a column into equal texts.
+/// The conversion that turns equal key values of a column into equal texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyFold {
     /// Values are equal only if their texts are.
@@ -148,11 +150,11 @@ pub struct ForeignKey {
     pub own_columns: Vec<usize>,
     /// The columns of this table that are referenced.
     pub referenced: Vec<usize>,
-    /// What deleting a referenced row does.
+    /// The action when a referenced row is deleted.
     pub on_delete: ReferentialAction,
-    /// What changing referenced columns does.
+    /// The action when referenced columns are changed.
     pub on_update: ReferentialAction,
-    /// Who refers.
+    /// The table that refers.
     pub referring: Referring,
 }
 
@@ -171,12 +173,12 @@ pub struct Referring {
     pub partitioned: bool,
     /// PostgreSQL policies hide rows of it from this connection.
     pub hides_rows: bool,
-    /// MySQL: the index of the referenced table through which the key is checked, where that is
-    /// not its primary key.
+    /// MySQL: the index of the referenced table through which the key is checked, where that is not
+    /// its primary key.
     pub checked_by: Option<String>,
 }
 
-/// What a foreign key does when the referenced row changes.
+/// The action of a foreign key when the referenced row changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReferentialAction {
     /// NO ACTION or RESTRICT: the statement fails while rows refer to it.

@@ -1,8 +1,8 @@
 //! A statement's text as tokens: where clauses stand, and which argument each placeholder takes.
 //!
 //! Images reuse the user's clauses word for word, cut out between tokens. The parser's tree decides
-//! what a statement means; this file only finds where its parts stand in the text, and whoever cuts
-//! a predicate out checks that it parses to the tree's own.
+//! what a statement means; this file only finds where its parts stand in the text, and the code
+//! that cuts a predicate out checks that it parses to the tree's own.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use sqlparser::{
     tokenizer::{Location, Token, TokenWithSpan, Tokenizer},
 };
 
-use super::{Dialect, Refusal, placeholder};
+use super::{Dialect, Refusal, lexeme::Lexeme, placeholder};
 
 /// The parser's dialect.
 pub(super) fn grammar(dialect: Dialect) -> &'static dyn sqlparser::dialect::Dialect {
@@ -31,46 +31,6 @@ pub(super) struct Text {
     pub(super) dialect: Dialect,
     sql: String,
     pub(super) lexemes: Vec<Lexeme>,
-}
-
-/// A token and where it stands.
-#[derive(Clone, Debug)]
-pub(super) struct Lexeme {
-    pub(super) token: TokenWithSpan,
-    /// In bytes of the whole text.
-    pub(super) place: Range<usize>,
-    /// How many brackets are open around it; an opening or closing bracket counts as outside.
-    pub(super) depth: usize,
-    /// For a placeholder: the index of its argument, from 0.
-    pub(super) argument: Option<usize>,
-}
-
-impl Lexeme {
-    /// The keyword that an unquoted word is, in any case.
-    pub(super) fn keyword(&self) -> Keyword {
-        if let Token::Word(word) = &self.token.token
-            && word.quote_style.is_none()
-        {
-            return word.keyword;
-        }
-        Keyword::NoKeyword
-    }
-
-    /// The word that this is, in quotes or not.
-    pub(super) fn word(&self) -> Option<&str> {
-        let Token::Word(word) = &self.token.token else { return None };
-        Some(&word.value)
-    }
-
-    /// Whether this is the unquoted word `word` (given in upper case).
-    pub(super) fn is_word(&self, word: &str) -> bool {
-        matches!(&self.token.token, Token::Word(own)
-            if own.quote_style.is_none() && own.value.eq_ignore_ascii_case(word))
-    }
-
-    pub(super) fn is(&self, token: &Token) -> bool {
-        self.token.token == *token
-    }
 }
 
 impl Text {
@@ -121,7 +81,7 @@ impl Text {
         self.lexemes[tokens].iter().filter_map(|lexeme| lexeme.argument).collect()
     }
 
-    /// How many arguments the statement takes.
+    /// Returns how many arguments the statement takes.
     pub(super) fn argument_count(&self) -> usize {
         self.lexemes.iter().filter_map(|lexeme| lexeme.argument).max().map_or(0, |last| last + 1)
     }

@@ -8,18 +8,27 @@ use std::collections::HashMap;
 
 use super::{Dialect, Generation, Table, constraint, image, keyed, placeholder, quote};
 
+/// Whether a read by key locks its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowLocking {
+    /// It does not.
+    None,
+    /// It locks them for a change, where the database has FOR UPDATE.
+    ForUpdate,
+}
+
 /// Reads rows by key: the columns, then the key texts, as every image. Binds the key cells of each
-/// row in key order. `locking` adds FOR UPDATE where the database has it.
+/// row in key order.
 pub fn select_by_keys(
     dialect: Dialect,
     table: &Table,
     columns: &[usize],
     rows: usize,
-    locking: bool,
+    locking: RowLocking,
 ) -> String {
     let lock = match (dialect, locking) {
-        (Dialect::Postgres | Dialect::MySql, true) => " FOR UPDATE",
-        (Dialect::Sqlite, _) | (_, false) => "",
+        (Dialect::Postgres | Dialect::MySql, RowLocking::ForUpdate) => " FOR UPDATE",
+        (Dialect::Sqlite, _) | (_, RowLocking::None) => "",
     };
     format!(
         "SELECT {} FROM {} WHERE {}{lock}{}",

@@ -55,8 +55,8 @@ pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<(), Refusal> {
             return Err(Refusal::ConflictClause { clause: format!("UPDATE {clause}") });
         }
     }
-    super::parse::no_returning(dialect, tree.returning.is_some())?;
-    super::parse::no_limit(dialect, !tree.order_by.is_empty() || tree.limit.is_some())
+    guard::no_returning(dialect, tree.returning.is_some())?;
+    guard::no_limit(dialect, !tree.order_by.is_empty() || tree.limit.is_some())
 }
 
 fn clauses(text: &Text, tree: &Tree) -> Result<Clauses, Refusal> {
@@ -75,7 +75,7 @@ fn returns_everything(tree: &Tree) -> bool {
     items.into_iter().any(|item| matches!(item, SelectItem::Wildcard(_)))
 }
 
-/// What the database may change along with the assigned columns.
+/// Returns the columns that the database may change along with the assigned ones.
 fn maintained(table: &Table, assigned: &[usize]) -> Vec<usize> {
     let triggers = guard::own_row_triggers(table, &[Event::Update]);
     let along = |index: &usize| {

@@ -10,14 +10,15 @@ use super::{
     UpsertAfter, UpsertKind, constraint,
     guard::{self, Event},
     image::RowLock,
-    insert::{self, Numbering},
     inserted::ByValues,
-    names, quote,
+    names,
+    plain_insert::{self, Numbering},
+    quote,
     text::Text,
     values::{Offer, Offered, offer, offered},
 };
 
-/// What an INSERT does with a row that meets one that exists.
+/// The effect of an INSERT on a row that meets one that exists.
 #[derive(Debug)]
 pub(super) enum Conflict<'a> {
     /// Fails as a whole.
@@ -52,9 +53,9 @@ pub(super) fn plan(
     if probes.is_empty() {
         // No row offered can meet one that exists.
         return if text.dialect.returns_rows() {
-            insert::returned(text, tree, table)
+            plain_insert::returned(text, tree, table)
         } else {
-            insert::keyed(text, tree, table)
+            plain_insert::keyed(text, tree, table)
         };
     }
     let returned = text.dialect.returns_rows();
@@ -87,7 +88,7 @@ pub(super) fn plan(
     }))
 }
 
-/// What tells a row that exists and could not be put back.
+/// Returns the condition that marks a row that exists and could not be put back.
 fn verdict(text: &Text, table: &Table, conflict: &Conflict<'_>) -> Result<String, Refusal> {
     let constraints = match conflict {
         Conflict::Fail | Conflict::Ignore => Vec::new(),
@@ -122,8 +123,8 @@ fn permitted(text: &Text, table: &Table, conflict: &Conflict<'_>) -> Result<Upse
     }
 }
 
-/// DO UPDATE on a partitioned table returns no system column that tells an inserted row from an
-/// updated one.
+/// DO UPDATE on a partitioned table returns no system column that distinguishes an inserted row
+/// from an updated one.
 fn told_apart(table: &Table) -> Result<(), Refusal> {
     if table.kind == TableKind::Partitioned {
         return Err(Refusal::Upsert {
@@ -154,7 +155,7 @@ fn independent(
 }
 
 /// A PostgreSQL sequence may give a number that a row has already: DO UPDATE then changes a row
-/// that nobody could look up before. The other databases never give a number twice.
+/// that no probe could look up before. The other databases never give a number twice.
 fn unnumbered(
     text: &Text,
     table: &Table,
@@ -317,7 +318,7 @@ fn returning(
         (Dialect::Postgres, UpsertKind::Update) => ", (xmax = 0) AS hf_inserted",
         (Dialect::Postgres | Dialect::MySql | Dialect::Sqlite, _) => "",
     };
-    insert::returning(text, tree, table, columns, flag)
+    plain_insert::returning(text, tree, table, columns, flag)
 }
 
 /// How to find the one row of a statement if all its unique values turn out to be NULL.
@@ -329,7 +330,7 @@ fn generated(
 ) -> Option<GeneratedKeys> {
     let [_] = offered.rows.as_slice() else { return None };
     let read = ByValues { text, table, offered, by: &table.key, columns, lock: "", number: None };
-    match insert::numbering(text, table, offered).ok()? {
+    match plain_insert::numbering(text, table, offered).ok()? {
         Numbering::Never => None,
         Numbering::IfNull(column) | Numbering::Always(column) => Some(read.generated(column)),
     }

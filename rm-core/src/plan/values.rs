@@ -34,7 +34,7 @@ impl Cell<'_> {
     }
 }
 
-/// What a row says about one column.
+/// The offer of a row for one column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
     /// The value at this position of the row: constant, so that it can be asked for again.
@@ -170,7 +170,7 @@ fn assigned<'a>(text: &Text, tree: &'a Tree, table: &Table) -> Result<Offered<'a
     Ok(Offered { rows: vec![row], end })
 }
 
-/// What a row offers for a column.
+/// Returns what a row offers for a column.
 pub(super) fn offer(text: &Text, table: &Table, row: &[Cell<'_>], column: usize) -> Offer {
     let Some(position) = row.iter().position(|cell| cell.column == column) else {
         return omitted(text.dialect, table, column);
@@ -210,7 +210,7 @@ pub(super) fn null_is_default(dialect: Dialect, table: &Table, column: usize) ->
     dialect == Dialect::Sqlite && !column.nullable && column.default.is_some()
 }
 
-/// What the database puts where the row says nothing.
+/// Returns the value that the database puts where the row gives none.
 fn omitted(dialect: Dialect, table: &Table, column: usize) -> Offer {
     let column = &table.columns[column];
     match column.generation {

@@ -24,26 +24,26 @@ pub struct VisibilityHorizon {
 }
 
 impl VisibilityHorizon {
-    /// Up to where events may be published.
+    /// Returns the number up to which events may be published.
     #[must_use]
     pub fn settled(&self) -> i64 {
         self.settled
     }
 
-    /// Takes in a look: all transactions before `oldest` have ended, and `seq` is the greatest
-    /// visible event. Answers whether a transaction number is to be drawn, to [`mark`](Self::mark)
-    /// how far that is.
+    /// Takes note of a look: all transactions before `oldest` have ended, and `seq` is the greatest
+    /// visible event. Returns whether to draw a transaction number and to [`mark`](Self::mark)
+    /// `seq` with it.
     pub fn wants_mark(&mut self, oldest: i64, seq: i64) -> bool {
         self.pass(oldest);
         self.ahead.is_none() && seq > self.settled
     }
 
-    /// Everything up to `seq` is settled when all transactions before `mark` have ended.
+    /// Marks `seq`: everything up to it is settled when all transactions before `mark` have ended.
     pub fn mark(&mut self, seq: i64, mark: i64) {
         self.ahead = Some(Ahead { seq, mark });
     }
 
-    /// All transactions before `oldest` have ended.
+    /// Takes note that all transactions before `oldest` have ended.
     pub fn pass(&mut self, oldest: i64) {
         if let Some(ahead) = self.ahead.take_if(|ahead| ahead.mark <= oldest) {
             self.settled = ahead.seq;

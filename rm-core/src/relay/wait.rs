@@ -1,4 +1,4 @@
-//! How long a relay pauses: not at all while there is work, longer and longer while there is none.
+//! The pauses of a relay: none while there is work, longer and longer ones while there is none.
 
 use std::time::Duration;
 
@@ -28,13 +28,13 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// None yet.
+    /// Makes a wait without pauses so far.
     #[must_use]
     pub fn new(idle_max: Duration) -> Self {
         Self { idle_max, pause: Duration::ZERO }
     }
 
-    /// The pause after a round.
+    /// Returns the pause after a round.
     pub fn after(&mut self, round: Round) -> Duration {
         let longest = match round {
             Round::Busy => Duration::ZERO,
@@ -46,7 +46,7 @@ impl Wait {
         self.pause
     }
 
-    /// Somebody has committed an event.
+    /// Ends the pauses, since an event was committed.
     pub fn rung(&mut self) {
         self.pause = Duration::ZERO;
     }

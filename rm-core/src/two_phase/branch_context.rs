@@ -1,4 +1,4 @@
-//! What the coordinator keeps of a branch for phase two, and gives back with each call.
+//! The data that the coordinator keeps of a branch for phase two, and gives back with each call.
 
 use handfast_proto::v1::PhaseTwoBranch;
 use serde::{Deserialize, Serialize};
@@ -6,34 +6,34 @@ use serde::{Deserialize, Serialize};
 use super::branch_name::{BranchName, Node};
 use crate::xid_text::XidText;
 
-/// What phase two needs to know of a branch, whichever process it reaches.
+/// The data that phase two needs about a branch, whichever process it reaches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BranchContext {
-    /// Whose name the branch has in the database.
+    /// The node in the name of the branch.
     node: String,
-    /// By which the database remembers how the branch ended.
+    /// The number by which the database remembers how the branch ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     number: Option<String>,
 }
 
 impl BranchContext {
-    /// What is registered with a branch.
+    /// Makes the context that is registered with a branch.
     #[must_use]
     pub fn of(name: &BranchName, number: Option<String>) -> Self {
         Self { node: name.node.as_str().to_owned(), number }
     }
 
-    /// As it is registered.
+    /// Encodes the context.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("texts can be written as JSON")
     }
 }
 
-/// The name of a branch, which its registration left with the coordinator, and its number.
+/// Reads the name and the number of a branch from the context of its registration.
 ///
 /// # Errors
-/// What of it cannot be read.
+/// The reason why the context cannot be read.
 pub fn read(branch: &PhaseTwoBranch) -> Result<(BranchName, Option<String>), String> {
     let context: BranchContext = serde_json::from_slice(&branch.application_data)
         .map_err(|error| format!("the branch was registered by another version: {error}"))?;

@@ -1,23 +1,24 @@
-//! What a branch is called in its database: a text that tells whose it is and what it is part of.
+//! The name of a branch in its database: a text that says which node made it and which global it is
+//! part of.
 //!
 //! ```text
 //! hf1/{node}/{branch, 16 hexadecimal digits}/{xid}
 //! ```
 //!
 //! Recovery reads the names of prepared transactions back. A name that is not of its own node, or
-//! not of this form, belongs to somebody else and is not touched.
+//! not of this form, belongs to another program and is not touched.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::xid_text::XidText;
 
-/// Before every name; the digit is the version of the form.
+/// The beginning of every name; the digit is the version of the form.
 const FORM: &str = "hf1/";
 /// The longest node id. It leaves MySQL, which takes 128 bytes in all, 74 bytes for the XID.
 const NODE_BYTES_MAX: usize = 32;
 
-/// Who made a branch: the processes that share a node id recover each other's branches.
+/// A node id: the processes that share one recover each other's branches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node(Arc<str>);
 
@@ -91,11 +92,11 @@ impl Node {
 /// The name of one branch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BranchName {
-    /// Who made it.
+    /// The node that made it.
     pub node: Node,
-    /// Which branch it is.
+    /// Its id.
     pub branch: u64,
-    /// What it is part of.
+    /// The global that it is part of.
     pub xid: XidText,
 }
 
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_name_is_nobodys() {
+    fn other_texts_are_no_branch_names() {
         for text in [
             "",
             "hf1/n",

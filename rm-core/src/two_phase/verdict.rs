@@ -1,9 +1,8 @@
-//! What each answer of a database means: pure functions from answer to verdict.
+//! The meaning of each answer of a database: pure functions from answer to verdict.
 //!
 //! The tables of `docs/xa.md` are these functions. Every ambiguous answer is settled by something
-//! that the database itself knows, or it is tried again; nothing is guessed from time alone but one
-//! thing: when a prepared branch is old enough that a coordinator that does not know it has never
-//! heard of it.
+//! that the database itself knows, or it is tried again. One thing alone is concluded from time: a
+//! prepared branch that the coordinator has not known for long enough was rolled back.
 
 use std::time::Duration;
 
@@ -11,10 +10,10 @@ use handfast_proto::v1::Decision;
 
 use crate::status::GlobalStatus;
 
-/// How a database took COMMIT or ROLLBACK of a prepared branch, or PREPARE itself.
+/// The answer of a database to COMMIT or ROLLBACK of a prepared branch, or to PREPARE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It is carried out.
+    /// The statement is carried out.
     Done,
     /// There is no such branch here: `XAER_NOTA`, or PostgreSQL's undefined object.
     Missing,
@@ -32,31 +31,32 @@ pub enum Answer {
     Lost,
 }
 
-/// What else the database knows of a branch that it has not prepared.
+/// What else the database knows of a branch that is not prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trace {
-    /// Some session has it open, or prepared where no other session reaches it.
+    /// A session has the branch open, or prepared where no other session reaches it.
     Open,
     /// It was committed.
     Committed,
     /// It was rolled back, or it ended with its session.
     RolledBack,
-    /// It has ended; how is not kept.
+    /// It has ended, and the database does not keep how.
     Ended,
 }
 
-/// What becomes of a branch.
+/// The end of an attempt to finish a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The decision is carried out.
     Done,
     /// To be tried again.
     Again,
-    /// The branch ended against the decision, by somebody else's hand.
+    /// The branch ended against the decision, by a hand other than Handfast's.
     Against,
 }
 
-/// Phase two. The trace is looked for only where the answer is [`Answer::Missing`].
+/// Judges an answer in phase two. The trace is looked for only where the answer is
+/// [`Answer::Missing`].
 #[must_use]
 pub fn of_phase_two(decision: Decision, answer: Answer, trace: Option<Trace>) -> Verdict {
     match (answer, decision) {
@@ -82,18 +82,19 @@ pub fn of_phase_two(decision: Decision, answer: Answer, trace: Option<Trace>) ->
     }
 }
 
-/// What became of a branch whose PREPARE was answered so.
+/// The state of a branch after PREPARE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrepareOutcome {
     /// It is prepared.
     Prepared,
-    /// It is rolled back for certain.
+    /// It is certainly rolled back.
     RolledBack,
     /// It may be prepared or not: the global must not commit.
     Unknown,
 }
 
-/// PREPARE, and the ROLLBACK that follows on the same session where PREPARE was refused.
+/// Judges the answer to PREPARE, and to the ROLLBACK that follows on the same session where PREPARE
+/// was refused.
 #[must_use]
 pub fn of_prepare(prepare: Answer, rollback: Option<Answer>) -> PrepareOutcome {
     match (prepare, rollback) {
@@ -119,21 +120,27 @@ pub enum SweepAction {
     Leave,
 }
 
-/// A prepared branch, by what the coordinator says of its global.
+/// Decides about a prepared branch by the status of its global.
 ///
 /// A branch is registered, durably, before it is prepared, so a coordinator that knows nothing of
 /// the global has finished and forgotten it. It does not forget before every branch has answered,
-/// so this one was rolled back, and its PREPARE came late. The patience is for a coordinator that
-/// has just lost the lead and does not know it.
+/// so this one was rolled back, and its PREPARE came late. `orphan_after` allows for a coordinator
+/// that has just lost the lead and does not know it.
 #[must_use]
-pub fn of_sweep(status: GlobalStatus, unknown_for: Duration, patience: Duration) -> SweepAction {
+pub fn of_sweep(
+    status: GlobalStatus,
+    unknown_for: Duration,
+    orphan_after: Duration,
+) -> SweepAction {
     match status {
         GlobalStatus::Active => SweepAction::Leave,
         GlobalStatus::Committing | GlobalStatus::Committed => SweepAction::Finish(Decision::Commit),
         GlobalStatus::RollingBack(_)
         | GlobalStatus::RolledBack(_)
         | GlobalStatus::NeedsOperator(_) => SweepAction::Finish(Decision::RollBack),
-        GlobalStatus::Unknown if unknown_for >= patience => SweepAction::Finish(Decision::RollBack),
+        GlobalStatus::Unknown if unknown_for >= orphan_after => {
+            SweepAction::Finish(Decision::RollBack)
+        }
         GlobalStatus::Unknown => SweepAction::Leave,
     }
 }
@@ -191,7 +198,7 @@ mod tests {
         .assert_eq(&table.join("\n"));
     }
 
-    /// What a ROLLBACK is answered after which nothing is prepared.
+    /// The answers to a ROLLBACK after which nothing is prepared.
     const ENDED: [Answer; 4] = [Answer::Done, Answer::Missing, Answer::RolledBack, Answer::Nothing];
 
     #[test]

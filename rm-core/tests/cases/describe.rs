@@ -37,7 +37,13 @@ fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>)
         UpdateImage::Read { before, change: changes, returns_after } => {
             out.push(query("before", before));
             change(changes, out);
-            let after = undo_sql::select_by_keys(dialect, table, &plan.columns, 1, false);
+            let after = undo_sql::select_by_keys(
+                dialect,
+                table,
+                &plan.columns,
+                1,
+                undo_sql::RowLocking::None,
+            );
             out.push(if *returns_after {
                 "after   returned".to_owned()
             } else {

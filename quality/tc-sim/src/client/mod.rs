@@ -233,8 +233,8 @@ impl ClientProcess {
 
     fn carry_out(self: &Arc<Self>, event: Event) {
         match event {
-            Event::Dial { connection, place } => {
-                let dialling = Arc::clone(self).dial(connection, place.endpoint);
+            Event::Dial { connection, target } => {
+                let dialling = Arc::clone(self).dial(connection, target.endpoint);
                 self.world.spawn(self.owner(), dialling);
             }
             Event::HangUp { connection } => {

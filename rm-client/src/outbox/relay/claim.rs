@@ -17,7 +17,7 @@ use super::super::error::OutboxError;
 use super::super::event::Event;
 use super::super::query::{Query, number_of, text_of};
 use super::super::table::explain;
-use crate::at::{AtDatabase, Captured, Dialect};
+use crate::at::{AtDatabase, BoundQuery, Dialect};
 
 /// Held events that one look releases at most (BOUNDED).
 const RELEASE_MAX: i64 = 1_000;
@@ -189,7 +189,7 @@ async fn isolate<DB: AtDatabase>(
 ) -> Result<(), sqlx::Error> {
     if DB::DIALECT == Dialect::MySql {
         let text = format!("SET TRANSACTION ISOLATION LEVEL {level}");
-        DB::steps(connection, Captured::plain(text)).await?;
+        DB::steps(connection, BoundQuery::plain(text)).await?;
     }
     Ok(())
 }

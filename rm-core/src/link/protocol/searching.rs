@@ -6,15 +6,16 @@ use handfast_proto::v1::{self, ClientMessage};
 
 use super::super::event::{ConnectionId, Event, Failure, Moment, RequestId};
 use super::super::search::Remaining;
-use super::{Protocol, State, leaving};
+use super::{Protocol, State, going_away};
 
 impl Protocol {
-    /// The name of the endpoint that an attempt dials has so many addresses.
+    /// Takes note of how many addresses the name of an attempt's endpoint has.
     pub fn found(&mut self, connection: ConnectionId, addresses: usize) {
         self.search.found(connection, addresses);
     }
 
-    /// The transport of an attempt is up. Whether the attempt is still wanted.
+    /// Takes note that the transport of an attempt is up. Returns whether the attempt is still
+    /// wanted.
     pub fn connected(&mut self, connection: ConnectionId) -> bool {
         self.search.connected(connection)
     }
@@ -26,33 +27,38 @@ impl Protocol {
             let reason = format!("{endpoint}: not greeted within {waited:?}");
             self.give_up(now, connection, Failure::Passing(reason.into()));
         }
-        if let Some((connection, place)) = self.search.next_dial(now) {
-            self.events.push_back(Event::Dial { connection, place });
+        if let Some((connection, target)) = self.search.next_dial(now) {
+            self.events.push_back(Event::Dial { connection, target });
         }
     }
 
     fn give_up(&mut self, now: Moment, connection: ConnectionId, failure: Failure) {
         self.events.push_back(Event::HangUp { connection });
-        self.miss(now, connection, failure);
+        self.attempt_failed(now, connection, failure);
     }
 
-    /// An attempt has failed. That a coordinator refuses this client weighs more than that another
-    /// place does not answer, until both are told.
-    pub(super) fn miss(&mut self, now: Moment, connection: ConnectionId, failure: Failure) {
-        let Some(left) = self.search.fail(now, connection) else { return };
+    /// Takes note of a failed attempt. A refusal of this client by a coordinator outweighs the
+    /// silence of another target, until both are reported.
+    pub(super) fn attempt_failed(
+        &mut self,
+        now: Moment,
+        connection: ConnectionId,
+        failure: Failure,
+    ) {
+        let Some(remaining) = self.search.fail(now, connection) else { return };
         let outweighs = matches!(self.last_failure, Failure::Unauthenticated(_));
         if !outweighs || self.is_reported || matches!(failure, Failure::Unauthenticated(_)) {
             self.last_failure = failure;
         }
-        self.is_reported = left != Remaining::Attempts;
+        self.is_reported = remaining != Remaining::Attempts;
         let failure = self.last_failure.clone();
-        self.events.push_back(match left {
+        self.events.push_back(match remaining {
             Remaining::Attempts => Event::AttemptFailed { failure },
             Remaining::Nothing { retry_at } => Event::Disconnected { failure, retry_at },
         });
     }
 
-    /// The hello of an attempt.
+    /// Makes the hello of an attempt.
     pub(super) fn greet(&mut self, connection: ConnectionId) -> ClientMessage {
         let id = self.fresh_id();
         self.search.greets_with(connection, id);
@@ -65,7 +71,7 @@ impl Protocol {
         ClientMessage { id: id.0, body: Some(Ask::Hello(hello)) }
     }
 
-    /// What comes on an attempt before it is the connection.
+    /// Takes a message that comes on an attempt before it is the connection.
     pub(super) fn receive_greeting(
         &mut self,
         now: Moment,
@@ -81,7 +87,7 @@ impl Protocol {
             if let Some(leader) = self.endpoint_of(&notice.leader) {
                 self.search.prefer(leader);
             }
-            self.give_up(now, connection, leaving(&notice));
+            self.give_up(now, connection, going_away(&notice));
         } else if let Some(Answer::Rejected(refusal)) = answer
             && self.search.has_greeted_with(connection, id)
         {
@@ -91,13 +97,13 @@ impl Protocol {
     }
 
     fn greeted(&mut self, now: Moment, connection: ConnectionId, hello: v1::HelloReply) {
-        let Some((endpoint, losers)) = self.search.greeted(connection) else { return };
+        let Some((endpoint, others)) = self.search.greeted(connection) else { return };
         (self.state, self.connection, self.endpoint) = (State::Ready, connection, endpoint);
         if !self.requests.is_empty() {
             self.heartbeat.start(now);
         }
         self.events.push_back(Event::Greeted { connection, hello });
         let hang_up = |connection| Event::HangUp { connection };
-        self.events.extend(losers.into_iter().map(hang_up));
+        self.events.extend(others.into_iter().map(hang_up));
     }
 }

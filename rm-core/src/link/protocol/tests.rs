@@ -139,16 +139,16 @@ impl Driven {
 
     /// The endpoints dialled so far.
     fn dialled(&self) -> Vec<usize> {
-        self.places().into_iter().map(|(endpoint, _)| endpoint).collect()
+        self.targets().into_iter().map(|(endpoint, _)| endpoint).collect()
     }
 
     /// The endpoints dialled so far, with which of their addresses.
-    fn places(&self) -> Vec<(usize, usize)> {
-        let place = |event: &Event| {
-            let Event::Dial { place, .. } = event else { return None };
-            Some((place.endpoint, place.address))
+    fn targets(&self) -> Vec<(usize, usize)> {
+        let target = |event: &Event| {
+            let Event::Dial { target, .. } = event else { return None };
+            Some((target.endpoint, target.address))
         };
-        self.other.iter().filter_map(place).collect()
+        self.other.iter().filter_map(target).collect()
     }
 
     fn hung_up(&self) -> Vec<ConnectionId> {
@@ -158,7 +158,7 @@ impl Driven {
         self.other.iter().filter_map(hung_up).collect()
     }
 
-    /// How the search has gone so far, as it is told outside.
+    /// The events of the search so far.
     fn failures(&self) -> Vec<(&'static str, Failure)> {
         let failure = |event: &Event| {
             if let Event::AttemptFailed { failure } = event {
@@ -170,7 +170,7 @@ impl Driven {
         self.other.iter().filter_map(failure).collect()
     }
 
-    /// Lets so much time pass, with every tick that is due in it.
+    /// Lets time pass, with every tick that is due in it.
     fn pass(&mut self, time: Duration) {
         let until = self.now.after(time);
         while let Some(due) = self.protocol.next_deadline().filter(|due| *due <= until) {
@@ -196,7 +196,7 @@ fn lock_granted() -> Answer {
     })
 }
 
-/// A release is answered before it is stored: a coordinator that crashes may have it no more.
+/// A release is answered before it is stored, so a coordinator that crashes may have lost it.
 #[test]
 fn a_release_that_a_crash_may_have_undone_is_sent_again() {
     let mut driven = Driven::ready();
@@ -238,7 +238,7 @@ fn a_release_that_a_crash_may_have_undone_is_sent_again() {
 }
 
 #[test]
-fn what_was_queued_goes_in_one_frame_after_the_greeting() {
+fn queued_requests_share_one_frame_after_the_greeting() {
     let mut driven = Driven::new(&["a"]);
     let (first, second) = (driven.begin(), driven.begin());
     assert!(driven.frame().is_empty(), "nothing is sent before the transport is up");
@@ -252,7 +252,7 @@ fn what_was_queued_goes_in_one_frame_after_the_greeting() {
 }
 
 #[test]
-fn unanswered_requests_are_sent_again_under_their_ids_after_a_reconnect() {
+fn unanswered_requests_are_resent_under_their_ids() {
     let mut driven = Driven::ready();
     let (answered, unanswered, unsent) = (driven.begin(), driven.begin(), driven.begin());
     driven.protocol.cancel(unsent);
@@ -305,7 +305,7 @@ fn answers_of_an_earlier_connection_are_not_read() {
 }
 
 #[test]
-fn a_request_out_of_time_is_unanswered_if_it_was_sent_and_unreachable_if_not() {
+fn an_expired_request_is_unanswered_or_unreachable() {
     let mut driven = Driven::ready();
     let sent = driven.begin();
     driven.frame();
@@ -351,7 +351,7 @@ fn endpoints_take_turns_and_the_pause_doubles_by_round() {
         driven.lose();
         let before = driven.now;
         driven.sleep();
-        assert_eq!(driven.now, before, "a place that fails costs nothing");
+        assert_eq!(driven.now, before, "a target that fails costs nothing");
         driven.lose();
         driven.sleep();
         pauses.push(driven.now.0 - before.0);
@@ -389,7 +389,8 @@ fn a_coordinator_that_does_not_greet_in_time_is_left() {
     assert_eq!(driven.dialled(), [0, 0]);
 }
 
-/// It kept a client out for as long as one attempt may take, and for good at the first start.
+/// A silent endpoint kept a client from connecting for as long as one attempt may take, and for
+/// good at the first start.
 #[test]
 fn a_silent_endpoint_costs_a_moment_and_its_attempt_is_dropped() {
     let mut driven = Driven::new(&["silent", "serves"]);
@@ -433,19 +434,19 @@ fn every_address_of_every_endpoint_has_its_turn() {
     let mut driven = Driven::new(&["a", "b"]);
     driven.protocol.found(ConnectionId(1), 3);
     driven.pass(Duration::from_secs(2));
-    assert_eq!(driven.places(), [(0, 0), (1, 0), (0, 1), (0, 2)]);
+    assert_eq!(driven.targets(), [(0, 0), (1, 0), (0, 1), (0, 2)]);
     // Fewer at the next look: what is gone has no turn in the next round.
     driven.protocol.found(ConnectionId(1), 2);
     for attempt in 1..=4 {
         driven.fail(ConnectionId(attempt), Failure::Passing(Arc::from("lost")));
     }
     driven.pass(Duration::from_secs(2));
-    assert_eq!(driven.places()[4..], [(0, 0), (1, 0), (0, 1)]);
+    assert_eq!(driven.targets()[4..], [(0, 0), (1, 0), (0, 1)]);
 }
 
-/// The host behind the silent place may stay frozen for hours, and the other be restarted.
+/// The host behind the silent target may stay frozen for hours, and the other be restarted.
 #[test]
-fn a_place_that_failed_is_dialled_again_beside_a_silent_one() {
+fn a_failed_target_is_redialled_beside_a_silent_one() {
     let mut driven = Driven::new(&["silent", "starting"]);
     driven.sleep();
     driven.lose();
@@ -459,7 +460,7 @@ fn a_place_that_failed_is_dialled_again_beside_a_silent_one() {
 }
 
 #[test]
-fn a_refused_client_is_reported_although_other_places_are_silent() {
+fn a_refusal_is_reported_despite_silent_targets() {
     let mut driven = Driven::new(&["silent", "refuses", "away"]);
     driven.sleep();
     let refused = Failure::Unauthenticated(Arc::from("a known token is needed"));
@@ -471,7 +472,7 @@ fn a_refused_client_is_reported_although_other_places_are_silent() {
 
 /// A frozen coordinator was noticed by the transport's keep-alive alone, after ten seconds.
 #[test]
-fn a_coordinator_that_owes_answers_and_gives_no_sign_of_life_is_replaced() {
+fn a_silent_coordinator_that_owes_answers_is_replaced() {
     let mut driven = Driven::new(&["frozen", "serves"]);
     driven.greet();
     driven.pass(Duration::from_secs(60));
@@ -515,7 +516,7 @@ fn a_long_wait_is_not_taken_for_a_frozen_coordinator() {
     assert!(driven.frame().is_empty() && driven.hung_up().is_empty());
 }
 
-/// A caller that gives up does not make the silence any better.
+/// A caller that gives up does not end the silence.
 #[test]
 fn a_frozen_coordinator_is_noticed_although_callers_give_up() {
     let mut driven = Driven::new(&["frozen", "serves"]);
@@ -576,7 +577,7 @@ fn refusal(code: &str) -> Answer {
 }
 
 #[test]
-fn a_coordinator_that_stops_or_does_not_lead_is_left_and_the_request_asked_again() {
+fn a_request_moves_on_from_a_coordinator_that_stops() {
     for code in ["HF-TC-STOPPING", "HF-TC-NOT-LEADING"] {
         let mut driven = Driven::new(&["a", "b"]);
         driven.greet();
@@ -627,9 +628,9 @@ fn resources_are_announced_once_per_connection() {
     assert_eq!(driven.announcement().1, [resource("unanswered")]);
 }
 
-/// `Hello` would be refused with it, at every attempt to connect.
+/// With the refused resource in it, `Hello` would be refused at every attempt to connect.
 #[test]
-fn a_refused_resource_is_reported_and_left() {
+fn a_refused_resource_is_reported_and_dropped() {
     let mut driven = Driven::ready();
     for id in ["one", "bad", "two"] {
         driven.protocol.register_resource(resource(id));
@@ -704,7 +705,7 @@ fn a_commit_ends_with_a_report_that_is_never_answered() {
     assert!(driven.frame().is_empty());
 }
 
-/// A branch is in doubt whether or not there is room to say so.
+/// The outcome of a branch is unknown whether or not there is room to report it.
 #[test]
 fn a_report_is_taken_where_requests_are_not() {
     let mut driven = Driven::ready();
@@ -750,7 +751,7 @@ fn large_requests_are_spread_over_frames() {
 }
 
 #[test]
-fn closing_ends_what_is_open_and_takes_nothing_more() {
+fn closing_ends_open_requests_and_takes_no_others() {
     let mut driven = Driven::ready();
     let id = driven.begin();
     driven.frame();
