@@ -59,7 +59,6 @@ macro_rules! impl_executor {
                 E: 'q + sqlx::Execute<'q, $db>,
             {
                 use futures::{StreamExt, TryFutureExt, TryStreamExt, stream};
-                use sqlx::Executor as _;
 
                 use $crate::executor::{Route, failed_stream};
 
@@ -96,7 +95,6 @@ macro_rules! impl_executor {
             {
                 use either::Either;
                 use futures::{FutureExt, TryFutureExt};
-                use sqlx::Executor as _;
 
                 use $crate::executor::{Route, failed_future};
 
@@ -130,8 +128,6 @@ macro_rules! impl_executor {
             where
                 'c: 'e,
             {
-                use sqlx::Executor as _;
-
                 self.connection().prepare_with(sql, parameters)
             }
 
@@ -142,8 +138,6 @@ macro_rules! impl_executor {
             where
                 'c: 'e,
             {
-                use sqlx::Executor as _;
-
                 self.connection().describe(sql)
             }
         }
@@ -160,7 +154,6 @@ macro_rules! impl_executor {
                 E: 'q + sqlx::Execute<'q, $db>,
             {
                 use futures::{StreamExt, TryFutureExt, stream};
-                use sqlx::Executor as _;
 
                 use $crate::executor::{Route, failed_stream};
 
@@ -193,7 +186,6 @@ macro_rules! impl_executor {
             {
                 use either::Either;
                 use futures::FutureExt;
-                use sqlx::Executor as _;
 
                 use $crate::executor::{Route, failed_future};
 
@@ -224,8 +216,6 @@ macro_rules! impl_executor {
             where
                 'c: 'e,
             {
-                use sqlx::Executor as _;
-
                 self.pool().prepare_with(sql, parameters)
             }
 
@@ -236,8 +226,6 @@ macro_rules! impl_executor {
             where
                 'c: 'e,
             {
-                use sqlx::Executor as _;
-
                 self.pool().describe(sql)
             }
         }
