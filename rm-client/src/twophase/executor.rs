@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::database::XaDatabase;
-use super::pooled_session::PooledSession;
+use super::pooled_connection::PooledConnection;
 use super::resource::XaResource;
 use super::transaction::XaTransaction;
 use crate::at::BoundQuery;
@@ -28,7 +28,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
     }
 
     /// Splits off the session. A failure of a statement leaves nothing to take note of.
-    fn split(&mut self) -> (&mut PooledSession<DB>, impl FnMut(&sqlx::Error)) {
+    fn split(&mut self) -> (&mut PooledConnection<DB>, impl FnMut(&sqlx::Error)) {
         (&mut self.session, |_: &sqlx::Error| ())
     }
 

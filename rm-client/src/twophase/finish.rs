@@ -6,7 +6,7 @@ use handfast_proto::v1::Decision;
 use handfast_rm_core::two_phase::{Answer, BranchName, Finished, Verdict, of_phase_two};
 
 use super::database::{XaDatabase, answer_of, send};
-use super::pooled_session::PooledSession;
+use super::pooled_connection::PooledConnection;
 use super::state::XaState;
 use crate::at::with_causes;
 
@@ -14,7 +14,7 @@ use crate::at::with_causes;
 #[derive(Debug)]
 pub(super) struct Finisher<DB: XaDatabase> {
     shared: Arc<XaState<DB>>,
-    session: Option<PooledSession<DB>>,
+    session: Option<PooledConnection<DB>>,
 }
 
 impl<DB: XaDatabase> Finisher<DB> {
@@ -67,7 +67,7 @@ impl<DB: XaDatabase> Finisher<DB> {
     }
 
     /// The branch's own session if it is held here, else the one used last, else another one.
-    async fn session(&mut self, name: &BranchName) -> Result<PooledSession<DB>, sqlx::Error> {
+    async fn session(&mut self, name: &BranchName) -> Result<PooledConnection<DB>, sqlx::Error> {
         if let Some(held) = self.shared.held.take(name) {
             return Ok(held);
         }

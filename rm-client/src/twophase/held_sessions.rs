@@ -14,12 +14,12 @@ use handfast_rm_core::two_phase::BranchName;
 use sqlx::Database;
 use tokio::time::Instant;
 
-use super::pooled_session::PooledSession;
+use super::pooled_connection::PooledConnection;
 
 /// The sessions held by one resource.
 #[derive(Debug)]
 pub(super) struct HeldSessions<DB: Database> {
-    sessions: Mutex<HashMap<BranchName, (Instant, PooledSession<DB>)>>,
+    sessions: Mutex<HashMap<BranchName, (Instant, PooledConnection<DB>)>>,
     sessions_max: usize,
     pub(super) limit: Duration,
 }
@@ -30,7 +30,7 @@ impl<DB: Database> HeldSessions<DB> {
     }
 
     /// Holds the session of a branch that is prepared. Without room it is dropped, which closes it.
-    pub(super) fn hold(&self, name: BranchName, session: PooledSession<DB>) {
+    pub(super) fn hold(&self, name: BranchName, session: PooledConnection<DB>) {
         let mut sessions = self.lock();
         if sessions.len() < self.sessions_max && !self.limit.is_zero() {
             sessions.insert(name, (Instant::now(), session));
@@ -38,7 +38,7 @@ impl<DB: Database> HeldSessions<DB> {
     }
 
     /// Takes the session of a branch, to finish the branch over it.
-    pub(super) fn take(&self, name: &BranchName) -> Option<PooledSession<DB>> {
+    pub(super) fn take(&self, name: &BranchName) -> Option<PooledConnection<DB>> {
         self.lock().remove(name).map(|(_, session)| session)
     }
 
@@ -48,7 +48,7 @@ impl<DB: Database> HeldSessions<DB> {
         self.lock().retain(|_, (since, _)| !overdue(since));
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<BranchName, (Instant, PooledSession<DB>)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<BranchName, (Instant, PooledConnection<DB>)>> {
         // Every change is one call, so a panic elsewhere leaves nothing half done.
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }

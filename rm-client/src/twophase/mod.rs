@@ -17,7 +17,7 @@ mod held_sessions;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod phase_one;
-mod pooled_session;
+mod pooled_connection;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod resource;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::database::{Sessions, XaDatabase};
 use super::held_sessions::HeldSessions;
-use super::pooled_session::PooledSession;
+use super::pooled_connection::PooledConnection;
 use crate::at::database::Identity;
 use crate::coordinator::Coordinator;
 use crate::xid::Xid;
@@ -43,11 +43,11 @@ impl<DB: XaDatabase> XaState<DB> {
     /// Takes a session to carry out decisions in. Where all sessions of the pool are in use,
     /// perhaps by transactions that wait for the very rows that the decision frees, it is one
     /// aside.
-    pub(super) async fn session_for_decisions(&self) -> Result<PooledSession<DB>, sqlx::Error> {
+    pub(super) async fn session_for_decisions(&self) -> Result<PooledConnection<DB>, sqlx::Error> {
         let pool = &self.pool;
         let is_used_up =
             pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections();
-        PooledSession::acquire(if is_used_up { &self.aside } else { pool }).await
+        PooledConnection::acquire(if is_used_up { &self.aside } else { pool }).await
     }
 
     /// Names a branch: positive and 63 bits, drawn so that no two processes draw the same.

@@ -9,7 +9,7 @@ use handfast_rm_core::two_phase::BranchName;
 use super::control::{Effect, admit};
 use super::database::{XaDatabase, send};
 use super::error::XaError;
-use super::pooled_session::PooledSession;
+use super::pooled_connection::PooledConnection;
 use super::state::XaState;
 use crate::at::BoundQuery;
 use crate::context::Context;
@@ -22,7 +22,7 @@ use crate::xid::Xid;
 /// rolled back, with its connection.
 #[must_use = "a local transaction that is dropped is rolled back"]
 pub struct XaTransaction<'t, DB: XaDatabase> {
-    pub(super) session: PooledSession<DB>,
+    pub(super) session: PooledConnection<DB>,
     pub(super) shared: Arc<XaState<DB>>,
     /// `None`: a plain local transaction.
     pub(super) branch: Option<Branch>,
@@ -50,7 +50,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         if let Some((name, _)) = &named {
             name.check_length(DB::NAME_BYTES_MAX).map_err(XaError::from)?;
         }
-        let mut session = PooledSession::acquire(&shared.pool).await?;
+        let mut session = PooledConnection::acquire(&shared.pool).await?;
         let start = named.as_ref().map_or_else(|| "BEGIN".to_owned(), |(name, _)| DB::start(name));
         let begun = DB::written(&send::<DB>(&mut session, start).await?)?;
         let branch = named.map(|(name, xid)| Branch { name, xid, begun, only_reads: true });

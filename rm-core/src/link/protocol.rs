@@ -124,8 +124,8 @@ impl Protocol {
     /// Takes a request; it ends with exactly one [`Event::Complete`], unless it is cancelled.
     ///
     /// # Errors
-    /// [`RequestError::QueueFull`], [`RequestError::TooLarge`], [`RequestError::Closed`]: the request
-    /// is not taken.
+    /// [`RequestError::QueueFull`], [`RequestError::TooLarge`], [`RequestError::Closed`]: the
+    /// request is not taken.
     pub fn submit(
         &mut self,
         now: Moment,

@@ -10,12 +10,12 @@ use sqlx::pool::PoolConnection;
 use sqlx::{Database, Pool};
 
 /// A connection on lease from its pool: a session of the database.
-pub(super) struct PooledSession<DB: Database> {
+pub(super) struct PooledConnection<DB: Database> {
     connection: PoolConnection<DB>,
     clean: bool,
 }
 
-impl<DB: Database> PooledSession<DB> {
+impl<DB: Database> PooledConnection<DB> {
     /// Takes one from the pool.
     pub(super) async fn acquire(pool: &Pool<DB>) -> Result<Self, sqlx::Error> {
         Ok(Self { connection: pool.acquire().await?, clean: false })
@@ -37,7 +37,7 @@ impl<DB: Database> PooledSession<DB> {
     }
 }
 
-impl<DB: Database> Deref for PooledSession<DB> {
+impl<DB: Database> Deref for PooledConnection<DB> {
     type Target = DB::Connection;
 
     fn deref(&self) -> &Self::Target {
@@ -45,13 +45,13 @@ impl<DB: Database> Deref for PooledSession<DB> {
     }
 }
 
-impl<DB: Database> DerefMut for PooledSession<DB> {
+impl<DB: Database> DerefMut for PooledConnection<DB> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.connection
     }
 }
 
-impl<DB: Database> Drop for PooledSession<DB> {
+impl<DB: Database> Drop for PooledConnection<DB> {
     fn drop(&mut self) {
         if !self.clean {
             self.connection.close_on_drop();
@@ -59,8 +59,8 @@ impl<DB: Database> Drop for PooledSession<DB> {
     }
 }
 
-impl<DB: Database> std::fmt::Debug for PooledSession<DB> {
+impl<DB: Database> std::fmt::Debug for PooledConnection<DB> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PooledSession").field("clean", &self.clean).finish_non_exhaustive()
+        f.debug_struct("PooledConnection").field("clean", &self.clean).finish_non_exhaustive()
     }
 }
