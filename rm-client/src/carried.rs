@@ -30,7 +30,8 @@ pub(crate) fn unload<E: StdError + 'static>(error: sqlx::Error) -> Result<E, sql
 
 #[cfg(test)]
 mod tests {
-    use crate::at::plan::Refusal;
+    use handfast_rm_core::plan::Refusal;
+
     use crate::outbox::OutboxError;
     use crate::{AtError, Error, XaError};
 
@@ -78,14 +79,20 @@ mod tests {
         let sources = [
             include_str!("error.rs"),
             include_str!("at/error.rs"),
-            include_str!("at/plan/refusal.rs"),
+            include_str!("../../rm-core/src/link/error.rs"),
+            include_str!("../../rm-core/src/plan/refusal.rs"),
+            include_str!("../../rm-core/src/two_phase/branch_name.rs"),
+            include_str!("../../rm-core/src/two_phase/outcome.rs"),
+            include_str!("../../rm-core/src/xid_text.rs"),
             include_str!("outbox/error.rs"),
             include_str!("twophase/error.rs"),
         ];
         for attribute in sources.iter().flat_map(|source| source.split("#[error(").skip(1)) {
             let (text, _) = attribute.split_once(")]").expect("an attribute ends");
-            let shows = text.contains(" ({})\"") && text.contains("self.code()");
-            assert!(text == "transparent" || shows, "{text}");
+            let code = text.contains("self.code()") || text.contains("Self::CODE");
+            // The text of another error, whose own attribute is among these.
+            let is_anothers = text == "transparent" || text.starts_with("\"{}\", ");
+            assert!(is_anothers || (text.contains(" ({})\"") && code), "{text}");
         }
     }
 }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_proto::v1::GetStatusRequest;
+use handfast_rm_core::GlobalStatus;
+use handfast_rm_core::link::Settings;
 
 use crate::coordinator::Coordinator;
 use crate::error::Error;
-use crate::link::{Dialler, Link, Settings, TlsSettings};
-use crate::status::GlobalStatus;
+use crate::link::{Dialler, Link, TlsSettings};
 use crate::tm::NewTransaction;
 use crate::xid::Xid;
 

@@ -12,14 +12,14 @@ use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{self, BranchOutcome, PhaseTwoCall, Resource};
 
 use crate::error::{Error, Rejection};
-use crate::link::{Link, Patience};
+use crate::link::{Link, Timeout};
 use crate::xid::Xid;
 
 /// Carries out phase two for one resource.
 #[async_trait]
-pub(crate) trait PhaseTwo: Send + Sync {
-    /// Finishes the branches of one call and tells of each how it ended. Idempotent: a branch may
-    /// be asked for again after its outcome was sent (EFFECTS-REPEAT).
+pub(crate) trait BranchHandler: Send + Sync {
+    /// Finishes the branches of one call and returns how each ended. Idempotent: a branch may be
+    /// asked for again after its outcome was sent (EFFECTS-REPEAT).
     ///
     /// A branch that the answer leaves out counts as [`v1::Retryable`]. Calls that commit may run
     /// beside each other; calls that roll back run one after the other, in the order they came.
@@ -32,7 +32,7 @@ pub(crate) struct Coordinator {
     link: Arc<Link>,
 }
 
-/// A connection that others keep open.
+/// A reference that does not keep the connection open.
 #[derive(Clone, Debug)]
 pub(crate) struct WeakCoordinator {
     link: Weak<Link>,
@@ -64,7 +64,7 @@ impl Coordinator {
     /// # Errors
     /// As [`ask`](Self::ask).
     pub(crate) async fn begin(&self, request: v1::BeginRequest) -> Result<v1::BeginReply, Error> {
-        let answer = self.ask("begin", Ask::Begin(request), Patience::default()).await?;
+        let answer = self.ask("begin", Ask::Begin(request), Timeout::default()).await?;
         let Answer::Begin(reply) = answer else { return Err(unexpected("begin", &answer)) };
         Ok(reply)
     }
@@ -78,7 +78,7 @@ impl Coordinator {
         &self,
         request: v1::RegisterBranchRequest,
     ) -> Result<v1::RegisterBranchReply, Error> {
-        let wait = Patience::Beyond(wait_of(request.wait.as_ref()));
+        let wait = Timeout::Beyond(wait_of(request.wait.as_ref()));
         let answer = self.ask("register_branch", Ask::RegisterBranch(request), wait).await?;
         let Answer::RegisterBranch(reply) = answer else {
             return Err(unexpected("register_branch", &answer));
@@ -95,7 +95,7 @@ impl Coordinator {
         &self,
         request: v1::TryBranchRequest,
     ) -> Result<v1::TryBranchReply, Error> {
-        let wait = Patience::Beyond(Duration::from_millis(request.timeout_ms));
+        let wait = Timeout::Beyond(Duration::from_millis(request.timeout_ms));
         let answer = self.ask("try_branch", Ask::TryBranch(request), wait).await?;
         let Answer::TryBranch(reply) = answer else {
             return Err(unexpected("try_branch", &answer));
@@ -111,7 +111,7 @@ impl Coordinator {
         &self,
         request: v1::CheckLocksRequest,
     ) -> Result<v1::CheckLocksReply, Error> {
-        let wait = Patience::Beyond(wait_of(request.wait.as_ref()));
+        let wait = Timeout::Beyond(wait_of(request.wait.as_ref()));
         let answer = self.ask("check_locks", Ask::CheckLocks(request), wait).await?;
         let Answer::CheckLocks(reply) = answer else {
             return Err(unexpected("check_locks", &answer));
@@ -131,12 +131,12 @@ impl Coordinator {
         request: v1::EndRequest,
         wait: Duration,
     ) -> Result<v1::EndReply, Error> {
-        let answer = self.ask("end", Ask::End(request), Patience::Beyond(wait)).await?;
+        let answer = self.ask("end", Ask::End(request), Timeout::Beyond(wait)).await?;
         let Answer::End(reply) = answer else { return Err(unexpected("end", &answer)) };
         Ok(reply)
     }
 
-    /// Asks for a rollback whose answer nobody waits for. If it gets lost, the global's timeout
+    /// Asks for a rollback without waiting for the answer. If it gets lost, the global's timeout
     /// does the same later.
     ///
     /// # Errors
@@ -149,11 +149,11 @@ impl Coordinator {
             reason: reason.to_owned(),
             ..v1::EndRequest::default()
         };
-        self.link.tell("end", Ask::End(request))
+        self.link.notify("end", Ask::End(request))
     }
 
-    /// Reports what phase one of a branch that failed has come to. One that gets no answer in time
-    /// is told once more: a commit that this process asks for later waits for that.
+    /// Reports the outcome of a branch whose phase one failed. A report that gets no answer in time
+    /// is sent once more: a commit that this process asks for later waits for that.
     pub(crate) async fn report_outcome(
         &self,
         xid: &Xid,
@@ -161,13 +161,13 @@ impl Coordinator {
         outcome: v1::PhaseOneOutcome,
     ) {
         let report = Ask::ReportBranch(report_of(xid, branch_id, outcome));
-        let Err(error) = self.ask("report_branch", report, Patience::default()).await else {
+        let Err(error) = self.ask("report_branch", report, Timeout::default()).await else {
             return;
         };
-        // Who asks gets an error too, and ignores it if the global commits all the same.
+        // The caller gets an error too, and ignores it if the global commits all the same.
         tracing::warn!(%xid, branch = branch_id, %error, "branch outcome not reported");
         let is_refused = matches!(error, Error::Rejected(_));
-        if !is_refused && let Err(error) = self.tell_outcome(xid, branch_id, outcome) {
+        if !is_refused && let Err(error) = self.notify_outcome(xid, branch_id, outcome) {
             tracing::warn!(%xid, branch = branch_id, %error, "branch outcome not told either");
         }
     }
@@ -177,14 +177,14 @@ impl Coordinator {
     ///
     /// # Errors
     /// When the request cannot be queued.
-    pub(crate) fn tell_outcome(
+    pub(crate) fn notify_outcome(
         &self,
         xid: &Xid,
         branch_id: u64,
         outcome: v1::PhaseOneOutcome,
     ) -> Result<(), Error> {
         let report = Ask::ReportBranch(report_of(xid, branch_id, outcome));
-        self.link.tell("report_branch", report)
+        self.link.notify("report_branch", report)
     }
 
     /// Tells how a global stands.
@@ -195,7 +195,7 @@ impl Coordinator {
         &self,
         request: v1::GetStatusRequest,
     ) -> Result<v1::GetStatusReply, Error> {
-        let answer = self.ask("get_status", Ask::GetStatus(request), Patience::default()).await?;
+        let answer = self.ask("get_status", Ask::GetStatus(request), Timeout::default()).await?;
         let Answer::GetStatus(reply) = answer else {
             return Err(unexpected("get_status", &answer));
         };
@@ -210,7 +210,7 @@ impl Coordinator {
         &self,
         request: v1::StartSagaRequest,
     ) -> Result<v1::SagaReply, Error> {
-        self.ask_saga("start_saga", Ask::StartSaga(request), Patience::default()).await
+        self.ask_saga("start_saga", Ask::StartSaga(request), Timeout::default()).await
     }
 
     /// Tells how a saga stands; `wait` is as for [`end`](Self::end).
@@ -222,7 +222,7 @@ impl Coordinator {
         request: v1::GetSagaRequest,
         wait: Duration,
     ) -> Result<v1::SagaReply, Error> {
-        self.ask_saga("get_saga", Ask::GetSaga(request), Patience::Beyond(wait)).await
+        self.ask_saga("get_saga", Ask::GetSaga(request), Timeout::Beyond(wait)).await
     }
 
     /// Ends a step that waits for a signal.
@@ -233,7 +233,7 @@ impl Coordinator {
         &self,
         request: v1::SignalSagaRequest,
     ) -> Result<v1::SagaReply, Error> {
-        self.ask_saga("signal_saga", Ask::SignalSaga(request), Patience::default()).await
+        self.ask_saga("signal_saga", Ask::SignalSaga(request), Timeout::default()).await
     }
 
     /// Has a saga taken back.
@@ -244,7 +244,7 @@ impl Coordinator {
         &self,
         request: v1::CancelSagaRequest,
     ) -> Result<v1::SagaReply, Error> {
-        self.ask_saga("cancel_saga", Ask::CancelSaga(request), Patience::default()).await
+        self.ask_saga("cancel_saga", Ask::CancelSaga(request), Timeout::default()).await
     }
 
     /// Everything about sagas has one kind of answer.
@@ -252,9 +252,9 @@ impl Coordinator {
         &self,
         name: &'static str,
         ask: Ask,
-        patience: Patience,
+        timeout: Timeout,
     ) -> Result<v1::SagaReply, Error> {
-        let answer = self.ask(name, ask, patience).await?;
+        let answer = self.ask(name, ask, timeout).await?;
         let Answer::Saga(reply) = answer else { return Err(unexpected(name, &answer)) };
         Ok(reply)
     }
@@ -270,11 +270,11 @@ impl Coordinator {
         request: v1::AcquireLockRequest,
         limit: Duration,
     ) -> Result<v1::AcquireLockReply, Error> {
-        let patience = match request.wait_ms {
-            0 => Patience::Within(limit),
-            wait_ms => Patience::Beyond(Duration::from_millis(wait_ms)),
+        let timeout = match request.wait_ms {
+            0 => Timeout::Within(limit),
+            wait_ms => Timeout::Beyond(Duration::from_millis(wait_ms)),
         };
-        let answer = self.ask("acquire_lock", Ask::AcquireLock(request), patience).await?;
+        let answer = self.ask("acquire_lock", Ask::AcquireLock(request), timeout).await?;
         let Answer::AcquireLock(reply) = answer else {
             return Err(unexpected("acquire_lock", &answer));
         };
@@ -290,7 +290,7 @@ impl Coordinator {
         &self,
         request: v1::RenewLocksRequest,
     ) -> Result<v1::RenewLocksReply, Error> {
-        let answer = self.ask("renew_locks", Ask::RenewLocks(request), Patience::default()).await?;
+        let answer = self.ask("renew_locks", Ask::RenewLocks(request), Timeout::default()).await?;
         let Answer::RenewLocks(reply) = answer else {
             return Err(unexpected("renew_locks", &answer));
         };
@@ -307,7 +307,7 @@ impl Coordinator {
         request: v1::ReleaseLockRequest,
         limit: Duration,
     ) -> Result<v1::ReleaseLockReply, Error> {
-        let limit = Patience::Within(limit);
+        let limit = Timeout::Within(limit);
         let answer = self.ask("release_lock", Ask::ReleaseLock(request), limit).await?;
         let Answer::ReleaseLock(reply) = answer else {
             return Err(unexpected("release_lock", &answer));
@@ -315,7 +315,7 @@ impl Coordinator {
         Ok(reply)
     }
 
-    /// Asks who holds a named lock; waits for the answer for so long.
+    /// Asks for the holder of a named lock; waits for the answer for so long.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
@@ -325,7 +325,7 @@ impl Coordinator {
         request: v1::FindLockRequest,
         limit: Duration,
     ) -> Result<v1::FindLockReply, Error> {
-        let limit = Patience::Within(limit);
+        let limit = Timeout::Within(limit);
         let answer = self.ask("find_lock", Ask::FindLock(request), limit).await?;
         let Answer::FindLock(reply) = answer else { return Err(unexpected("find_lock", &answer)) };
         Ok(reply)
@@ -333,7 +333,7 @@ impl Coordinator {
 
     /// Makes this process an RM of a resource, now and after every reconnect. A second registration
     /// of the same id and mode replaces the first.
-    pub(crate) fn register_resource(&self, resource: Resource, phase_two: Arc<dyn PhaseTwo>) {
+    pub(crate) fn register_resource(&self, resource: Resource, phase_two: Arc<dyn BranchHandler>) {
         self.link.register_resource(resource, phase_two);
     }
 
@@ -351,9 +351,9 @@ impl Coordinator {
         &self,
         name: &'static str,
         ask: Ask,
-        patience: Patience,
+        timeout: Timeout,
     ) -> impl Future<Output = Result<Answer, Error>> {
-        let answer = self.link.ask(name, ask, patience);
+        let answer = self.link.ask(name, ask, timeout);
         async move {
             let answer = answer.await?;
             if let Answer::Rejected(rejection) = answer {

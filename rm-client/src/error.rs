@@ -4,12 +4,13 @@
 //! `docs/errors.md`, which ends its text. The result of a transaction as a whole is a
 //! [`TransactionError`](crate::TransactionError).
 
-use std::fmt;
 use std::sync::Arc;
 
-use handfast_proto::v1;
+pub use handfast_rm_core::{Rejection, RejectionDetail};
 
-use crate::status::GlobalStatus;
+use handfast_rm_core::MalformedXid;
+use handfast_rm_core::link::RequestError;
+
 use crate::xid::Xid;
 
 /// A failure of a call to the coordinator, or of its preparation. Cheap to clone.
@@ -137,7 +138,7 @@ impl Error {
             Self::TransactionForbidden { .. } => "HF-TM-TRANSACTION-FORBIDDEN",
             Self::LauncherElsewhere { .. } => "HF-TM-LAUNCHER-ELSEWHERE",
             Self::NotExplicit { .. } => "HF-TM-NOT-EXPLICIT",
-            Self::MalformedXid { .. } => "HF-TM-XID",
+            Self::MalformedXid { .. } => MalformedXid::CODE,
             Self::Configuration { .. } => "HF-CFG-CLIENT",
             Self::SagaJson { .. } => handfast_proto::saga_json::CODE,
         }
@@ -166,105 +167,20 @@ impl Error {
     }
 }
 
-/// A request that the coordinator understood and refuses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejection {
-    code: Arc<str>,
-    message: Arc<str>,
-    detail: RejectionDetail,
-}
-
-/// The details of a refusal, beyond its code.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RejectionDetail {
-    /// There are no details.
-    Plain,
-    /// Another global has locked a row, and the request may not wait, or not any longer.
-    RowLocked {
-        /// The table.
-        table: Arc<str>,
-        /// The canonical key of the row.
-        key: Arc<[u8]>,
-        /// The XID of the holder.
-        holder: Arc<str>,
-        /// Whether the holder is rolling back. A transaction that holds database locks must release
-        /// them first, since the rollback may need them.
-        holder_rolling_back: bool,
-    },
-    /// A global whose rollback needs an operator holds a row. Waiting or trying again helps only
-    /// after an operator has resolved it.
-    RowNeedsOperator {
-        /// The table.
-        table: Arc<str>,
-        /// The canonical key of the row.
-        key: Arc<[u8]>,
-        /// The XID of the holder.
-        holder: Arc<str>,
-    },
-    /// Waiting would close a cycle: each XID waits for the next, the last for the first.
-    Deadlock {
-        /// The cycle.
-        cycle: Arc<[String]>,
-    },
-    /// The global is decided.
-    AlreadyDecided {
-        /// The status of the global.
-        status: GlobalStatus,
-    },
-}
-
-impl Rejection {
-    /// Returns the coordinator's stable code, such as `HF-TC-ROW-LOCKED`.
-    #[must_use]
-    pub fn code(&self) -> &str {
-        &self.code
-    }
-
-    /// Returns a text for people: the cause, and what to do.
-    #[must_use]
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-
-    /// Returns the details that a caller can act on.
-    #[must_use]
-    pub fn detail(&self) -> &RejectionDetail {
-        &self.detail
+impl From<RequestError> for Error {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::Unreachable { reason } => Self::Unreachable { reason },
+            RequestError::Unanswered { request } => Self::Unanswered { request },
+            RequestError::QueueFull { max } => Self::QueueFull { max },
+            RequestError::TooLarge { bytes, max } => Self::TooLarge { bytes, max },
+            RequestError::Closed => Self::Closed,
+        }
     }
 }
 
-impl fmt::Display for Rejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.message, self.code)
-    }
-}
-
-impl std::error::Error for Rejection {}
-
-impl From<v1::Rejection> for Rejection {
-    fn from(wire: v1::Rejection) -> Self {
-        use v1::rejection::Detail;
-        let detail = match wire.detail {
-            None => RejectionDetail::Plain,
-            Some(Detail::RowLocked(locked)) => RejectionDetail::RowLocked {
-                table: locked.table.into(),
-                key: locked.key.into(),
-                holder: locked.xid.into(),
-                holder_rolling_back: locked.holder_rolling_back,
-            },
-            Some(Detail::RowNeedsOperator(stuck)) => RejectionDetail::RowNeedsOperator {
-                table: stuck.table.into(),
-                key: stuck.key.into(),
-                holder: stuck.xid.into(),
-            },
-            Some(Detail::Deadlock(deadlock)) => {
-                RejectionDetail::Deadlock { cycle: deadlock.xids.into() }
-            }
-            Some(Detail::AlreadyDecided(decided)) => RejectionDetail::AlreadyDecided {
-                status: GlobalStatus::from_wire(decided.status(), decided.rollback_reason()),
-            },
-        };
-        Self { code: wire.code.into(), message: wire.message.into(), detail }
+impl From<MalformedXid> for Error {
+    fn from(malformed: MalformedXid) -> Self {
+        Self::MalformedXid { text: malformed.text }
     }
 }

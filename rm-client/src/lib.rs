@@ -54,24 +54,26 @@
         reason = "without a database nothing calls what the databases have in common"
     )
 )]
-#[doc(hidden)]
-pub mod at;
+mod at;
 mod carried;
 mod connect;
 mod context;
 mod coordinator;
 mod error;
+#[cfg_attr(
+    not(any(feature = "mysql", feature = "postgres", feature = "sqlite")),
+    expect(dead_code, unused_macros, reason = "without a database nothing calls it")
+)]
+mod executor;
 pub mod fence;
 mod limit;
-#[doc(hidden)]
-pub mod link;
+mod link;
 #[cfg(feature = "locks")]
 mod locks;
 pub mod outbox;
 pub mod participant;
 pub mod propagation;
 pub mod saga;
-mod status;
 mod tcc;
 mod tm;
 #[cfg_attr(
@@ -86,15 +88,13 @@ pub use at::{At, AtDatabase, AtError, AtResource, AtTransaction};
 pub use connect::{Connect, Handfast};
 pub use context::current_xid;
 pub use error::{Error, Rejection, RejectionDetail};
+pub use handfast_rm_core::{GlobalStatus, RollbackReason};
 #[cfg(feature = "locks")]
 pub use locks::CoordinatorLocks;
-pub use status::{GlobalStatus, RollbackReason};
 pub use tcc::{HttpTcc, HttpTryError, Tcc, TccBranch, TccError, TccResource};
 pub use tm::{
     EndError, Global, NewTransaction, Propagation, RollbackCause, Transaction, TransactionError,
 };
-#[doc(hidden)]
-pub use twophase::rules as two_phase_rules;
 pub use twophase::{Swept, Xa, XaDatabase, XaError, XaResource, XaTransaction};
 pub use xid::Xid;
 

@@ -38,7 +38,7 @@ impl UnknownOutcomeGuard {
 impl Drop for UnknownOutcomeGuard {
     fn drop(&mut self) {
         let Some((coordinator, xid, branch)) = self.pending.take() else { return };
-        if let Err(error) = coordinator.tell_outcome(&xid, branch, self.outcome) {
+        if let Err(error) = coordinator.notify_outcome(&xid, branch, self.outcome) {
             tracing::warn!(%xid, branch, %error, "branch outcome not reported");
         }
     }

@@ -1,7 +1,7 @@
 //! Any text as a statement in each dialect: planned, let through or refused. Never a panic.
 #![no_main]
 
-use handfast::at::plan::{Dialect, Reads, fuzz_entry};
+use handfast_rm_core::plan::{Dialect, Reads, fuzz_entry};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u8, &str)| {

@@ -1,4 +1,4 @@
-//! What can go wrong in AT mode beyond what the database itself reports.
+//! The errors of AT mode beyond those that the database itself reports.
 //!
 //! These errors travel inside `sqlx::Error`, because they come out of sqlx's own methods (see
 //! `carried`); [`AtError::of`] has them back. Each has a stable code, listed in `docs/errors.md`,
@@ -7,8 +7,9 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use super::plan::Refusal;
-use super::value::Misfit;
+use handfast_rm_core::plan::Refusal;
+
+use super::database::value::Misfit;
 use crate::carried::{carried, carry, unload};
 use crate::error::{Error, Rejection, RejectionDetail};
 
@@ -115,7 +116,7 @@ pub enum AtError {
         bytes: usize,
         /// The limit.
         bytes_max: usize,
-        /// What else can be done.
+        /// Another remedy.
         hint: &'static str,
     },
     /// The global was rolled back while phase one still ran. The local transaction is rolled back.
@@ -127,11 +128,11 @@ pub enum AtError {
         /// The global.
         xid: String,
     },
-    /// COMMIT of the local transaction got no answer. The coordinator has been told, so the global
-    /// can only be rolled back, which undoes the local transaction if it was committed.
+    /// COMMIT of the local transaction got no answer. The coordinator knows, so the global can only
+    /// be rolled back, which undoes the local transaction if it was committed.
     #[error("whether the local transaction was committed is unknown: {reason} ({})", self.code())]
     CommitUnknown {
-        /// What the driver said.
+        /// The driver's message.
         reason: String,
     },
     /// A value cannot be kept exactly.
@@ -160,7 +161,7 @@ pub enum AtError {
     SchemaChanged {
         /// The table.
         table: String,
-        /// What differs.
+        /// The difference.
         reason: String,
     },
     /// The upsert is exact only under gap locks.

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
+use handfast_rm_core::plan::Dialect;
 use sqlx::Pool;
 
-use super::captured::Captured;
+use super::database::bound_query::BoundQuery;
 use super::database::{AtDatabase, Backend, execute, rows};
 use super::error::AtError;
-use super::plan::Dialect;
 use crate::connect::Handfast;
 
 impl Handfast {
@@ -65,7 +65,7 @@ async fn acquire<DB: Backend>(
 }
 
 async fn send<DB: Backend>(connection: &mut DB::Connection, text: &str) -> Result<(), sqlx::Error> {
-    DB::steps(connection, Captured::plain(text.to_owned())).await.map(drop)
+    DB::steps(connection, BoundQuery::plain(text.to_owned())).await.map(drop)
 }
 
 async fn apply_missing<DB: Backend>(connection: &mut DB::Connection) -> Result<(), AtError> {

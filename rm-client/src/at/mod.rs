@@ -1,53 +1,39 @@
 //! AT mode: ordinary SQL in a global transaction.
 //!
 //! Each write is planned before it runs, its rows are read before and after (the images), and the
-//! images go into `undo_log` in the same local transaction. `plan` decides how, from text alone.
+//! images go into `undo_log` in the same local transaction. `handfast_rm_core::plan` decides how,
+//! from text alone.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `setup`, `resource` | makes a database a resource; the resource as applications see it |
+//! | `phase_one` | local transactions: statements with their images, registration, commit |
+//! | `phase_two` | what the coordinator has decided: undo rows go, or rows go back |
+//! | `undo` | images, the undo log, and its table |
+//! | `database` | what PostgreSQL, MySQL and SQLite do each in their own way |
 
-mod begin;
-pub(crate) mod captured;
-mod catalogue;
-mod commit;
-mod compound;
 pub(crate) mod crash_point;
 pub(crate) mod database;
-mod dirty;
-mod emit;
 mod error;
 mod executor;
-mod image;
-mod lasting;
-mod local;
-mod locks;
 mod migrate;
-#[cfg(feature = "mysql")]
-mod mysql;
+mod phase_one;
 mod phase_two;
-pub mod plan;
-#[cfg(feature = "postgres")]
-mod postgres;
-mod referring;
-mod replay;
 mod resource;
-mod restore;
-mod rollback;
-mod running;
-#[cfg(feature = "sqlite")]
-mod sqlite;
-mod statement;
-mod survey;
-mod transaction;
+mod resource_state;
+mod running_branches;
+mod setup;
 mod undo;
-mod undo_table;
-mod value;
-mod work;
 
-pub(crate) use captured::Captured;
+pub(crate) use handfast_rm_core::plan::Dialect;
+
 pub(crate) use crash_point::crash_point;
 pub use database::AtDatabase;
+pub(crate) use database::bound_query::BoundQuery;
 pub(crate) use database::{Backend, execute, rows};
 pub use error::AtError;
 pub(crate) use error::with_causes;
 pub(crate) use migrate::migrate;
-pub(crate) use plan::Dialect;
-pub use resource::{At, AtResource};
-pub use transaction::AtTransaction;
+pub use phase_one::AtTransaction;
+pub use resource::AtResource;
+pub use setup::At;

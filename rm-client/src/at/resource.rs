@@ -1,29 +1,25 @@
 //! A database that takes part in global transactions in AT mode.
 
 use std::fmt;
-use std::future::IntoFuture;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use handfast_proto::v1;
-use sqlx::pool::PoolConnection;
-use sqlx::{Database, Pool};
+use futures::future::BoxFuture;
+use handfast_rm_core::plan::{Reads, Statement};
+use sqlx::Pool;
 
-use super::catalogue::Catalogue;
-use super::database::{AtDatabase, Backend, Identity, LOCK_TIMEOUT};
+use super::database::bound_query::BoundQuery;
+use super::database::{AtDatabase, Steps};
 use super::error::AtError;
-use super::phase_two::{AtPhaseTwo, remove_stale_guards};
-use super::running::RunningBranches;
-use super::transaction::AtTransaction;
-use crate::connect::Handfast;
-use crate::context::{self, Context};
-use crate::coordinator::Coordinator;
+use super::phase_one::{AtTransaction, Attempt, Attempts};
+use super::resource_state::ResourceState;
+use crate::context;
+use crate::executor::Route;
 
 /// A database, known to the coordinator, whose local transactions can be branches of a global one.
 ///
-/// Cheap to clone. Made by [`Handfast::at`]. It is a `sqlx::Executor`: outside of a global
-/// transaction exactly as its pool is, inside of one each writing statement is a branch of its own.
+/// Cheap to clone. Made by [`Handfast::at`](crate::Handfast::at). It is a `sqlx::Executor`: outside
+/// of a global transaction exactly as its pool is, inside of one each writing statement is a branch
+/// of its own.
 ///
 /// ```no_run
 /// # async fn example(handfast: handfast::Handfast, pool: sqlx::SqlitePool) -> Result<(),
@@ -38,41 +34,7 @@ use crate::coordinator::Coordinator;
 /// # }
 /// ```
 pub struct AtResource<DB: AtDatabase> {
-    pub(crate) shared: Arc<Shared<DB>>,
-}
-
-/// What all clones of a resource, its transactions and its phase two share.
-#[derive(Debug)]
-pub(crate) struct Shared<DB: Backend> {
-    pub(crate) pool: Pool<DB>,
-    pub(crate) coordinator: Coordinator,
-    pub(crate) identity: Identity,
-    pub(crate) catalogue: Catalogue<DB>,
-    pub(crate) branches: Arc<RunningBranches>,
-    pub(crate) lock_timeout: Duration,
-    /// Whether branches send several statements in one call.
-    pub(crate) merges: bool,
-    /// Whether work outside of a global is refused.
-    pub(super) only_in_global: bool,
-}
-
-impl<DB: Backend> Shared<DB> {
-    /// The global that a local transaction is to be a branch of; none, where it is a plain one.
-    pub(super) fn context(&self) -> Result<Option<Context>, AtError> {
-        let context = context::current();
-        if context.is_none() && self.only_in_global {
-            return Err(self.outside_global());
-        }
-        if context.is_none() {
-            let resource = &self.identity.resource_id;
-            tracing::debug!(%resource, "no XID: plain local transaction");
-        }
-        Ok(context)
-    }
-
-    pub(super) fn outside_global(&self) -> AtError {
-        AtError::OutsideGlobal { resource: self.identity.resource_id.clone() }
-    }
+    pub(super) shared: Arc<ResourceState<DB>>,
 }
 
 impl<DB: AtDatabase> Clone for AtResource<DB> {
@@ -85,136 +47,6 @@ impl<DB: AtDatabase> fmt::Debug for AtResource<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AtResource").field("id", &self.id()).finish_non_exhaustive()
     }
-}
-
-impl Handfast {
-    /// Describes an AT resource: the database behind a pool. Awaiting it looks for the client
-    /// tables, asks the database for its identity and makes this process one that finishes branches
-    /// of it.
-    ///
-    /// # Errors
-    /// [`AtError::ClientTableMissing`] if [`Handfast::migrate`] was never run there, and whatever
-    /// the database says.
-    pub fn at<DB: AtDatabase>(&self, pool: Pool<DB>) -> At<DB> {
-        At {
-            coordinator: self.coordinator().clone(),
-            pool,
-            trusted_triggers: Vec::new(),
-            lock_timeout: LOCK_TIMEOUT,
-            compound_statements: true,
-            only_in_global: false,
-        }
-    }
-}
-
-/// A description of an AT resource; await it to have the resource.
-#[derive(Debug)]
-#[must_use = "a description does nothing until it is awaited"]
-pub struct At<DB: Database> {
-    coordinator: Coordinator,
-    pool: Pool<DB>,
-    trusted_triggers: Vec<String>,
-    lock_timeout: Duration,
-    compound_statements: bool,
-    only_in_global: bool,
-}
-
-impl<DB: AtDatabase> At<DB> {
-    /// Vouches that a trigger writes nothing but columns of the row that it fires for. Without this
-    /// a statement that would fire a trigger is refused, because what a trigger writes elsewhere is
-    /// not undone; so is one whose undo would fire it.
-    ///
-    /// The trigger fires during the undo too: an INSERT trigger when a DELETE is undone. A column
-    /// that it fills with something that does not follow from the row, such as the time or a
-    /// counter, holds what it fills in then, and not what was there before.
-    pub fn trust_trigger(mut self, name: impl Into<String>) -> Self {
-        self.trusted_triggers.push(name.into());
-        self
-    }
-
-    /// How long a branch waits for rows that other globals hold, 30 seconds unless set. Too short,
-    /// and a busy row fails transactions that only had to queue; too long, and a caller waits for a
-    /// global that is stuck.
-    pub fn lock_timeout(mut self, timeout: Duration) -> Self {
-        self.lock_timeout = timeout;
-        self
-    }
-
-    /// Whether a branch may send several statements in one call where the server takes that, which
-    /// it does unless told otherwise. MariaDB alone does, with `BEGIN NOT ATOMIC`: an UPDATE of one
-    /// row takes three calls instead of six. Set this to `false` behind a proxy that does not know
-    /// compound statements.
-    pub fn compound_statements(mut self, allowed: bool) -> Self {
-        self.compound_statements = allowed;
-        self
-    }
-
-    /// Refuses work outside of a global: local transactions, and statements that write. Without
-    /// this they are plain local ones there, so that a service that was called without its XID (no
-    /// [`XidLayer`](crate::propagation::XidLayer), a proxy that drops the header) commits at once
-    /// what the caller cannot roll back. Reads are taken everywhere, and so is
-    /// [`begin_checked`](AtResource::begin_checked), which is for outside.
-    pub fn only_in_global(mut self) -> Self {
-        self.only_in_global = true;
-        self
-    }
-
-    async fn open(self) -> Result<AtResource<DB>, AtError> {
-        let mut connection = self.pool.acquire().await?;
-        require_client_tables::<DB>(&mut connection).await?;
-        let identity = DB::identity(&mut connection).await?;
-        drop(connection);
-        let catalogue = Catalogue::new(
-            identity.resource_id.clone(),
-            identity.only_schema.clone(),
-            self.trusted_triggers,
-        );
-        let merges = self.compound_statements && identity.takes_compounds;
-        let (branches, stale_guards) = RunningBranches::new();
-        tokio::spawn(remove_stale_guards(self.pool.clone(), stale_guards));
-        let shared = Arc::new(Shared {
-            pool: self.pool,
-            coordinator: self.coordinator,
-            identity,
-            catalogue,
-            branches,
-            lock_timeout: self.lock_timeout,
-            merges,
-            only_in_global: self.only_in_global,
-        });
-        let resource = v1::Resource {
-            id: shared.identity.resource_id.clone(),
-            mode: v1::Mode::At.into(),
-            label: shared.identity.label.clone(),
-        };
-        let phase_two = Arc::new(AtPhaseTwo::new(Arc::clone(&shared)));
-        shared.coordinator.register_resource(resource, phase_two);
-        Ok(AtResource { shared })
-    }
-}
-
-impl<DB: AtDatabase> IntoFuture for At<DB> {
-    type Output = Result<AtResource<DB>, AtError>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.open())
-    }
-}
-
-async fn require_client_tables<DB: Backend>(
-    connection: &mut PoolConnection<DB>,
-) -> Result<(), AtError> {
-    for table in handfast_migrations::client_tables() {
-        if !DB::has_client_table(connection, table).await? {
-            return Err(AtError::ClientTableMissing {
-                table: (*table).to_owned(),
-                resource: format!("this {} database", DB::NAME),
-                folder: DB::FOLDER,
-            });
-        }
-    }
-    Ok(())
 }
 
 impl<DB: AtDatabase> AtResource<DB> {
@@ -233,12 +65,12 @@ impl<DB: AtDatabase> AtResource<DB> {
     /// Begins a local transaction: a branch of the ambient global, or a plain one outside of any.
     ///
     /// Its commit waits for rows that other globals hold while it holds its own database locks,
-    /// which everyone else then waits for; [`AtResource::transaction`] does not. On SQLite, whose
+    /// which other writers then wait for; [`AtResource::transaction`] does not. On SQLite, whose
     /// one writer lock would stop all writers, commit does not wait at all.
     ///
     /// # Errors
     /// As `sqlx::Pool::begin`; [`AtError::OutsideGlobal`] outside of a global, if the resource is
-    /// [for globals only](At::only_in_global).
+    /// [for globals only](super::At::only_in_global).
     pub async fn begin(&self) -> Result<AtTransaction<'static, DB>, sqlx::Error> {
         let context = self.shared.context()?;
         AtTransaction::begin(Arc::clone(&self.shared), context).await
@@ -255,5 +87,152 @@ impl<DB: AtDatabase> AtResource<DB> {
             return Err(AtError::CheckedInsideGlobal { xid: context.xid.to_string() }.into());
         }
         AtTransaction::begin_checked(Arc::clone(&self.shared)).await
+    }
+
+    /// Runs a closure in a local transaction and commits it. Inside a global this is a branch that
+    /// waits for rows of other globals without holding a lock of the database, which makes it the
+    /// best form for rows that many want: **the closure may run several times**, each time in a
+    /// fresh local transaction, so it must do nothing else that cannot be repeated. It is repeated,
+    /// too, when the database has failed one of its statements for a deadlock.
+    ///
+    /// ```no_run
+    /// use handfast::outbox::Event;
+    ///
+    /// # async fn example(stock: handfast::AtResource<sqlx::Sqlite>) -> Result<(), sqlx::Error> {
+    /// let left = stock
+    ///     .transaction(|local| {
+    ///         Box::pin(async move {
+    ///             let take = "UPDATE stock SET n = n - 1 WHERE id = ? RETURNING n";
+    ///             let left: i64 = sqlx::query_scalar(take).bind(7).fetch_one(&mut *local).await?;
+    ///             let sale = "INSERT INTO sale (product_id) VALUES (?)";
+    ///             sqlx::query(sale).bind(7).execute(&mut *local).await?;
+    ///             local.emit(&Event::new("stock", "7").payload("taken")).await?;
+    ///             Ok(left)
+    ///         })
+    ///     })
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The closure boxes its future, as with sqlx's own `Connection::transaction`: the compiler
+    /// cannot prove of an `async |local|` closure that it may move between threads, which handlers
+    /// of web servers and spawned tasks must. What it borrows has to live as long as the resource.
+    ///
+    /// A closure that may also refuse for a reason of the application's own goes into
+    /// [`try_transaction`](Self::try_transaction).
+    ///
+    /// # Errors
+    /// The closure's own, after which the local transaction is rolled back; what the database says;
+    /// or an [`AtError`], such as a locked row after [the lock timeout](super::At::lock_timeout) or
+    /// a deadlock.
+    pub async fn transaction<'env, T, F>(&'env self, work: F) -> Result<T, sqlx::Error>
+    where
+        F: for<'local> FnMut(
+            &'local mut AtTransaction<'env, DB>,
+        ) -> BoxFuture<'local, Result<T, sqlx::Error>>,
+    {
+        // The error is named here, so that no closure has to name it.
+        self.try_transaction(work).await
+    }
+
+    /// As [`transaction`](Self::transaction), for a closure whose error is of another type. It has
+    /// to be named somewhere, in the closure or where the result goes.
+    ///
+    /// ```no_run
+    /// #[derive(Debug, thiserror::Error)]
+    /// enum Failure {
+    ///     #[error("sold out")]
+    ///     SoldOut,
+    ///     #[error(transparent)]
+    ///     Database(#[from] sqlx::Error),
+    /// }
+    ///
+    /// # async fn example(stock: handfast::AtResource<sqlx::Sqlite>) -> Result<(), Failure> {
+    /// let work = stock.try_transaction(|local| {
+    ///     Box::pin(async move {
+    ///         let take = "UPDATE stock SET n = n - 1 WHERE id = ? AND n > 0";
+    ///         let taken = sqlx::query(take).bind(7).execute(&mut *local).await?;
+    ///         if taken.rows_affected() == 0 {
+    ///             return Err(Failure::SoldOut);
+    ///         }
+    ///         Ok(())
+    ///     })
+    /// });
+    /// work.await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`transaction`](Self::transaction).
+    pub async fn try_transaction<'env, T, E, F>(&'env self, mut work: F) -> Result<T, E>
+    where
+        F: for<'local> FnMut(
+            &'local mut AtTransaction<'env, DB>,
+        ) -> BoxFuture<'local, Result<T, E>>,
+        E: From<sqlx::Error>,
+    {
+        let mut attempts = Attempts::new(Arc::clone(&self.shared))?;
+        loop {
+            let mut local: AtTransaction<'env, DB> = attempts.begin().await?;
+            match work(&mut local).await {
+                Ok(value) => match attempts.commit(local).await? {
+                    Attempt::Done => return Ok(value),
+                    Attempt::Again => {}
+                },
+                Err(error) => match attempts.give_up(local).await? {
+                    Attempt::Done => return Err(error),
+                    Attempt::Again => {}
+                },
+            }
+        }
+    }
+
+    /// Runs one statement as a branch of its own.
+    pub(super) async fn run_alone(
+        &self,
+        query: BoundQuery<DB>,
+        statement: Arc<Statement>,
+    ) -> Result<Steps<DB>, sqlx::Error> {
+        let mut attempts = Attempts::new(Arc::clone(&self.shared))?;
+        loop {
+            let mut local = attempts.begin().await?;
+            match local.run(query.clone(), Arc::clone(&statement)).await {
+                Ok(steps) => match attempts.commit(local).await? {
+                    Attempt::Done => return Ok(steps),
+                    Attempt::Again => {}
+                },
+                Err(error) => match attempts.give_up(local).await? {
+                    Attempt::Done => return Err(error),
+                    Attempt::Again => {}
+                },
+            }
+        }
+    }
+
+    /// Decides how a query goes to the database. A statement is parsed here and nowhere else.
+    pub(super) fn classify(
+        &self,
+        query: &BoundQuery<DB>,
+    ) -> Result<Route<Arc<Statement>>, sqlx::Error> {
+        let Some(context) = context::current() else { return self.classify_outside(query) };
+        let reads = if context.read_committed { Reads::Committed } else { Reads::Local };
+        Ok(self.shared.catalogue.classify(reads, query.sql())?)
+    }
+
+    /// Outside of a global nothing is in the way of a query, unless the resource takes no work
+    /// there; reads it does.
+    fn classify_outside(
+        &self,
+        query: &BoundQuery<DB>,
+    ) -> Result<Route<Arc<Statement>>, sqlx::Error> {
+        let reads_only = || {
+            let route = self.shared.catalogue.classify(Reads::Local, query.sql());
+            matches!(route, Ok(Route::Plain))
+        };
+        if self.shared.only_in_global && !reads_only() {
+            return Err(self.shared.outside_global().into());
+        }
+        Ok(Route::Plain)
     }
 }

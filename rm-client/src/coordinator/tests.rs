@@ -32,7 +32,7 @@ struct Stock {
 }
 
 #[async_trait]
-impl PhaseTwo for Stock {
+impl BranchHandler for Stock {
     async fn finish(&self, call: PhaseTwoCall) -> Vec<BranchOutcome> {
         let behaviour = self.behaviours.lock().unwrap().pop_front().unwrap_or(Behaviour::Done);
         let done = |branch: &v1::PhaseTwoBranch| BranchOutcome {

@@ -1,7 +1,8 @@
-//! What can go wrong at a fence. Variants by what the caller can do.
+//! The errors of a fence. Variants by what the caller can do.
+
+use handfast_rm_core::fence::{Operation, Refusal, State};
 
 use super::Fence;
-use super::decide::{Operation, Refusal, State};
 
 /// A fence that does not let an operation through, or could not be asked.
 ///
@@ -14,36 +15,36 @@ pub enum FenceError {
     /// and report a failure.
     #[error("{fence}: {operation} comes too late, the branch is {state}")]
     Barred {
-        /// Which branch.
+        /// The branch.
         fence: Fence,
-        /// What was asked.
+        /// The operation.
         operation: Operation,
-        /// How the branch stands.
+        /// The state of the branch.
         state: State,
     },
     /// The branch is to be confirmed and has not been tried here, as far as this database knows.
     /// Its try may still be under way: ask again.
     #[error("{fence}: not tried, as far as this database knows")]
     NotTried {
-        /// Which branch.
+        /// The branch.
         fence: Fence,
     },
-    /// Confirm after cancel, or cancel after confirm. A coordinator never asks for both: somebody
-    /// else called, or the decision was overruled by hand. A person has to look.
+    /// Confirm after cancel, or cancel after confirm. A coordinator never asks for both: another
+    /// program called, or the decision was overruled by hand. An operator has to look.
     #[error("{fence}: {operation} contradicts what has happened, the branch is {state}")]
     Contradicted {
-        /// Which branch.
+        /// The branch.
         fence: Fence,
-        /// What was asked.
+        /// The operation.
         operation: Operation,
-        /// How the branch stands.
+        /// The state of the branch.
         state: State,
     },
     /// The database ended the local transaction in favour of another one. Nothing is lost: repeat
     /// the local transaction, as [`Fence::run`] does by itself.
     #[error("the local transaction was ended in favour of another one: repeat it")]
     Conflict {
-        /// What the database said.
+        /// The error of the database.
         source: sqlx::Error,
     },
     /// The table of fences is missing in the database, or is not ours.
@@ -52,13 +53,13 @@ pub enum FenceError {
          `handfast.migrate(&pool).await` or from migrations/"
     )]
     TableMissing {
-        /// What the database said.
+        /// The error of the database.
         source: sqlx::Error,
     },
     /// The branch has a name that the fence cannot keep.
     #[error("no name for a fence: {reason}")]
     Name {
-        /// What is wrong with it.
+        /// The fault of the name.
         reason: String,
     },
     /// The data to be left in the fence is too large. Keep it in a table of your own, and leave its

@@ -1,13 +1,13 @@
 //! A fence in a local transaction: the caller's own, or one made for the operation.
 
 use futures::future::BoxFuture;
+use handfast_rm_core::fence::{Operation, Pass};
 use sqlx::{Pool, Transaction};
 
-use super::decide::{Operation, Pass};
 use super::error::FenceError;
 use super::table;
 use super::{Fence, Fenced};
-use crate::at::{AtDatabase, Captured};
+use crate::at::{AtDatabase, BoundQuery};
 
 /// How often a local transaction may be ended in favour of others before the error goes to the
 /// caller (BOUNDED). Whoever is in the way makes headway meanwhile, so that a few are enough.
@@ -20,7 +20,7 @@ impl Fence {
     /// Asks the fence, in the caller's own local transaction, whether an operation may do its work.
     /// **It must be the first statement of the local transaction**: then it holds nothing while it
     /// waits for another operation of the branch, and what it reads afterwards is not older than
-    /// what it was told here.
+    /// the answer of the fence.
     ///
     /// After `Ok` the caller does the work, if it is [`Pass::Run`], and commits. After an error the
     /// caller rolls back.
@@ -163,7 +163,7 @@ impl Fence {
     }
 }
 
-/// What ended an attempt.
+/// The end of an attempt.
 enum Stopped<E> {
     Fence(FenceError),
     Work(E),
@@ -179,7 +179,7 @@ impl<E> Stopped<E> {
 /// look like success here; a statement before it notices.
 async fn commit<DB: AtDatabase>(mut local: Transaction<'_, DB>) -> Result<(), sqlx::Error> {
     if DB::COMMIT_HIDES_FAILURE {
-        DB::steps(&mut local, Captured::plain("SELECT 1".to_owned())).await?;
+        DB::steps(&mut local, BoundQuery::plain("SELECT 1".to_owned())).await?;
     }
     local.commit().await
 }

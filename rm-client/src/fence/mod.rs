@@ -2,10 +2,10 @@
 //! in the wrong order.
 //!
 //! Branches of TCC, steps of sagas and participants of two-phase commit are made of operations that
-//! the coordinator, or whoever retries, may call again: a reply gets lost, a process dies, a cancel
-//! overtakes the try that it belongs to. One row of `branch_fence` per branch keeps what has
-//! happened; it is written in the local transaction that does the work, so that both happen or
-//! none. The module head of `table` says why that neither blocks nor dead-locks.
+//! the coordinator, or another caller that retries, may call again: a reply gets lost, a process
+//! dies, a cancel overtakes the try that it belongs to. One row of `branch_fence` per branch keeps
+//! what has happened; it is written in the local transaction that does the work, so that both
+//! happen or none. The module head of `table` says why that neither blocks nor dead-locks.
 //!
 //! | to | use |
 //! | --- | --- |
@@ -16,7 +16,6 @@
 //!
 //! It does not know globals or the coordinator: it takes a name of a branch and keeps it apart.
 
-mod decide;
 mod error;
 pub(crate) mod lent;
 mod local;
@@ -29,10 +28,9 @@ pub(crate) mod tried;
 use std::fmt;
 use std::sync::Arc;
 
-pub use self::decide::{Operation, Pass, State};
-// For the simulation, which runs the table over databases of its own.
-#[doc(hidden)]
-pub use self::decide::{Decision, Refusal, decide};
+use handfast_rm_core::fence::decide;
+pub use handfast_rm_core::fence::{Operation, Pass, State};
+
 pub use self::error::FenceError;
 pub(crate) use self::error::is_conflict;
 pub use self::purge::purge;
@@ -73,7 +71,7 @@ pub enum Fenced<T> {
 }
 
 impl Fence {
-    /// Names the fence: a branch of a global, and its action, which is for people.
+    /// Names the fence: a branch of a global, and its action, which is shown to operators.
     ///
     /// # Errors
     /// [`FenceError::Name`] if the branch id has more than 63 bits or the action more than 128
@@ -90,7 +88,7 @@ impl Fence {
         &self.xid
     }
 
-    /// What an operation may do, given how the branch was found.
+    /// Decides about an operation, given the state in which the branch was found.
     fn pass(&self, found: Option<State>, operation: Operation) -> Result<Pass, FenceError> {
         let verdict = decide(found, operation).verdict;
         verdict.map_err(|refusal| FenceError::refused(refusal, self, operation, found))

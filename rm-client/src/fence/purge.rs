@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
+use handfast_rm_core::fence::State;
 use sqlx::Pool;
 
-use super::decide::State;
 use super::error::FenceError;
 use super::lent::Lent;
 use super::table::{explain, now};
@@ -16,8 +16,8 @@ use crate::at::{AtDatabase, Backend, Dialect, execute, rows};
 const BATCH_MAX: u64 = 500;
 /// How often one purge may get in the way of others (BOUNDED).
 const CONFLICTS_MAX: u32 = 20;
-/// Before it tries again, times the conflicts there were: whoever it met takes a moment to end,
-/// as long as a sync of a slow disk, and is in the way until then.
+/// Before it tries again, times the conflicts there were: the transaction it met takes a moment to
+/// end, as long as a sync of a slow disk, and is in the way until then.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(5);
 /// Longer than anything is kept; far more would overflow the databases' calendars.
 const AGE_SECONDS_MAX: u64 = 100 * 365 * 86_400;

@@ -4,23 +4,23 @@
 //! same script as the fence. The script does not know the decision table: it is sent what to do in
 //! each state, and answers in which state it found the branch.
 //!
-//! What it does not do: undo a script that fails half-way, which Redis cannot; and last longer than
-//! the data beside it, which a fail-over of Redis may lose together with the fence.
+//! It does not undo a script that fails half-way, which Redis cannot do; and it lasts no longer
+//! than the data beside it, which a fail-over of Redis may lose together with the fence.
 
 use std::fmt;
 use std::time::Duration;
 
+use handfast_rm_core::fence::{Operation, Pass, State, decide};
 use redis::aio::ConnectionLike;
 use redis::{FromRedisValue, Script, ToRedisArgs};
 
-use super::decide::{Operation, Pass, State, decide};
 use super::error::FenceError;
 use super::{Fence, Fenced};
 
-/// Where fences are kept, before the name of the branch.
+/// The prefix of a fence's key, before the name of the branch.
 const PREFIX: &str = "handfast:fence:";
 
-/// How long a final fence is kept unless told otherwise.
+/// How long a final fence is kept by default.
 const RETENTION: Duration = Duration::from_secs(86_400);
 
 /// Calls the work that stands before it as a function, so that its KEYS and ARGV are the caller's
@@ -179,7 +179,7 @@ impl FencedCall<'_> {
 /// Redis refuses times that do not fit its clock: a thousand years are as good as for ever.
 const KEPT_MS_MAX: u64 = 1_000 * 365 * 86_400 * 1_000;
 
-/// What the script is to do when it finds a state.
+/// The action of the script when it finds a state.
 fn step(state: Option<State>, operation: Operation) -> String {
     let decision = decide(state, operation);
     let verb = if decision.verdict == Ok(Pass::Run) { "run" } else { "skip" };

@@ -1,31 +1,32 @@
-//! The table `branch_fence`: finds how a branch stands and takes the step that the decision table
-//! gives for it, in one go.
+//! The table `branch_fence`: finds the state of a branch and takes the step that the decision table
+//! gives for it, at once.
 //!
 //! # Why it does not dead-lock
 //!
 //! Two operations of one branch meet on one row, and the second waits for the first one's local
 //! transaction. That is a queue, not a cycle, as long as the fence comes first in its local
-//! transaction and nobody holds *gaps* between rows that the other wants to insert into.
+//! transaction and neither holds *gaps* between rows that the other wants to insert into.
 //!
 //! Gaps are the trap of MySQL's REPEATABLE READ (InnoDB manual, "Locks Set by Different SQL
 //! Statements in InnoDB"). A locking read, UPDATE or DELETE that finds no row locks the gap where
 //! it would stand, many transactions may hold the same gap, and an INSERT waits until all others
-//! have let go: two cancels that look first and insert then are a deadlock, also of different
-//! branches when their rows would be neighbours. So on MySQL whoever may be the first of its branch
-//! does not look: it **inserts at once**, and `ON DUPLICATE KEY UPDATE` takes the step if a row is
-//! there. That locks the row, exclusively, by its whole primary key, and no gap; shared locks that
-//! two waiters could both want to raise (`INSERT IGNORE`) do not occur either.
+//! have released it: two cancels that look first and insert then are a deadlock, also of different
+//! branches when their rows would be neighbours. So on MySQL an operation that may be the first of
+//! its branch does not look: it **inserts at once**, and `ON DUPLICATE KEY UPDATE` takes the step
+//! if a row is there. That locks the row, exclusively, by its whole primary key, and no gap; shared
+//! locks that two waiters could both want to raise (`INSERT IGNORE`) do not occur either.
 //! `LAST_INSERT_ID(status)` brings the state from before back with the answer, so that all of this
 //! is one statement. A confirm is never the first of its branch and does not insert: what gap it
 //! locks, when there is no row, it holds until its caller rolls back, and waits for nothing
 //! meanwhile.
 //!
-//! One case stays. When a local transaction that inserted a row *rolls back*, everyone who waits
-//! for that row inherits a lock of the gap that it leaves, and then inserts: two waiters (three
-//! operations of one branch at a time, or two neighbours of which the tries fail at the same moment
-//! with a cancel waiting for each) may be a deadlock after all, at READ COMMITTED too, whatever the
-//! statement. InnoDB ends one of them; since the fence came first, its local transaction holds
-//! nothing and has done nothing, and [`Fence::run`](super::Fence::run) repeats it unseen.
+//! One case stays. When a local transaction that inserted a row *rolls back*, every transaction
+//! that waits for that row inherits a lock of the gap that it leaves, and then inserts: two waiters
+//! (three operations of one branch at a time, or two neighbours of which the tries fail at the same
+//! moment with a cancel waiting for each) may be a deadlock after all, at READ COMMITTED too,
+//! whatever the statement. InnoDB ends one of them; since the fence came first, its local
+//! transaction holds nothing and has done nothing, and [`Fence::run`](super::Fence::run) repeats it
+//! unseen.
 //! [`Fence::enter`](super::Fence::enter) cannot, because it did not begin the local transaction: it
 //! answers `Conflict`.
 //!
@@ -36,12 +37,12 @@
 //! with the same answer. SQLite has one writer at a time, and the first statement here is a write:
 //! it never has to raise a read lock, which is SQLite's deadlock.
 
+use handfast_rm_core::fence::{Operation, State, decide};
 use sqlx::Transaction;
 
 use super::Fence;
-use super::decide::{Operation, State, decide};
 use super::error::FenceError;
-use crate::at::{AtDatabase, Backend, Captured, Dialect, execute, rows};
+use crate::at::{AtDatabase, Backend, BoundQuery, Dialect, execute, rows};
 
 /// How often a row may come or go between two looks at it (BOUNDED).
 const LOOKS_MAX: usize = 10;
@@ -136,7 +137,7 @@ async fn advance_at_once<DB: Backend>(
             (text, name::<DB>(fence))
         }
     };
-    let steps = DB::steps(connection, Captured::ours(text, arguments)).await?;
+    let steps = DB::steps(connection, BoundQuery::ours(text, arguments)).await?;
     let answers = steps.iter().filter_map(|step| step.as_ref().left());
     match answers.filter_map(DB::last_insert_id).max() {
         None | Some(0) => Ok(None),

@@ -2,10 +2,10 @@
 //!
 //! It asks for no lock: a row may be another one by the time that the caller acts on it.
 
+use handfast_rm_core::fence::State;
 use sqlx::Pool;
 
 use super::Fence;
-use super::decide::State;
 use super::error::FenceError;
 use super::lent::Lent;
 use super::table::explain;

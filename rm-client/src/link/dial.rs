@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use handfast_rm_core::link::{DialTarget, Failure};
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, lookup_host};
@@ -15,7 +16,6 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, Request, Status};
 use tower_service::Service;
 
-use super::event::{Failure, Place};
 use crate::error::Error;
 
 /// A half-open connection is noticed after these two together.
@@ -27,7 +27,8 @@ const PEM_KEY: &str = "PRIVATE KEY-----";
 const NOT_PEM: &str = "it takes the text of the file, not its name";
 const OTHER_AUTHORITY: &str =
     "this coordinator trusts another authority than the one that signed tls_identity";
-/// What rustls says, and what it means here. An authority of the same name is another all the same.
+/// Messages of rustls, and their meaning here. An authority of the same name is another all the
+/// same.
 const HINTS: [(&str, &str); 4] = [
     ("InvalidContentType", "a coordinator without TLS needs an http:// endpoint"),
     ("CertificateRequired", "this coordinator asks clients for a certificate, see tls_identity"),
@@ -35,7 +36,7 @@ const HINTS: [(&str, &str); 4] = [
     ("DecryptError", OTHER_AUTHORITY),
 ];
 
-/// What TLS takes, as text in PEM.
+/// The certificates and key for TLS, as text in PEM.
 #[derive(Clone, Default)]
 pub(crate) struct TlsSettings {
     /// The authority that has signed the coordinator's certificate.
@@ -75,25 +76,26 @@ impl Dialler {
         self.credentials.clone()
     }
 
-    /// Connects to this place, and tells beforehand how many addresses its endpoint has.
+    /// Connects to this target, and tells beforehand how many addresses its endpoint has.
     pub(crate) async fn dial(
         &self,
-        place: Place,
+        target: DialTarget,
         found: impl FnOnce(usize),
     ) -> Result<Channel, Failure> {
-        let endpoint = &self.endpoints[place.endpoint];
+        let endpoint = &self.endpoints[target.endpoint];
         let failed = |error: &dyn std::error::Error| {
             let reason = format!("{}: {}", endpoint.uri(), with_sources(error));
             Failure::Passing(with_hint(reason).into())
         };
         let addresses = addresses(endpoint.uri()).await.map_err(|error| failed(&error))?;
         found(addresses.len());
-        let address = addresses[place.address % addresses.len()];
+        let address = addresses[target.address % addresses.len()];
         let connected = endpoint.connect_with_connector(Connector { address }).await;
         connected.map_err(|error| failed(&error))
     }
 
-    /// What it means that no stream could be opened on a transport to the endpoint of this index.
+    /// Returns the failure for a stream that could not be opened on a transport to the endpoint of
+    /// this index.
     pub(crate) fn no_stream(&self, endpoint: usize, status: &Status) -> Failure {
         let uri = self.endpoints[endpoint].uri();
         let failure = failure(status);
@@ -162,7 +164,7 @@ fn is_plain(uri: &Uri) -> bool {
     uri.scheme_str() == Some("http")
 }
 
-/// What it means that a call or its stream ended so.
+/// Returns the failure for a call or stream that ended with this status.
 pub(super) fn failure(status: &Status) -> Failure {
     let reason = with_sources(status).into();
     match status.code() {

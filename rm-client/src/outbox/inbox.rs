@@ -17,7 +17,7 @@ use super::error::OutboxError;
 use super::event::Event;
 use super::query::{Query, number_of};
 use super::table::explain;
-use crate::at::{AtDatabase, Captured, Dialect, crash_point};
+use crate::at::{AtDatabase, BoundQuery, Dialect, crash_point};
 
 /// How often the database may abort the local transaction in favour of others before the error is
 /// returned to the caller (BOUNDED).
@@ -214,7 +214,7 @@ impl<DB: AtDatabase> Consumer<DB> {
             Received::Before
         };
         if DB::COMMIT_HIDES_FAILURE {
-            let alive = DB::steps(&mut local, Captured::plain("SELECT 1".to_owned())).await;
+            let alive = DB::steps(&mut local, BoundQuery::plain("SELECT 1".to_owned())).await;
             alive.map_err(Stopped::database::<DB>)?;
         }
         local.commit().await.map_err(Stopped::database::<DB>)?;

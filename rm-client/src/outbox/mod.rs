@@ -48,8 +48,6 @@ pub use self::operate::{
     EventRow, Lag, lag, list, mark_processed, purge, purge_inbox, requeue, skip,
 };
 pub use self::relay::Relay;
-#[doc(hidden)]
-pub use self::relay::rules as relay_rules;
 #[cfg(feature = "postgres")]
 pub(crate) use self::table::CHANNEL;
 pub use self::table::EventState;

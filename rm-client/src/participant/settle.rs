@@ -11,14 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_proto::v1::{Decision, GetStatusRequest};
+use handfast_rm_core::GlobalStatus;
+use handfast_rm_core::two_phase::{SweepAction, of_sweep};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::resource::Shared;
 use super::{Branch, Participant, ParticipantError};
 use crate::limit;
-use crate::status::GlobalStatus;
-use crate::twophase::{Sweep, Swept, of_sweep};
+use crate::twophase::Swept;
 use crate::xid::Xid;
 
 /// How many branches one settling handles (BOUNDED). The branches that it settles make room for
@@ -80,18 +81,18 @@ pub(super) async fn settle<P: Participant>(shared: &Shared<P>) -> Result<Swept, 
     for branch in &prepared {
         let decided = judge(shared, &mut unknown_since, branch).await?;
         let is_executed = match decided {
-            Sweep::Finish(Decision::Commit) => {
+            SweepAction::Finish(Decision::Commit) => {
                 is_done(branch, answer::<P, _, _>(participant.commit(branch)).await)
             }
-            Sweep::Finish(Decision::RollBack) => {
+            SweepAction::Finish(Decision::RollBack) => {
                 is_done(branch, answer::<P, _, _>(participant.roll_back(branch)).await)
             }
-            Sweep::Finish(Decision::Unspecified) | Sweep::Leave => false,
+            SweepAction::Finish(Decision::Unspecified) | SweepAction::Leave => false,
         };
         let count = match decided {
-            Sweep::Finish(Decision::Commit) if is_executed => &mut swept.committed,
-            Sweep::Finish(Decision::RollBack) if is_executed => &mut swept.rolled_back,
-            Sweep::Finish(_) | Sweep::Leave => &mut swept.left,
+            SweepAction::Finish(Decision::Commit) if is_executed => &mut swept.committed,
+            SweepAction::Finish(Decision::RollBack) if is_executed => &mut swept.rolled_back,
+            SweepAction::Finish(_) | SweepAction::Leave => &mut swept.left,
         };
         *count += 1;
     }
@@ -102,7 +103,7 @@ async fn judge<P: Participant>(
     shared: &Shared<P>,
     unknown_since: &mut HashMap<(Xid, u64), Instant>,
     branch: &Branch<P::Input>,
-) -> Result<Sweep, ParticipantError> {
+) -> Result<SweepAction, ParticipantError> {
     let request = GetStatusRequest { xid: branch.xid.as_str().to_owned() };
     let reply = shared.coordinator.get_status(request).await?;
     let status = GlobalStatus::from_wire(reply.status(), reply.rollback_reason());

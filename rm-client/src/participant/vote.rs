@@ -14,7 +14,7 @@ use handfast_proto::v1::{
 use super::resource::Shared;
 use super::{Branch, Participant, Vote};
 use crate::at::crash_point::crash_point;
-use crate::coordinator::PhaseTwo;
+use crate::coordinator::BranchHandler;
 use crate::limit;
 use crate::xid::Xid;
 
@@ -78,7 +78,7 @@ enum Ask {
 }
 
 #[async_trait]
-impl<P: Participant> PhaseTwo for Voter<P> {
+impl<P: Participant> BranchHandler for Voter<P> {
     async fn finish(&self, call: PhaseTwoCall) -> Vec<BranchOutcome> {
         let (ask, at_a_time) = match (call.question(), call.decision()) {
             (Question::CanCommit, _) => (Ask::CanCommit, BRANCHES_AT_A_TIME),

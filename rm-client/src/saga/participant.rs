@@ -19,7 +19,7 @@ use super::action::{SagaAction, SagaCall, StepError, from_json, to_json};
 use super::settle;
 use crate::at::{AtDatabase, crash_point};
 use crate::connect::Handfast;
-use crate::coordinator::{Coordinator, PhaseTwo};
+use crate::coordinator::{BranchHandler, Coordinator};
 use crate::fence::{Fence, FenceError, Fenced, Operation};
 use crate::limit;
 use crate::xid::Xid;
@@ -94,7 +94,7 @@ impl<DB: AtDatabase> Participant<DB> {
             label: format!("{} actions", self.steps.actions.len()),
         };
         let steps = Arc::new(self.steps);
-        self.coordinator.register_resource(resource, Arc::clone(&steps) as Arc<dyn PhaseTwo>);
+        self.coordinator.register_resource(resource, Arc::clone(&steps) as Arc<dyn BranchHandler>);
         settle::start(&self.coordinator, &steps);
     }
 }
@@ -156,7 +156,7 @@ impl<DB: AtDatabase, A: SagaAction<DB>> Erased<DB> for A {
 }
 
 #[async_trait]
-impl<DB: AtDatabase> PhaseTwo for Steps<DB> {
+impl<DB: AtDatabase> BranchHandler for Steps<DB> {
     async fn finish(&self, call: PhaseTwoCall) -> Vec<BranchOutcome> {
         let decision = call.decision();
         let carried_out = call.branches.iter().map(async |branch| BranchOutcome {

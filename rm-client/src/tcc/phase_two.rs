@@ -18,7 +18,7 @@ use super::error::TccError;
 use super::resource::Shared;
 use super::{Tcc, TccBranch};
 use crate::at::{crash_point, with_causes};
-use crate::coordinator::PhaseTwo;
+use crate::coordinator::BranchHandler;
 use crate::fence::{FenceError, Operation, purge};
 use crate::limit;
 use crate::xid::Xid;
@@ -176,7 +176,7 @@ fn unreadable(resource: &str, error: &serde_json::Error) -> Outcome {
 }
 
 #[async_trait]
-impl<T: Tcc> PhaseTwo for TccPhaseTwo<T> {
+impl<T: Tcc> BranchHandler for TccPhaseTwo<T> {
     async fn finish(&self, call: PhaseTwoCall) -> Vec<BranchOutcome> {
         let decision = call.decision();
         if decision == Decision::Unspecified {

@@ -3,8 +3,9 @@
 use std::convert::Infallible;
 use std::fmt;
 
+use handfast_rm_core::RollbackReason;
+
 use crate::error::Error;
-use crate::status::RollbackReason;
 use crate::xid::Xid;
 
 /// The error of [`run`](crate::NewTransaction::run), one variant for each way that does not end in
@@ -200,7 +201,7 @@ impl<E> From<RollbackReason> for RollbackCause<E> {
             RollbackReason::BranchUnknown => Self::BranchUnknown,
             RollbackReason::Operator => Self::Operator,
             RollbackReason::Refused => Self::Refused,
-            RollbackReason::Unspecified => Self::Coordinator,
+            RollbackReason::Unspecified | _ => Self::Coordinator,
         }
     }
 }

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use handfast_proto::v1::{BeginRequest, Decision, EndRequest, ReplyWhen};
+use handfast_rm_core::GlobalStatus;
 use tokio::time::Instant;
 
 use super::error::{EndError, RollbackCause, TransactionError};
 use crate::connect::Handfast;
 use crate::context::{self, Context};
 use crate::error::{Error, RejectionDetail};
-use crate::status::GlobalStatus;
 use crate::xid::Xid;
 
 /// The coordinator's code for an XID that it has no memory of.
@@ -143,7 +143,7 @@ impl Global {
                 | GlobalStatus::RolledBack(reason)
                 | GlobalStatus::NeedsOperator(reason),
             ) => Err(self.undo("commit refused", reason.into()).await),
-            Ok(status @ (GlobalStatus::Active | GlobalStatus::Unknown)) => {
+            Ok(status @ (GlobalStatus::Active | GlobalStatus::Unknown | _)) => {
                 let source =
                     Error::UnexpectedAnswer { request: "end", got: format!("status {status}") };
                 Err(TransactionError::Unknown { xid: self.context.xid.clone(), source })
@@ -211,7 +211,8 @@ impl Global {
                 RejectionDetail::Plain
                 | RejectionDetail::RowLocked { .. }
                 | RejectionDetail::RowNeedsOperator { .. }
-                | RejectionDetail::Deadlock { .. } => Err(Error::Rejected(rejection)),
+                | RejectionDetail::Deadlock { .. }
+                | _ => Err(Error::Rejected(rejection)),
             },
             Err(error) => Err(error),
         }

@@ -4,11 +4,11 @@
 //! be taken back. MySQL refuses it inside of a branch by itself; here both are refused alike and
 //! before they are sent.
 
+use handfast_rm_core::plan::Dialect;
 use sqlparser::dialect::{GenericDialect, MySqlDialect, PostgreSqlDialect};
 use sqlparser::tokenizer::{Token, Tokenizer};
 
 use super::error::XaError;
-use crate::at::plan::Dialect;
 
 /// Words that no statement of a branch begins with.
 const CONTROL: [&str; 6] = ["ABORT", "BEGIN", "COMMIT", "END", "START", "XA"];
@@ -16,7 +16,7 @@ const CONTROL: [&str; 6] = ["ABORT", "BEGIN", "COMMIT", "END", "START", "XA"];
 /// Words that a statement begins with which writes nothing, unless it calls a function that does.
 const READING: [&str; 7] = ["DESC", "DESCRIBE", "EXPLAIN", "SELECT", "SHOW", "TABLE", "VALUES"];
 
-/// What a text may do, by its first words.
+/// The possible effect of a text, by its first words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// It reads; what a function that it calls does is not to be seen.

@@ -1,14 +1,14 @@
-//! What two-phase commit needs from a database: how it is said, and what is answered.
+//! The part of two-phase commit that differs between databases: statements, and the meaning of
+//! answers.
 //!
 //! Sealed as AT mode's trait is: [`XaDatabase`] is the bound that users see. SQL is sent as plain
 //! text, because not every server prepares these statements.
 
 use futures::future::BoxFuture;
+use handfast_rm_core::two_phase::{Answer, BranchName, Node, Trace};
 
 use super::error::XaError;
-use super::name::{BranchName, Node};
-use super::verdict::{Answer, Trace};
-use crate::at::captured::Captured;
+use crate::at::BoundQuery;
 use crate::at::database::{Backend, Steps};
 
 /// A database that a resource of two-phase commit can be made of: `sqlx::Postgres` or
@@ -26,9 +26,9 @@ pub enum Sessions {
     Stay,
 }
 
-/// What the branch has done, asked just before it is registered.
+/// The work of a branch, asked for just before it is registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum BranchWork {
     /// Nothing that could be rolled back.
     ReadOnly,
     /// Something; with the number by which the database remembers how it ends, where it does.
@@ -40,22 +40,23 @@ pub trait TwoPhase: Backend {
     /// The longest name of a branch, in bytes.
     const NAME_BYTES_MAX: usize;
 
-    /// Makes sure that the server can prepare and recover, and tells what becomes of sessions.
+    /// Makes sure that the server can prepare and recover. Returns what becomes of sessions.
     fn require(connection: &mut Self::Connection) -> BoxFuture<'_, Result<Sessions, XaError>>;
 
     /// Begins a branch.
     fn start(name: &BranchName) -> String;
 
-    /// How much the session has written, if the answer to [`start`](Self::start) tells.
+    /// Returns how much the session has written, if the answer to [`start`](Self::start) says so.
     fn written(steps: &Steps<Self>) -> Result<Option<i64>, sqlx::Error>;
 
-    /// What the open branch has done so far. Fails if it cannot be prepared any more. `begun` is
-    /// what [`written`](Self::written) told; `only_reads`, what the texts look like.
-    fn deed(
+    /// Asks for the work of the open branch so far. Fails if it cannot be prepared any more.
+    /// `begun` is the result of [`written`](Self::written); `only_reads` says whether the texts
+    /// look so.
+    fn branch_work(
         connection: &mut Self::Connection,
         begun: Option<i64>,
         only_reads: bool,
-    ) -> BoxFuture<'_, Result<Deed, sqlx::Error>>;
+    ) -> BoxFuture<'_, Result<BranchWork, sqlx::Error>>;
 
     /// Ends an open branch that has only read.
     fn end_reading(name: &BranchName) -> String;
@@ -72,18 +73,19 @@ pub trait TwoPhase: Backend {
     /// Rolls back a prepared branch.
     fn roll_back(name: &BranchName) -> String;
 
-    /// What an error means.
+    /// Returns the meaning of an error.
     fn answer(error: &sqlx::Error) -> Answer;
 
-    /// What else is known of a branch that is not there to be finished. `number` is what
-    /// [`Deed::Wrote`] gave.
+    /// Asks what else is known of a branch that is not there to be finished. `number` is the one
+    /// from
+    /// [`BranchWork::Wrote`].
     fn trace<'c>(
         connection: &'c mut Self::Connection,
         name: &'c BranchName,
         number: Option<&'c str>,
     ) -> BoxFuture<'c, Result<Trace, sqlx::Error>>;
 
-    /// The prepared branches of a node in this database, at most so many.
+    /// Lists the prepared branches of a node in this database, at most `max`.
     fn prepared<'c>(
         connection: &'c mut Self::Connection,
         node: &'c Node,
@@ -96,10 +98,10 @@ pub(super) async fn send<DB: TwoPhase>(
     connection: &mut DB::Connection,
     sql: String,
 ) -> Result<Steps<DB>, sqlx::Error> {
-    DB::steps(connection, Captured::plain(sql)).await
+    DB::steps(connection, BoundQuery::plain(sql)).await
 }
 
-/// What a result means.
+/// Returns the meaning of a result.
 pub(super) fn answer_of<DB: TwoPhase, T>(result: &Result<T, sqlx::Error>) -> Answer {
     match result {
         Ok(_) => Answer::Done,

@@ -1,6 +1,6 @@
 //! Events of a local transaction that may be prepared.
 //!
-//! The row is part of the prepared transaction: nobody sees it before the global commits, and it
+//! The row is part of the prepared transaction: it is not visible before the global commits, and it
 //! goes with a rollback. Nothing has to be held or released.
 
 use super::database::XaDatabase;
@@ -32,7 +32,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         let within = match &mut self.branch {
             Some(branch) => {
                 branch.only_reads = false;
-                Within::Prepared(&branch.name.xid, branch.name.branch)
+                Within::Prepared(&branch.xid, branch.name.branch)
             }
             None => Within::Itself,
         };

@@ -1,6 +1,8 @@
-//! What can go wrong in two-phase commit beyond what the database itself reports.
+//! The errors of two-phase commit beyond those that the database itself reports.
 //!
 //! As in AT mode these errors travel inside `sqlx::Error`; [`XaError::of`] has them back.
+
+use handfast_rm_core::two_phase::{EndedAgainstDecision, InvalidNode, NameTooLong};
 
 use crate::at::AtError;
 use crate::carried::{carried, carry, unload};
@@ -26,10 +28,10 @@ pub enum XaError {
         self.code()
     )]
     TooOld {
-        /// What the server calls itself.
+        /// The server's version text.
         version: String,
     },
-    /// PostgreSQL keeps no prepared transactions unless told how many.
+    /// PostgreSQL keeps no prepared transactions unless it is configured to.
     #[error(
         "max_prepared_transactions is 0: set it to at least max_connections in postgresql.conf \
          and restart the server ({})",
@@ -43,23 +45,15 @@ pub enum XaError {
         reason: String,
     },
     /// Not a node id.
-    #[error(
-        "{text:?} is no node id: set one with `.node(...)`, of 1 to {bytes_max} letters, digits, \
-         `-`, `_` and `.` ({})",
-        self.code()
-    )]
+    #[error("{}", InvalidNode { text: text.clone(), bytes_max: *bytes_max })]
     Node {
-        /// What was given.
+        /// The text.
         text: String,
         /// The limit.
         bytes_max: usize,
     },
     /// The name of a branch is longer than the database takes.
-    #[error(
-        "the branch name {name} takes {bytes} bytes, more than {bytes_max}: give the coordinator \
-         a shorter advertised address, or this node a shorter id ({})",
-        self.code()
-    )]
+    #[error("{}", NameTooLong { name: name.clone(), bytes: *bytes, bytes_max: *bytes_max })]
     NameTooLong {
         /// The name.
         name: String,
@@ -88,27 +82,21 @@ pub enum XaError {
     /// The coordinator could not be asked, or refuses. The local transaction is rolled back.
     #[error(transparent)]
     Coordinator(#[from] Error),
-    /// PREPARE got no answer. The coordinator has been told, so the global can only be rolled back,
-    /// which rolls the branch back if it was prepared.
+    /// PREPARE got no answer. The coordinator knows, so the global can only be rolled back, which
+    /// rolls the branch back if it was prepared.
     #[error("whether the local transaction was prepared is unknown: {reason} ({})", self.code())]
     PrepareUnknown {
-        /// What the driver said.
+        /// The driver's message.
         reason: String,
     },
-    /// Seen by operators: the global is committed, and somebody rolled this branch back by hand.
-    #[error(
-        "{branch} was rolled back by somebody else although its global is committed ({})",
-        self.code()
-    )]
+    /// Seen by operators: the global is committed, and this branch was rolled back by hand.
+    #[error("{}", EndedAgainstDecision::RolledBack { branch: branch.clone() })]
     RolledBackAgainst {
         /// Its name in the database.
         branch: String,
     },
-    /// Seen by operators: the global is rolled back, and somebody committed this branch by hand.
-    #[error(
-        "{branch} was committed by somebody else although its global is rolled back ({})",
-        self.code()
-    )]
+    /// Seen by operators: the global is rolled back, and this branch was committed by hand.
+    #[error("{}", EndedAgainstDecision::Committed { branch: branch.clone() })]
     CommittedAgainst {
         /// Its name in the database.
         branch: String,
@@ -142,15 +130,15 @@ impl XaError {
             Self::TooOld { .. } => "HF-XA-TOO-OLD",
             Self::PreparedDisabled => "HF-XA-PREPARED-DISABLED",
             Self::RecoverDenied { .. } => "HF-XA-RECOVER-DENIED",
-            Self::Node { .. } => "HF-XA-NODE",
-            Self::NameTooLong { .. } => "HF-XA-NAME-TOO-LONG",
+            Self::Node { .. } => InvalidNode::CODE,
+            Self::NameTooLong { .. } => NameTooLong::CODE,
             Self::TransactionControl { .. } => "HF-XA-TRANSACTION-CONTROL",
             Self::Unreadable { .. } => "HF-XA-UNREADABLE",
             Self::Coordinator(error) => error.code(),
             Self::PrepareUnknown { .. } => "HF-XA-PREPARE-UNKNOWN",
             Self::RolledBackAgainst { .. } => "HF-XA-ROLLED-BACK-AGAINST",
             Self::CommittedAgainst { .. } => "HF-XA-COMMITTED-AGAINST",
-            // A table of ours that is missing is told as AT mode tells it.
+            // A missing client table has the code of AT mode.
             Self::Database(error) => AtError::of(error).map_or("HF-XA-DATABASE", AtError::code),
         }
     }
@@ -174,5 +162,18 @@ impl From<XaError> for sqlx::Error {
     fn from(error: XaError) -> Self {
         let XaError::Database(error) = error else { return carry(error) };
         error
+    }
+}
+
+impl From<InvalidNode> for XaError {
+    fn from(invalid: InvalidNode) -> Self {
+        Self::Node { text: invalid.text, bytes_max: invalid.bytes_max }
+    }
+}
+
+impl From<NameTooLong> for XaError {
+    fn from(name: NameTooLong) -> Self {
+        let NameTooLong { name, bytes, bytes_max } = name;
+        Self::NameTooLong { name, bytes, bytes_max }
     }
 }

@@ -3,32 +3,22 @@
 use std::sync::Arc;
 
 use handfast_proto::v1::Decision;
+use handfast_rm_core::two_phase::{Answer, BranchName, Finished, Verdict, of_phase_two};
 
 use super::database::{XaDatabase, answer_of, send};
-use super::lease::Lease;
-use super::name::BranchName;
-use super::resource::Shared;
-use super::verdict::{Answer, Verdict, of_phase_two};
+use super::pooled_connection::PooledConnection;
+use super::state::XaState;
 use crate::at::with_causes;
-
-/// What became of a branch, and what the database said if that was not success.
-#[derive(Debug)]
-pub struct Finished {
-    /// Whether the decision is carried out.
-    pub verdict: Verdict,
-    /// What the database said.
-    pub said: Option<String>,
-}
 
 /// Finishes branches one after the other, over a session of its own where a branch has none here.
 #[derive(Debug)]
 pub(super) struct Finisher<DB: XaDatabase> {
-    shared: Arc<Shared<DB>>,
-    session: Option<Lease<DB>>,
+    shared: Arc<XaState<DB>>,
+    session: Option<PooledConnection<DB>>,
 }
 
 impl<DB: XaDatabase> Finisher<DB> {
-    pub(super) fn new(shared: Arc<Shared<DB>>) -> Self {
+    pub(super) fn new(shared: Arc<XaState<DB>>) -> Self {
         Self { shared, session: None }
     }
 
@@ -42,7 +32,7 @@ impl<DB: XaDatabase> Finisher<DB> {
         let mut session = match self.session(name).await {
             Ok(session) => session,
             Err(error) => {
-                return Finished { verdict: Verdict::Again, said: Some(with_causes(&error)) };
+                return Finished { verdict: Verdict::Again, message: Some(with_causes(&error)) };
             }
         };
         let sql = match decision {
@@ -52,12 +42,12 @@ impl<DB: XaDatabase> Finisher<DB> {
         session.mark_used();
         let result = send::<DB>(&mut session, sql).await;
         let answer = answer_of::<DB, _>(&result);
-        let mut said = result.err().map(|error| with_causes(&error));
+        let mut message = result.err().map(|error| with_causes(&error));
         let trace = match answer {
             Answer::Missing => match DB::trace(&mut session, name, number).await {
                 Ok(trace) => Some(trace),
                 Err(error) => {
-                    said = Some(with_causes(&error));
+                    message = Some(with_causes(&error));
                     None
                 }
             },
@@ -73,11 +63,11 @@ impl<DB: XaDatabase> Finisher<DB> {
             session.mark_clean();
             self.session = Some(session);
         }
-        Finished { verdict: of_phase_two(decision, answer, trace), said }
+        Finished { verdict: of_phase_two(decision, answer, trace), message }
     }
 
     /// The branch's own session if it is held here, else the one used last, else another one.
-    async fn session(&mut self, name: &BranchName) -> Result<Lease<DB>, sqlx::Error> {
+    async fn session(&mut self, name: &BranchName) -> Result<PooledConnection<DB>, sqlx::Error> {
         if let Some(held) = self.shared.held.take(name) {
             return Ok(held);
         }

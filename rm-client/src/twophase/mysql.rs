@@ -6,13 +6,12 @@
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use handfast_rm_core::two_phase::{Answer, BranchName, Node, Trace};
 use sqlx::mysql::{MySqlArguments, MySqlDatabaseError};
 use sqlx::{MySql, MySqlConnection};
 
-use super::database::{Deed, Sessions, TwoPhase, send};
+use super::database::{BranchWork, Sessions, TwoPhase, send};
 use super::error::XaError;
-use super::name::{BranchName, Node};
-use super::verdict::{Answer, Trace};
 use crate::at::AtError;
 use crate::at::database::{Backend, Steps, rows};
 
@@ -64,24 +63,24 @@ impl TwoPhase for MySql {
                 continue;
             }
             let count = Self::text(row, 1)?.and_then(|text| text.parse::<i64>().ok());
-            // What cannot be read is no number that any later one is equal to.
+            // A text that cannot be read equals no later number.
             let Some(count) = count else { return Ok(None) };
             total = Some(total.unwrap_or(0) + count);
         }
         Ok(total)
     }
 
-    fn deed(
+    fn branch_work(
         connection: &mut MySqlConnection,
         begun: Option<i64>,
         only_reads: bool,
-    ) -> BoxFuture<'_, Result<Deed, sqlx::Error>> {
+    ) -> BoxFuture<'_, Result<BranchWork, sqlx::Error>> {
         async move {
             if !only_reads || begun.is_none() {
-                return Ok(Deed::Wrote(None));
+                return Ok(BranchWork::Wrote(None));
             }
             let now = Self::written(&send::<Self>(connection, WRITTEN.to_owned()).await?)?;
-            Ok(if now == begun { Deed::ReadOnly } else { Deed::Wrote(None) })
+            Ok(if now == begun { BranchWork::ReadOnly } else { BranchWork::Wrote(None) })
         }
         .boxed()
     }
@@ -174,7 +173,8 @@ fn answer_of(number: u16) -> Answer {
     }
 }
 
-/// What becomes of sessions on this server; `None`: a prepared branch would not outlive its own.
+/// Returns what becomes of sessions on this server; `None`: a prepared branch would not outlive its
+/// own.
 fn sessions_of(version: &str, detaches: bool) -> Option<Sessions> {
     let number: Vec<u32> =
         version.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok()).collect();
@@ -199,15 +199,15 @@ fn hexadecimal(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::xid::Xid;
+    use handfast_rm_core::XidText;
 
     #[test]
     fn a_name_is_cut_into_an_id() {
         let node = Node::new("n").unwrap();
-        let short = BranchName { node: node.clone(), branch: 1, xid: Xid::new("a:1").unwrap() };
+        let short = BranchName { node: node.clone(), branch: 1, xid: XidText::new("a:1").unwrap() };
         let text = hexadecimal("hf1/n/0000000000000001/a:1");
         assert_eq!(id(&short), format!("X'{text}',X'',1214344804"));
-        let xid = Xid::new(&format!("{}:1", "a".repeat(60))).unwrap();
+        let xid = XidText::new(&format!("{}:1", "a".repeat(60))).unwrap();
         let long = id(&BranchName { node, branch: 1, xid });
         let parts: Vec<usize> = long.split(',').map(|part| (part.len() - 3) / 2).collect();
         assert_eq!(parts[..2], [64, 21]);

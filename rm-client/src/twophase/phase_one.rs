@@ -11,26 +11,25 @@
 //! the coordinator does not know is one that it has finished and forgotten.
 
 use handfast_proto::v1;
+use handfast_rm_core::two_phase::{BranchContext, BranchName, PrepareOutcome, of_prepare};
 
-use super::database::{Deed, Sessions, XaDatabase, answer_of, send};
+use super::database::{BranchWork, Sessions, XaDatabase, answer_of, send};
 use super::error::XaError;
-use super::name::BranchName;
-use super::note::Note;
 use super::transaction::{Branch, XaTransaction};
-use super::verdict::{Phase, of_prepare};
-use crate::at::crash_point::crash_point;
+use crate::at::crash_point;
 use crate::at::database::Steps;
 use crate::error::Error;
 use crate::unknown_outcome::UnknownOutcomeGuard;
+use crate::xid::Xid;
 
 impl<DB: XaDatabase> XaTransaction<'_, DB> {
     /// Ends phase one of a branch.
     pub(super) async fn prepare(mut self, branch: Branch) -> Result<(), sqlx::Error> {
-        let deed = DB::deed(&mut self.session, branch.begun, branch.only_reads).await;
-        let name = branch.name;
-        let number = match deed {
-            Ok(Deed::Wrote(number)) => number,
-            Ok(Deed::ReadOnly) => return self.end(DB::end_reading(&name)).await,
+        let work = DB::branch_work(&mut self.session, branch.begun, branch.only_reads).await;
+        let Branch { name, xid, .. } = branch;
+        let number = match work {
+            Ok(BranchWork::Wrote(number)) => number,
+            Ok(BranchWork::ReadOnly) => return self.end(DB::end_reading(&name)).await,
             Err(error) => {
                 // Rolled back in any case: with its session, if it cannot be asked to.
                 let _ = self.abandon(&name).await;
@@ -38,10 +37,10 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
             }
         };
         crash_point("xa-before-register");
-        // Whoever drops the future from here on has it rolled back with its session, and an
+        // A future that is dropped from here on has its branch rolled back with its session, and an
         // unanswered registration may have arrived.
         let (coordinator, failed) = (&self.shared.coordinator, v1::PhaseOneOutcome::Failed);
-        let mut in_doubt = UnknownOutcomeGuard::new(coordinator, &name.xid, name.branch, failed);
+        let mut in_doubt = UnknownOutcomeGuard::new(coordinator, &xid, name.branch, failed);
         if let Err(error) = self.register(&name, number).await {
             in_doubt.disarm();
             return Err(error);
@@ -68,7 +67,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
             mode: v1::Mode::Xa.into(),
             rows: Vec::new(),
             wait: None,
-            application_data: Note::of(name, number).to_bytes(),
+            application_data: BranchContext::of(name, number).to_bytes(),
             client_id: String::new(),
         };
         let Err(error) = self.shared.coordinator.register_branch(request).await else {
@@ -83,7 +82,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         Err(XaError::from(error).into())
     }
 
-    /// What PREPARE came to, and what the coordinator is told.
+    /// Judges the answer to PREPARE, and reports to the coordinator where it has to know.
     async fn settle(
         mut self,
         name: BranchName,
@@ -100,12 +99,12 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         let abandoned = if lost { None } else { Some(self.abandon(&name).await) };
         let rollback = abandoned.as_ref().map(answer_of::<DB, ()>);
         match of_prepare(DB::answer(&error), rollback) {
-            Phase::Prepared => unreachable!("an error is no success"),
-            Phase::RolledBack => {
+            PrepareOutcome::Prepared => unreachable!("an error is no success"),
+            PrepareOutcome::RolledBack => {
                 self.report(&name, v1::PhaseOneOutcome::Failed).await;
                 Err(error)
             }
-            Phase::Unknown => {
+            PrepareOutcome::Unknown => {
                 self.report(&name, v1::PhaseOneOutcome::Unknown).await;
                 Err(XaError::PrepareUnknown { reason: error.to_string() }.into())
             }
@@ -113,7 +112,8 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
     }
 
     async fn report(&self, name: &BranchName, outcome: v1::PhaseOneOutcome) {
-        self.shared.coordinator.report_outcome(&name.xid, name.branch, outcome).await;
+        let xid = Xid::from(name.xid.clone());
+        self.shared.coordinator.report_outcome(&xid, name.branch, outcome).await;
     }
 
     /// The branch is prepared: its session is free, or stays with it.

@@ -5,20 +5,20 @@
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use handfast_rm_core::two_phase::{Answer, BranchName, Node, Trace};
 use sqlx::postgres::PgArguments;
 use sqlx::{PgConnection, Postgres};
 
-use super::database::{Deed, Sessions, TwoPhase};
+use super::database::{BranchWork, Sessions, TwoPhase};
 use super::error::XaError;
-use super::name::{BranchName, Node};
-use super::verdict::{Answer, Trace};
 use crate::at::database::{Backend, Steps, rows};
 
 /// Also tells whether the transaction can still be prepared: PREPARE TRANSACTION of a failed one is
 /// answered like a success, by a silent ROLLBACK, and this query fails in its place. It gives the
 /// transaction a number, which one that has notified others without writing has not.
 const DEED: &str = "SELECT pg_current_xact_id()::text";
-/// Of one that looks as if it had only read. Has it written, or locked a row, it has a number.
+/// Asks for the number of a transaction that looks as if it had only read: it has one if it has
+/// written or locked a row.
 const DEED_OF_READS: &str = "SELECT pg_current_xact_id_if_assigned()::text";
 const TRACE: &str = "SELECT pg_xact_status($1::text::xid8)";
 const PREPARED: &str = "SELECT gid FROM pg_prepared_xacts \
@@ -49,17 +49,17 @@ impl TwoPhase for Postgres {
         Ok(None)
     }
 
-    fn deed(
+    fn branch_work(
         connection: &mut PgConnection,
         _: Option<i64>,
         only_reads: bool,
-    ) -> BoxFuture<'_, Result<Deed, sqlx::Error>> {
+    ) -> BoxFuture<'_, Result<BranchWork, sqlx::Error>> {
         async move {
-            let deed = if only_reads { DEED_OF_READS } else { DEED };
-            let found = rows::<Self>(connection, deed.to_owned(), PgArguments::default()).await?;
+            let work = if only_reads { DEED_OF_READS } else { DEED };
+            let found = rows::<Self>(connection, work.to_owned(), PgArguments::default()).await?;
             let row = found.first().ok_or(sqlx::Error::RowNotFound)?;
             let number = Self::text(row, 0)?;
-            Ok(number.map_or(Deed::ReadOnly, |number| Deed::Wrote(Some(number))))
+            Ok(number.map_or(BranchWork::ReadOnly, |number| BranchWork::Wrote(Some(number))))
         }
         .boxed()
     }
@@ -151,12 +151,12 @@ fn literal(name: &BranchName) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::xid::Xid;
+    use handfast_rm_core::XidText;
 
     #[test]
     fn a_name_is_quoted() {
         let node = Node::new("n").unwrap();
-        let name = BranchName { node, branch: 1, xid: Xid::new("a';--:1").unwrap() };
+        let name = BranchName { node, branch: 1, xid: XidText::new("a';--:1").unwrap() };
         assert_eq!(Postgres::commit(&name), "COMMIT PREPARED 'hf1/n/0000000000000001/a'';--:1'");
     }
 

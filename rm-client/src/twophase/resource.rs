@@ -8,24 +8,19 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use handfast_proto::v1;
+use handfast_rm_core::two_phase::Node;
 use sqlx::{Database, Pool};
 
-use super::database::{Sessions, XaDatabase};
+use super::branch_handler::XaBranchHandler;
+use super::database::XaDatabase;
 use super::error::XaError;
-use super::hold::Held;
-use super::lease::Lease;
-use super::name::{BranchName, Node};
-use super::phase_two::XaPhaseTwo;
-use super::sweep::{self, Sweeper, Swept};
+use super::held_sessions::HeldSessions;
+use super::state::{Sweeper, XaState, aside};
+use super::sweep::{self, Swept};
 use super::transaction::XaTransaction;
-use crate::at::database::Identity;
 use crate::connect::Handfast;
 use crate::context;
 use crate::coordinator::Coordinator;
-use crate::xid::Xid;
-
-/// How long the connection aside is kept without use.
-const ASIDE_IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// A database, known to the coordinator, whose local transactions can be branches of a global one
 /// that the database itself prepares and then commits or rolls back.
@@ -47,45 +42,7 @@ const ASIDE_IDLE_MAX: Duration = Duration::from_secs(10);
 /// # }
 /// ```
 pub struct XaResource<DB: XaDatabase> {
-    pub(super) shared: Arc<Shared<DB>>,
-}
-
-/// What all clones of a resource, its transactions and its phase two share.
-#[derive(Debug)]
-pub(super) struct Shared<DB: XaDatabase> {
-    pub(super) pool: Pool<DB>,
-    /// One connection, made where the pool has none left.
-    aside: Pool<DB>,
-    pub(super) coordinator: Coordinator,
-    pub(super) identity: Identity,
-    pub(super) node: Node,
-    pub(super) sessions: Sessions,
-    pub(super) held: Held<DB>,
-    pub(super) sweeper: Sweeper,
-}
-
-/// As the pool makes them, but one, and not for long after it was of use.
-fn aside<DB: Database>(pool: &Pool<DB>) -> Pool<DB> {
-    let options = pool.options().clone().min_connections(0).max_connections(1);
-    let options = options.idle_timeout(ASIDE_IDLE_MAX);
-    options.connect_lazy_with(pool.connect_options().as_ref().clone())
-}
-
-impl<DB: XaDatabase> Shared<DB> {
-    /// A session to carry out decisions in. Where all of the pool's are in use, perhaps by those
-    /// who wait for the very rows that the decision frees, it is one aside.
-    pub(super) async fn session_for_decisions(&self) -> Result<Lease<DB>, sqlx::Error> {
-        let pool = &self.pool;
-        let is_used_up =
-            pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections();
-        Lease::acquire(if is_used_up { &self.aside } else { pool }).await
-    }
-
-    /// Names a branch: positive and 63 bits, drawn so that no two processes draw the same.
-    pub(super) fn name_branch(&self, xid: Xid) -> BranchName {
-        let branch = (rand::random::<u64>() >> 1).max(1);
-        BranchName { node: self.node.clone(), branch, xid }
-    }
+    pub(super) shared: Arc<XaState<DB>>,
 }
 
 impl<DB: XaDatabase> Clone for XaResource<DB> {
@@ -133,7 +90,7 @@ pub struct Xa<DB: Database> {
 }
 
 impl<DB: XaDatabase> Xa<DB> {
-    /// Whose the branches are, in the names that the database knows them by: 1 to 32 letters,
+    /// Sets the node id, which the database keeps in the names of branches: 1 to 32 letters,
     /// digits, `-`, `_` and `.`. Default: the application's name. Processes with one node id
     /// recover each other's branches, so all processes of a service may share one. Services that
     /// use other coordinators must not: theirs know nothing of these branches, and roll them back.
@@ -144,7 +101,7 @@ impl<DB: XaDatabase> Xa<DB> {
 
     /// How long a session stays with a prepared branch where the server asks for that (MariaDB, and
     /// MySQL before 8.0.29); 3 seconds unless set. After that the session is closed and any process
-    /// can finish the branch. Too short: connections are made anew for most branches. Too long:
+    /// can finish the branch. Too short: a new connection is made for most branches. Too long:
     /// phase two that reaches another process of the service waits for it. Zero: never held.
     pub fn hold_limit(mut self, limit: Duration) -> Self {
         self.hold_limit = limit;
@@ -177,23 +134,18 @@ impl<DB: XaDatabase> Xa<DB> {
         // Half of the pool stays for work that is not prepared yet, or prepared branches could keep
         // each other from ever being finished.
         let held_max = usize::try_from(self.pool.options().get_max_connections() / 2);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(XaState {
             aside: aside(&self.pool),
             pool: self.pool,
             coordinator: self.coordinator,
             identity,
             node,
             sessions,
-            held: Held::new(held_max.unwrap_or(usize::MAX), self.hold_limit),
+            held: HeldSessions::new(held_max.unwrap_or(usize::MAX), self.hold_limit),
             sweeper: Sweeper::new(self.sweep_every, self.orphan_after),
         });
-        let resource = v1::Resource {
-            id: shared.identity.resource_id.clone(),
-            mode: v1::Mode::Xa.into(),
-            label: shared.identity.label.clone(),
-        };
-        let phase_two = Arc::new(XaPhaseTwo::new(Arc::clone(&shared)));
-        shared.coordinator.register_resource(resource, phase_two);
+        let handler = Arc::new(XaBranchHandler::new(Arc::clone(&shared)));
+        shared.coordinator.register_resource(shared.identity.resource(v1::Mode::Xa), handler);
         sweep::start(&shared);
         Ok(XaResource { shared })
     }

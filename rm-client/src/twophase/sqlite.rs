@@ -4,12 +4,11 @@
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use handfast_rm_core::two_phase::{Answer, BranchName, Node, Trace};
 use sqlx::{Sqlite, SqliteConnection};
 
-use super::database::{Deed, Sessions, TwoPhase};
+use super::database::{BranchWork, Sessions, TwoPhase};
 use super::error::XaError;
-use super::name::{BranchName, Node};
-use super::verdict::{Answer, Trace};
 use crate::at::database::Steps;
 
 fn refusal() -> XaError {
@@ -31,11 +30,11 @@ impl TwoPhase for Sqlite {
         Ok(None)
     }
 
-    fn deed(
+    fn branch_work(
         _: &mut SqliteConnection,
         _: Option<i64>,
         _: bool,
-    ) -> BoxFuture<'_, Result<Deed, sqlx::Error>> {
+    ) -> BoxFuture<'_, Result<BranchWork, sqlx::Error>> {
         async { Err(refusal().into()) }.boxed()
     }
 

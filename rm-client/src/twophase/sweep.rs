@@ -9,16 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_proto::v1::{Decision, GetStatusRequest};
-use tokio::sync::Mutex;
+use handfast_rm_core::GlobalStatus;
+use handfast_rm_core::two_phase::{BranchName, SweepAction, Verdict, of_sweep};
 use tokio::time::Instant;
 
 use super::database::XaDatabase;
 use super::error::XaError;
 use super::finish::Finisher;
-use super::name::BranchName;
-use super::resource::Shared;
-use super::verdict::{Sweep, Verdict, of_sweep};
-use crate::status::GlobalStatus;
+use super::state::XaState;
 
 /// How many branches one sweep looks at (BOUNDED); those that it finishes make room for others.
 pub(super) const BRANCHES_MAX: usize = 1_000;
@@ -28,7 +26,7 @@ const LOOKS_PER_HOLD: u32 = 4;
 /// How long a sweep may take: a database that went away without a word never answers.
 const SWEEP_MAX: Duration = Duration::from_secs(300);
 
-/// What one sweep has found and done.
+/// The result of one sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Swept {
@@ -36,27 +34,13 @@ pub struct Swept {
     pub committed: usize,
     /// Branches rolled back, as decided, or because the coordinator does not know them.
     pub rolled_back: usize,
-    /// Branches left: undecided, too young to be told from a mistake, or in use by a session.
+    /// Branches left: undecided, too young to be distinguished from a mistake, or in use by a
+    /// session.
     pub left: usize,
 }
 
-/// The pace and the memory of the sweep.
-#[derive(Debug)]
-pub(super) struct Sweeper {
-    every: Duration,
-    orphan_after: Duration,
-    /// Since when the coordinator is known not to know these. One sweep at a time.
-    unknown_since: Mutex<HashMap<BranchName, Instant>>,
-}
-
-impl Sweeper {
-    pub(super) fn new(every: Duration, orphan_after: Duration) -> Self {
-        Self { every, orphan_after, unknown_since: Mutex::default() }
-    }
-}
-
 /// Sweeps, and ends holds, until the resource is gone.
-pub(super) fn start<DB: XaDatabase>(shared: &Arc<Shared<DB>>) {
+pub(super) fn start<DB: XaDatabase>(shared: &Arc<XaState<DB>>) {
     let (sweeps, every) = (Arc::downgrade(shared), shared.sweeper.every);
     tokio::spawn(async move {
         while let Some(shared) = sweeps.upgrade() {
@@ -83,7 +67,7 @@ pub(super) fn start<DB: XaDatabase>(shared: &Arc<Shared<DB>>) {
 }
 
 /// One sweep.
-pub(super) async fn sweep<DB: XaDatabase>(shared: &Arc<Shared<DB>>) -> Result<Swept, XaError> {
+pub(super) async fn sweep<DB: XaDatabase>(shared: &Arc<XaState<DB>>) -> Result<Swept, XaError> {
     let mut unknown_since = shared.sweeper.unknown_since.lock().await;
     let mut session = shared.session_for_decisions().await?;
     let found = DB::prepared(&mut session, &shared.node, BRANCHES_MAX).await?;
@@ -94,13 +78,13 @@ pub(super) async fn sweep<DB: XaDatabase>(shared: &Arc<Shared<DB>>) -> Result<Sw
     let mut swept = Swept::default();
     for name in found {
         match judge(shared, &mut unknown_since, &name).await? {
-            Sweep::Leave => swept.left += 1,
-            Sweep::Finish(decision) => {
+            SweepAction::Leave => swept.left += 1,
+            SweepAction::Finish(decision) => {
                 let finished = finisher.finish(decision, &name, None).await;
                 count(&mut swept, decision, finished.verdict);
                 tracing::info!(
                     xid = %name.xid, branch = name.branch, ?decision,
-                    verdict = ?finished.verdict, said = finished.said, "prepared branch swept"
+                    verdict = ?finished.verdict, said = finished.message, "prepared branch swept"
                 );
             }
         }
@@ -109,10 +93,10 @@ pub(super) async fn sweep<DB: XaDatabase>(shared: &Arc<Shared<DB>>) -> Result<Sw
 }
 
 async fn judge<DB: XaDatabase>(
-    shared: &Shared<DB>,
+    shared: &XaState<DB>,
     unknown_since: &mut HashMap<BranchName, Instant>,
     name: &BranchName,
-) -> Result<Sweep, XaError> {
+) -> Result<SweepAction, XaError> {
     let request = GetStatusRequest { xid: name.xid.as_str().to_owned() };
     let reply = shared.coordinator.get_status(request).await?;
     let status = GlobalStatus::from_wire(reply.status(), reply.rollback_reason());

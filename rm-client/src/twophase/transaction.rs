@@ -4,13 +4,14 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use handfast_rm_core::two_phase::BranchName;
+
 use super::control::{Effect, admit};
 use super::database::{XaDatabase, send};
 use super::error::XaError;
-use super::lease::Lease;
-use super::name::BranchName;
-use super::resource::Shared;
-use crate::at::captured::Captured;
+use super::pooled_connection::PooledConnection;
+use super::state::XaState;
+use crate::at::BoundQuery;
 use crate::context::Context;
 use crate::xid::Xid;
 
@@ -21,8 +22,8 @@ use crate::xid::Xid;
 /// rolled back, with its connection.
 #[must_use = "a local transaction that is dropped is rolled back"]
 pub struct XaTransaction<'t, DB: XaDatabase> {
-    pub(super) session: Lease<DB>,
-    pub(super) shared: Arc<Shared<DB>>,
+    pub(super) session: PooledConnection<DB>,
+    pub(super) shared: Arc<XaState<DB>>,
     /// `None`: a plain local transaction.
     pub(super) branch: Option<Branch>,
     /// So that a closure may borrow what lives as long as the resource.
@@ -33,6 +34,7 @@ pub struct XaTransaction<'t, DB: XaDatabase> {
 #[derive(Debug)]
 pub(super) struct Branch {
     pub(super) name: BranchName,
+    pub(super) xid: Xid,
     /// How much its session had written when it began, where the database tells in this way.
     pub(super) begun: Option<i64>,
     /// By the texts of its statements, which do not tell what a function does.
@@ -41,24 +43,24 @@ pub(super) struct Branch {
 
 impl<DB: XaDatabase> XaTransaction<'_, DB> {
     pub(super) async fn begin(
-        shared: Arc<Shared<DB>>,
+        shared: Arc<XaState<DB>>,
         context: Option<Context>,
     ) -> Result<Self, sqlx::Error> {
-        let name = context.map(|context| shared.name_branch(context.xid));
-        if let Some(name) = &name {
-            name.check_length(DB::NAME_BYTES_MAX)?;
+        let named = context.map(|context| (shared.name_branch(&context.xid), context.xid));
+        if let Some((name, _)) = &named {
+            name.check_length(DB::NAME_BYTES_MAX).map_err(XaError::from)?;
         }
-        let mut session = Lease::acquire(&shared.pool).await?;
-        let start = name.as_ref().map_or_else(|| "BEGIN".to_owned(), DB::start);
+        let mut session = PooledConnection::acquire(&shared.pool).await?;
+        let start = named.as_ref().map_or_else(|| "BEGIN".to_owned(), |(name, _)| DB::start(name));
         let begun = DB::written(&send::<DB>(&mut session, start).await?)?;
-        let branch = name.map(|name| Branch { name, begun, only_reads: true });
+        let branch = named.map(|(name, xid)| Branch { name, xid, begun, only_reads: true });
         Ok(Self { session, shared, branch, scope: PhantomData })
     }
 
     /// The global that this is a branch of.
     #[must_use]
     pub fn xid(&self) -> Option<&Xid> {
-        self.branch.as_ref().map(|branch| &branch.name.xid)
+        self.branch.as_ref().map(|branch| &branch.xid)
     }
 
     /// Commits: phase one, if this is a branch. What it wrote stays locked in the database until
@@ -85,7 +87,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         }
     }
 
-    /// Ends a local transaction that nobody else has to know of.
+    /// Ends a local transaction that the coordinator need not know of.
     pub(super) async fn end(&mut self, sql: String) -> Result<(), sqlx::Error> {
         send::<DB>(&mut self.session, sql).await?;
         self.session.mark_clean();
@@ -98,7 +100,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         let mut statements = DB::abandon(name);
         let last = statements.pop();
         for sql in statements {
-            // Told by the last one, if it matters.
+            // If an error matters, the last statement fails as well.
             let _ = send::<DB>(&mut self.session, sql).await;
         }
         match last {
@@ -108,7 +110,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
     }
 
     /// Lets a statement pass unless it would end the transaction.
-    pub(super) fn admit(&mut self, query: &Captured<DB>) -> Result<(), XaError> {
+    pub(super) fn admit(&mut self, query: &BoundQuery<DB>) -> Result<(), XaError> {
         let effect = admit(DB::DIALECT, query.sql().as_str())?;
         if let Some(branch) = &mut self.branch {
             branch.only_reads &= effect == Effect::Reads;

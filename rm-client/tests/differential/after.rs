@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use handfast::at::plan::Dialect;
 use handfast::{AtError, Global, GlobalStatus, Xid};
 use handfast_core::{
     BranchState, LockFilter, LockMode, LockView, OperatorAction, PageBounds, Resolution, What,
 };
+use handfast_rm_core::plan::Dialect;
 
 use crate::database::{TextRow, Twin};
 use crate::finding::{Finding, differences};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use either::Either;
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
-use handfast::at::plan::Dialect;
 use handfast::{AtDatabase, AtError, AtTransaction};
+use handfast_rm_core::plan::Dialect;
 use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{
     AssertSqlSafe, Column as _, ConnectOptions, Decode, Executor, MySql, Pool, Postgres, Row,

@@ -1,6 +1,6 @@
 //! Statements that cannot be undone exactly. The library must refuse all of them.
 
-use handfast::at::plan::Dialect;
+use handfast_rm_core::plan::Dialect;
 
 use crate::random::Random;
 use crate::schema::Schema;

@@ -1,7 +1,7 @@
 //! The generator of statements over a set of tables: all shapes that can be undone, and those that
 //! cannot.
 
-use handfast::at::plan::Dialect;
+use handfast_rm_core::plan::Dialect;
 
 use crate::forbidden;
 use crate::predicate::Target;

@@ -1,7 +1,7 @@
 //! A published schema with its real rows: products, customers, orders and their lines, the same as
 //! in the order example.
 
-use handfast::at::plan::Dialect;
+use handfast_rm_core::plan::Dialect;
 
 use crate::schema::Schema;
 use crate::statement::{Kind, Statement};

@@ -1,6 +1,6 @@
 //! The generator of values, expressions and conditions over a table.
 
-use handfast::at::plan::Dialect;
+use handfast_rm_core::plan::Dialect;
 
 use crate::statement::{Bound, Draft};
 use crate::table::{Class, Column, Role, Table, quoted};

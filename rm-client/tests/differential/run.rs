@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use handfast::at::plan::Dialect;
+use handfast_rm_core::plan::Dialect;
 
 use crate::database::Twin;
 use crate::finding::Finding;

@@ -1,6 +1,6 @@
 //! The generator of a set of tables: every column type of the database, every kind of key.
 
-use handfast::at::plan::Dialect;
+use handfast_rm_core::plan::Dialect;
 
 use crate::columns::{Key, mysql, postgres, sqlite};
 use crate::random::Random;

@@ -1,6 +1,6 @@
 //! A statement with its arguments, and the draft that builds both.
 
-use handfast::at::plan::Dialect;
+use handfast_rm_core::plan::Dialect;
 
 use crate::random::Random;
 

@@ -1,6 +1,6 @@
 //! Generated tables: columns with values, keys and references.
 
-use handfast::at::plan::Dialect;
+use handfast_rm_core::plan::Dialect;
 
 /// A table.
 #[derive(Clone, Debug)]

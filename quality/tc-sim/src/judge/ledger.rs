@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use handfast::fence;
 use handfast_core::{
     BranchId, BranchRecord, Change, Decision, FencingToken, GlobalRecord, GlobalState, LockMode,
     Record, RecordKey, SagaRecord, Xid, XidText,
 };
+use handfast_rm_core::fence;
 
 use crate::model::values::{EventId, EventRow, RowId, Seq, Undo, UndoItem, Written};
 

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use handfast::fence;
+use handfast_rm_core::fence;
 use handfast_core::{BranchId, Xid};
 
 /// A row of the one table.

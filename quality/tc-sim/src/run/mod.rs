@@ -4,8 +4,8 @@ mod cluster;
 mod nemesis;
 mod shrink;
 
-use handfast::fence::State;
 use handfast_core::SagaState;
+use handfast_rm_core::fence::State;
 
 use crate::judge::ledger::Ledger;
 use crate::judge::{Judge, Violation};

@@ -2,7 +2,7 @@
 //!
 //! A try holds what a confirm spends and a cancel frees. No branch in AT mode changes these rows.
 
-use handfast::fence::Operation;
+use handfast_rm_core::fence::Operation;
 
 use super::edit::Edit;
 use crate::model::values::RowId;

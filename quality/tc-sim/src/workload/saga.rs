@@ -1,8 +1,8 @@
 //! Random sagas over the accounts of points: groups of steps that can be compensated, some of them
 //! in child sagas, then perhaps a pivot and the steps after it.
 
-use handfast::fence::Operation;
 use handfast_proto::v1::{SagaDefinition, SagaRetry, SagaStep, SagaStepKind};
+use handfast_rm_core::fence::Operation;
 
 use super::edit::Edit;
 use super::points::PointsChange;

@@ -8,16 +8,17 @@
 //! which is locked and so not claimed: later events of its key wait for it, and other keys go on.
 //! If most candidates are locked, another search follows behind them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
+use handfast_rm_core::relay::in_order;
 use sqlx::pool::PoolConnection;
 
 use super::super::error::OutboxError;
 use super::super::event::Event;
 use super::super::query::{Query, number_of, text_of};
 use super::super::table::explain;
-use crate::at::{AtDatabase, Captured, Dialect};
+use crate::at::{AtDatabase, BoundQuery, Dialect};
 
 /// The most held events that one round releases (BOUNDED).
 const RELEASE_MAX: i64 = 1_000;
@@ -190,7 +191,7 @@ async fn isolate<DB: AtDatabase>(
 ) -> Result<(), sqlx::Error> {
     if DB::DIALECT == Dialect::MySql {
         let text = format!("SET TRANSACTION ISOLATION LEVEL {level}");
-        DB::steps(connection, Captured::plain(text)).await?;
+        DB::steps(connection, BoundQuery::plain(text)).await?;
     }
     Ok(())
 }
@@ -224,35 +225,4 @@ fn claimed<DB: AtDatabase>(row: &DB::Row) -> Result<Claimed, sqlx::Error> {
         attempts: number_of::<DB>(row, 2)?,
         event: event.map_err(|error| error.to_string()),
     })
-}
-
-/// Returns the locked candidates, for each key up to the first one that is not locked.
-#[must_use]
-pub fn in_order(candidates: &[(i64, i64)], is_locked: impl Fn(i64) -> bool) -> Vec<i64> {
-    let mut blocked = HashSet::new();
-    let mut taken = Vec::new();
-    for (seq, key) in candidates {
-        if blocked.contains(key) {
-            continue;
-        }
-        if is_locked(*seq) {
-            taken.push(*seq);
-        } else {
-            blocked.insert(*key);
-        }
-    }
-    taken
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_is_claimed_up_to_the_first_unlocked_event() {
-        let candidates = [(1, 7), (2, 8), (3, 7), (4, 8), (5, 7), (6, 9)];
-        assert_eq!(in_order(&candidates, |seq| seq != 3), [1, 2, 4, 6]);
-        assert_eq!(in_order(&candidates, |seq| seq != 1), [2, 4, 6]);
-        assert_eq!(in_order(&candidates, |_| false), Vec::<i64>::new());
-    }
 }

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use handfast_rm_core::relay::{LaneOwner, LaneShares, shares};
 use sqlx::pool::PoolConnection;
 use tokio::time::Instant;
 
@@ -95,7 +96,7 @@ impl Lanes {
         let query = Query::<DB>::new("SELECT COUNT(*) FROM event_relay");
         let relays = query.rows(&mut local).await?;
         let relays = relays.first().map(number_of_first::<DB>).transpose()?.unwrap_or(1);
-        let Shares { keep, give } = shares(&lanes, usize::try_from(relays).unwrap_or(1));
+        let LaneShares { keep, give } = shares(&lanes, usize::try_from(relays).unwrap_or(1));
         if !keep.is_empty() {
             let query = Query::<DB>::new("UPDATE event_lane SET owner = ").text(&self.name);
             let query = query.sql(", until_ms = ").now().sql(" + ").number(lease_ms);
@@ -114,42 +115,11 @@ fn number_of_first<DB: AtDatabase>(row: &DB::Row) -> Result<i64, sqlx::Error> {
     number_of::<DB>(row, 0)
 }
 
-/// The owner of a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// The relay that asks owns it.
-    Ours,
-    /// Another relay owns it, with a lease that has not ended.
-    Other,
-    /// No relay owns it.
-    Free,
-}
-
-/// The lanes that a relay keeps and gives back.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Shares {
-    /// The lanes that it owns from here on.
-    pub keep: Vec<i64>,
-    /// The lanes of its own that it gives back.
-    pub give: Vec<i64>,
-}
-
-/// Computes a relay's share: its own lanes up to a fair share, and free ones if it has fewer.
-#[must_use]
-pub fn shares(lanes: &[(i64, Owner)], relays: usize) -> Shares {
-    let fair = lanes.len().div_ceil(relays.max(1));
-    let of =
-        |wanted| lanes.iter().filter(move |(_, owner)| *owner == wanted).map(|(lane, _)| *lane);
-    let give = of(Owner::Ours).skip(fair).collect();
-    let keep = of(Owner::Ours).chain(of(Owner::Free)).take(fair).collect();
-    Shares { keep, give }
-}
-
-/// Locks and reads all lanes, so that any other relay's renewal waits.
+/// All lanes, locked: whoever shares them out next waits.
 async fn lock_lanes<DB: AtDatabase>(
     connection: &mut DB::Connection,
     name: &str,
-) -> Result<Vec<(i64, Owner)>, sqlx::Error> {
+) -> Result<Vec<(i64, LaneOwner)>, sqlx::Error> {
     let lane = DB::as_number("lane");
     let query = Query::<DB>::new(&format!("SELECT {lane}, owner, CAST(CASE WHEN until_ms > "));
     let query = query.now().sql(match DB::DIALECT {
@@ -162,9 +132,9 @@ async fn lock_lanes<DB: AtDatabase>(
     let owner = |row: &DB::Row| {
         let (lane, owned) = (number_of::<DB>(row, 0)?, number_of::<DB>(row, 2)? == 1);
         let owner = match owned {
-            true if text_of::<DB>(row, 1)? == name => Owner::Ours,
-            true => Owner::Other,
-            false => Owner::Free,
+            true if text_of::<DB>(row, 1)? == name => LaneOwner::Ours,
+            true => LaneOwner::Others,
+            false => LaneOwner::Free,
         };
         Ok((lane, owner))
     };
@@ -188,34 +158,4 @@ async fn make_lanes<DB: AtDatabase>(
         Query::<DB>::new(&text).execute(&mut local).await?;
     }
     local.commit().await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lanes(text: &str) -> Vec<(i64, Owner)> {
-        let owner = |c| match c {
-            'o' => Owner::Ours,
-            'x' => Owner::Other,
-            _ => Owner::Free,
-        };
-        text.chars().map(owner).zip(0..).map(|(owner, lane)| (lane, owner)).collect()
-    }
-
-    fn check(text: &str, relays: usize, keep: &[i64], give: &[i64]) {
-        let expected = Shares { keep: keep.to_vec(), give: give.to_vec() };
-        assert_eq!(shares(&lanes(text), relays), expected, "{text} among {relays}");
-    }
-
-    #[test]
-    fn lanes_are_shared_fairly() {
-        check("....", 1, &[0, 1, 2, 3], &[]);
-        check("oooo", 2, &[0, 1], &[2, 3]);
-        check("xxxx", 2, &[], &[]);
-        check("xx..", 2, &[2, 3], &[]);
-        check("oox.", 3, &[0, 1], &[]);
-        check(".oxx.", 2, &[1, 0, 4], &[]);
-        check("oooo", 5, &[0], &[1, 2, 3]);
-    }
 }

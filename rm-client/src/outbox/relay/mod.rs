@@ -13,12 +13,11 @@
 //! only delayed, not lost. It does not know the details of any broker.
 
 mod claim;
-mod horizon;
 mod lanes;
 mod publish;
 mod settle;
 mod skip_cursor;
-mod wait;
+mod visibility_horizon;
 
 use std::fmt;
 use std::future::Future;
@@ -29,31 +28,19 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use handfast_rm_core::relay::{PublishResult, Round, VisibilityHorizon, Wait};
 use sqlx::Pool;
 use sqlx::pool::PoolConnection;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use self::claim::Claimed;
-use self::horizon::VisibilityHorizon;
 use self::lanes::Lanes;
-use self::publish::PublishResult;
 use self::skip_cursor::SkipCursor;
-use self::wait::Wait;
 use super::broker::Broker;
 use super::error::OutboxError;
 use super::operate::purge_on;
 use crate::at::{AtDatabase, crash_point};
-
-/// The pure rules of the relay, for the simulation, which relays from databases of its own.
-pub mod rules {
-    pub use super::Round;
-    pub use super::claim::in_order;
-    pub use super::horizon::VisibilityHorizon;
-    pub use super::lanes::{Owner, Shares, shares};
-    pub use super::publish::{PublishResult, each_key_in_order};
-    pub use super::wait::Wait;
-}
 
 /// How often finished rows are purged.
 const PURGE_EVERY: Duration = Duration::from_secs(60);
@@ -188,19 +175,6 @@ impl<DB: AtDatabase> Relay<DB> {
     }
 }
 
-/// The result of a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Round {
-    /// There was something to do.
-    Busy,
-    /// There was nothing to do.
-    Idle,
-    /// No event that was found could be published. There may be others behind them.
-    Skipped,
-    /// The broker or the database does not serve.
-    Unavailable,
-}
-
 /// A running relay.
 struct Running<DB: AtDatabase> {
     relay: Relay<DB>,
@@ -297,7 +271,7 @@ impl<DB: AtDatabase> Running<DB> {
             self.skip_cursor = SkipCursor::default();
             return Ok(Round::Idle);
         };
-        let horizon = self.horizon.advance::<DB>(connection).await?;
+        let horizon = visibility_horizon::advance::<DB>(&mut self.horizon, connection).await?;
         claim::release_held(connection, self.lanes.held()).await?;
         self.batches += 1;
         let claim = claim::Claim {

@@ -3,14 +3,13 @@
 
 use std::time::Duration;
 
+use handfast_rm_core::relay::{PublishResult, UNAVAILABLE_PAUSE_MAX};
 use rand::RngExt;
 
 use super::super::error::OutboxError;
 use super::super::query::Query;
 use super::Settings;
 use super::claim::Claimed;
-use super::publish::PublishResult;
-use super::wait::UNAVAILABLE_MAX;
 use crate::at::AtDatabase;
 
 /// How many characters of a broker's reason are stored.
@@ -68,7 +67,7 @@ impl Pause {
             Self::None => query,
             Self::ByAge => {
                 let pause_ms_max =
-                    i64::try_from(UNAVAILABLE_MAX.as_millis()).unwrap_or(i64::MAX >> 2);
+                    i64::try_from(UNAVAILABLE_PAUSE_MAX.as_millis()).unwrap_or(i64::MAX >> 2);
                 let query = query.sql(", next_at_ms = ").now().sql(" + CASE WHEN ").now();
                 let query =
                     query.sql(" - created_at_ms < ").number(pause_ms_max * 2).sql(" THEN (");

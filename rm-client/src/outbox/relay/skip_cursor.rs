@@ -9,9 +9,9 @@
 
 use std::time::Duration;
 
+use handfast_rm_core::relay::{PAUSE_MIN, UNAVAILABLE_PAUSE_MAX};
 use tokio::time::Instant;
 
-use super::wait::{SHORTEST, UNAVAILABLE_MAX};
 
 /// The number up to which events are skipped, and the pause until they are tried again.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl SkipCursor {
     /// Skips all events up to this number, none of which could be published.
     pub(super) fn skip_to(&mut self, seq: i64, now: Instant) {
         if self.up_to == 0 {
-            self.pause = (self.pause * 2).clamp(SHORTEST, UNAVAILABLE_MAX);
+            self.pause = (self.pause * 2).clamp(PAUSE_MIN, UNAVAILABLE_PAUSE_MAX);
             self.again_at = Some(now + self.pause);
         }
         self.up_to = self.up_to.max(seq);
@@ -55,7 +55,7 @@ impl SkipCursor {
     /// Returns the longest allowed pause, if skipped events wait to be tried again.
     pub(super) fn pause_max(&self, now: Instant) -> Option<Duration> {
         let again_at = self.again_at.filter(|_| self.up_to > 0)?;
-        Some(if self.goes_on { UNAVAILABLE_MAX } else { again_at.saturating_duration_since(now) })
+        Some(if self.goes_on { UNAVAILABLE_PAUSE_MAX } else { again_at.saturating_duration_since(now) })
     }
 }
 
@@ -68,13 +68,13 @@ mod tests {
         let (mut cursor, start) = (SkipCursor::default(), Instant::now());
         assert_eq!(cursor.search_after(start), 0);
         cursor.skip_to(3, start);
-        let late = start + UNAVAILABLE_MAX;
+        let late = start + UNAVAILABLE_PAUSE_MAX;
         assert_eq!(cursor.search_after(late), 3);
         cursor.skip_to(6, late);
         assert_eq!(cursor.search_after(late), 6);
         cursor.finish_pass();
         assert_eq!(cursor.search_after(start), 6);
-        assert_eq!(cursor.pause_max(start), Some(SHORTEST));
+        assert_eq!(cursor.pause_max(start), Some(PAUSE_MIN));
         assert_eq!(cursor.search_after(late), 0);
         assert_eq!(cursor.pause_max(late), None);
     }
@@ -83,21 +83,21 @@ mod tests {
     fn restarts_get_rarer_until_no_event_is_skipped() {
         let (mut cursor, start) = (SkipCursor::default(), Instant::now());
         let mut again = || {
-            let after = cursor.search_after(start + UNAVAILABLE_MAX * 2);
+            let after = cursor.search_after(start + UNAVAILABLE_PAUSE_MAX * 2);
             cursor.skip_to(1, start);
             cursor.finish_pass();
             (after, cursor.pause_max(start))
         };
-        assert_eq!(again(), (0, Some(SHORTEST)));
-        assert_eq!(again(), (0, Some(SHORTEST * 2)));
+        assert_eq!(again(), (0, Some(PAUSE_MIN)));
+        assert_eq!(again(), (0, Some(PAUSE_MIN * 2)));
         for _ in 0..20 {
             again();
         }
-        assert_eq!(again(), (0, Some(UNAVAILABLE_MAX)));
-        assert_eq!(cursor.search_after(start + UNAVAILABLE_MAX), 0);
+        assert_eq!(again(), (0, Some(UNAVAILABLE_PAUSE_MAX)));
+        assert_eq!(cursor.search_after(start + UNAVAILABLE_PAUSE_MAX), 0);
         cursor.finish_pass();
         cursor.skip_to(1, start);
         cursor.finish_pass();
-        assert_eq!(cursor.pause_max(start), Some(SHORTEST));
+        assert_eq!(cursor.pause_max(start), Some(PAUSE_MIN));
     }
 }

@@ -2,8 +2,8 @@
 //! once and never after its cancel, confirmed only under a commit, and cancelled only under a
 //! rollback. All branches of one global end the same way.
 
-use handfast::fence::State;
 use handfast_core::Decision;
+use handfast_rm_core::fence::State;
 
 use super::Invariant;
 use crate::judge::ledger::{BranchKey, Ledger};

@@ -2,7 +2,6 @@
 //! after it is stored as begun and all steps before it are stored as done. It is compensated once,
 //! after all steps after it. At the end every step is done, or every step is compensated.
 
-use handfast::fence::State;
 use handfast_core::{
     ChildRef, SagaDefinition, SagaRecord, SagaState, StepKind, StepRecord, StepState, Xid,
 };

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use futures::channel::oneshot;
-use handfast::fence::{Operation, Pass, Refusal, decide};
+use handfast_rm_core::fence::{Operation, Pass, Refusal, decide};
 
 use super::{Database, DatabaseError, Flavour, HeldSession, LockKey, SessionId};
 use crate::model::values::{Cell, Event, EventId, EventStatus, RowId, Undo, UndoKey};

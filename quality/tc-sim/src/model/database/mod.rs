@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::channel::oneshot;
-use handfast::fence;
+use handfast_rm_core::fence;
 
 use super::observation::{Observation, Observer};
 use super::values::{Cell, EventId, EventRow, RowId, Seq, Undo, UndoKey, Written};

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use handfast::outbox::relay_rules::{Owner, Shares, in_order, shares};
+use handfast_rm_core::relay::{LaneOwner, LaneShares, in_order, shares};
 
 use super::{Database, DatabaseError, Flavour, OpenTransaction, SessionId, State};
 use crate::model::values::{Event, EventId, EventRow, EventStatus, Seq, UndoKey, Written};
@@ -215,14 +215,14 @@ impl Database {
 impl Outbox {
     fn share_lanes(&mut self, relay: &str, now: u64, lease: u64) -> Vec<i64> {
         let owner = |(name, until): &(String, u64)| match *until > now {
-            true if name == relay => Owner::Ours,
-            true => Owner::Other,
-            false => Owner::Free,
+            true if name == relay => LaneOwner::Ours,
+            true => LaneOwner::Others,
+            false => LaneOwner::Free,
         };
-        let lanes: Vec<(i64, Owner)> = (0..).zip(self.lanes.iter().map(owner)).collect();
+        let lanes: Vec<(i64, LaneOwner)> = (0..).zip(self.lanes.iter().map(owner)).collect();
         self.relays.retain(|_, until| *until > now);
         self.relays.insert(relay.to_owned(), now + lease);
-        let Shares { keep, give } = shares(&lanes, self.relays.len());
+        let LaneShares { keep, give } = shares(&lanes, self.relays.len());
         for (lane, row) in (0..).zip(&mut self.lanes) {
             if keep.contains(&lane) {
                 *row = (relay.to_owned(), now + lease);

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures::channel::oneshot;
-use handfast::two_phase_rules::{Answer, Trace};
 use handfast_core::Decision;
+use handfast_rm_core::two_phase::{Answer, Trace};
 
 use super::{
     Database, DatabaseError, Flavour, LocalTransaction, Lock, OpenTransaction, SessionId, State,

@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use handfast::fence::Refusal;
 use handfast::{Error, RejectionDetail};
 use handfast_core::{BranchId, Xid, XidText};
 use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::{self, Holding, PhaseOneOutcome, RowKeys};
+use handfast_rm_core::fence::Refusal;
 
 use super::ClientProcess;
 use crate::model::database::{Database, DatabaseError, LocalTransaction};

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handfast::Error;
-use handfast::fence::{Operation, Pass, Refusal};
 use handfast_core::BranchId;
 use handfast_proto::v1::branch_outcome::Result as Outcome;
 use handfast_proto::v1::client_message::Body as ClientBody;
@@ -16,6 +15,7 @@ use handfast_proto::v1::{
     self, BranchOutcome, Decision, Done, PhaseOneOutcome, PhaseTwoBranch, PhaseTwoCall, Refused,
     Retryable,
 };
+use handfast_rm_core::fence::{Operation, Pass, Refusal};
 
 use super::ClientProcess;
 use super::at::{BranchError, parse_xid};

@@ -35,10 +35,11 @@ use std::time::Duration;
 
 use futures::channel::oneshot;
 use handfast::Error;
-use handfast::link::{ConnectionId, Event, Failure, Moment, Protocol, RequestId, Settings};
+use handfast_rm_core::link::{ConnectionId, Event, Failure, Moment, Protocol, RequestId, Settings};
 use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::server_message::Body as ServerBody;
 use handfast_proto::v1::{BranchOutcome, Mode, Resource, ServerFrame};
+use handfast_rm_core::link::{ConnectionId, Event, Failure, Moment, Protocol, RequestId, Settings};
 
 use super::installation::Installation;
 use crate::judge::Judge;
@@ -226,8 +227,8 @@ impl ClientProcess {
 
     fn execute(self: &Arc<Self>, event: Event) {
         match event {
-            Event::Dial { connection, place } => {
-                let dialling = Arc::clone(self).dial(connection, place.endpoint);
+            Event::Dial { connection, target } => {
+                let dialling = Arc::clone(self).dial(connection, target.endpoint);
                 self.world.spawn(self.owner(), dialling);
             }
             Event::HangUp { connection } => {
@@ -239,17 +240,17 @@ impl ClientProcess {
             Event::Greeted { hello, .. } => {
                 self.world.log(self.owner(), || format!("greeted, epoch {}", hello.epoch));
             }
-            Event::Missed { failure } => {
+            Event::AttemptFailed { failure } => {
                 self.world.log(self.owner(), || format!("not greeted: {failure:?}"));
             }
-            Event::Parted { failure, .. } => {
+            Event::Disconnected { failure, .. } => {
                 self.world.log(self.owner(), || format!("parted: {failure:?}"));
             }
             Event::Complete { id, result } => {
                 let waiter = self.lock().waiters.remove(&id);
                 if let Some(waiter) = waiter {
                     // The caller may have been dropped.
-                    let _gone = waiter.send(result);
+                    let _gone = waiter.send(result.map_err(Error::from));
                 }
             }
             Event::PhaseTwo(call) => self.enqueue_call(call),

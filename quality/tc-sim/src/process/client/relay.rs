@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use handfast::outbox::relay_rules::{
+use handfast_rm_core::relay::{
     PublishResult, Round, VisibilityHorizon, Wait, each_key_in_order,
 };
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use handfast::fence::{Operation, Pass, Refusal};
 use handfast_proto::v1::branch_outcome::Result as Outcome;
 use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::server_message::Body as ServerBody;
@@ -15,6 +14,7 @@ use handfast_proto::v1::{
     BranchOutcome, CancelSagaRequest, Decision, Done, GetSagaRequest, Given, PhaseTwoBranch,
     PhaseTwoCall, Refused, ReplyWhen, Retryable, SagaDefinition, SagaStepKind, StartSagaRequest,
 };
+use handfast_rm_core::fence::{Operation, Pass, Refusal};
 
 use super::ClientProcess;
 use super::fenced::{OperationError, run_fenced};

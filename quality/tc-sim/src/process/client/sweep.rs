@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use handfast::two_phase_rules::{BranchName, Sweep, of_sweep};
 use handfast::{Error, GlobalStatus};
 use handfast_proto::v1::GetStatusRequest;
 use handfast_proto::v1::client_message::Body as ClientBody;
@@ -46,8 +45,8 @@ impl ClientProcess {
         unknown_since.retain(|name, _| listed.contains(name));
         for name in found {
             match self.sweep_verdict(&name, unknown_since).await {
-                Ok(Sweep::Leave) => {}
-                Ok(Sweep::Finish(decision)) => {
+                Ok(SweepAction::Leave) => {}
+                Ok(SweepAction::Finish(decision)) => {
                     self.crash_point("in-sweep").await;
                     let finished = self.finish_branch(database, decision, &name, None).await;
                     self.world
@@ -65,7 +64,7 @@ impl ClientProcess {
         self: &Arc<Self>,
         name: &BranchName,
         unknown_since: &mut UnknownSince,
-    ) -> Result<Sweep, Error> {
+    ) -> Result<SweepAction, Error> {
         let request = GetStatusRequest { xid: name.xid.to_string() };
         let reply =
             self.request("get_status", ClientBody::GetStatus(request), Duration::ZERO).await?;

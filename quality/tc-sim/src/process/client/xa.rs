@@ -11,15 +11,15 @@
 
 use std::sync::Arc;
 
-use handfast::Xid;
-use handfast::two_phase_rules::{
-    Answer, BranchName, Finished, Note, Phase, of_phase_two, of_prepare, outcome as outcome_of,
-    read,
-};
 use handfast_core::BranchId;
 use handfast_proto::v1::branch_outcome::Result as Outcome;
 use handfast_proto::v1::{
     self, BranchOutcome, Decision, PhaseOneOutcome, PhaseTwoBranch, PhaseTwoCall, Retryable,
+};
+use handfast_rm_core::XidText;
+use handfast_rm_core::two_phase::{
+    Answer, BranchContext, BranchName, Finished, PrepareOutcome, of_phase_two, of_prepare,
+    outcome as outcome_of, read,
 };
 
 use super::ClientProcess;
@@ -48,7 +48,7 @@ impl ClientProcess {
     ) -> Result<(), BranchError> {
         let database = Arc::clone(&self.installation.databases[transfer.database]);
         let branch = self.world.between(1, i64::MAX.unsigned_abs());
-        let global = Xid::new(xid).expect("a coordinator's XID has its text form");
+        let global = XidText::new(xid).expect("a coordinator's XID has its text form");
         let name = BranchName { node: node_of(self.index), branch, xid: global };
         let key = (parse_xid(xid), BranchId(branch));
         let (local, number) = database.begin_branch(key, name.to_string()).await?;
@@ -102,9 +102,9 @@ impl ClientProcess {
     ) -> Result<(), BranchError> {
         let answer = if prepared.is_ok() { Answer::Done } else { Answer::Lost };
         let report = match of_prepare(answer, None) {
-            Phase::Prepared => None,
-            Phase::RolledBack => Some(PhaseOneOutcome::Failed),
-            Phase::Unknown => Some(PhaseOneOutcome::Unknown),
+            PrepareOutcome::Prepared => None,
+            PrepareOutcome::RolledBack => Some(PhaseOneOutcome::Failed),
+            PrepareOutcome::Unknown => Some(PhaseOneOutcome::Unknown),
         };
         self.world.log(self.owner(), || format!("branch {name}: PREPARE {answer:?}"));
         if let Some(report) = report {
@@ -188,8 +188,8 @@ impl ClientProcess {
             | Answer::Refused
             | Answer::Lost => None,
         };
-        let said = Some(format!("{answer:?} {trace:?}"));
-        Finished { verdict: of_phase_two(decision, answer, trace), said }
+        let message = Some(format!("{answer:?} {trace:?}"));
+        Finished { verdict: of_phase_two(decision, answer, trace), message }
     }
 }
 
@@ -203,7 +203,7 @@ fn registration(
         branch_id: name.branch,
         resource_id: xa_resource_id(database.index),
         mode: v1::Mode::Xa.into(),
-        application_data: Note::of(name, number).to_bytes(),
+        application_data: BranchContext::of(name, number).to_bytes(),
         ..v1::RegisterBranchRequest::default()
     }
 }

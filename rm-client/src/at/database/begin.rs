@@ -1,0 +1,47 @@
+//! Begins a local transaction that is never left open unseen.
+//!
+//! sqlx counts a transaction when its BEGIN is answered. Dropped before that, it would give the
+//! connection back to its pool inside a transaction that it knows nothing of, and the next user of
+//! the connection would work in that one.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use sqlx::{Database, Pool, Transaction};
+use tokio::runtime::Handle;
+
+type Begun<DB> = Result<Transaction<'static, DB>, sqlx::Error>;
+
+/// Begins on a connection of the pool. When this future is dropped, a task brings the BEGIN to its
+/// end and rolls back.
+pub(crate) async fn begin<DB: Database>(pool: &Pool<DB>) -> Begun<DB> {
+    let connection = pool.acquire().await?;
+    // As `Pool::begin` does, whose wait for a connection would have to be brought to its end as
+    // well.
+    ToItsEnd(Some(Transaction::begin(connection, None))).await
+}
+
+/// A future that goes on when it is dropped.
+struct ToItsEnd<DB: Database>(Option<BoxFuture<'static, Begun<DB>>>);
+
+impl<DB: Database> Future for ToItsEnd<DB> {
+    type Output = Begun<DB>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Begun<DB>> {
+        let Some(begins) = &mut self.0 else { return Poll::Pending };
+        let begun = ready!(begins.poll_unpin(context));
+        self.0 = None;
+        Poll::Ready(begun)
+    }
+}
+
+impl<DB: Database> Drop for ToItsEnd<DB> {
+    fn drop(&mut self) {
+        // Without a runtime there is no pool left to give the connection back to.
+        if let (Some(begins), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(begins.map(drop));
+        }
+    }
+}

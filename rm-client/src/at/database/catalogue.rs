@@ -1,0 +1,190 @@
+//! The texts, tables and plans that a resource remembers, so that a statement is parsed and its
+//! table looked up once and not each time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use handfast_rm_core::plan::{
+    Parsed, Plan, Reads, Refusal, Statement, Table, TableKind, TableName, Trigger, parse,
+};
+use moka::sync::Cache;
+use sqlx::SqlStr;
+
+use super::bound_query::BoundQuery;
+use super::{Backend, LoadedTable, Purpose};
+use crate::at::error::AtError;
+use crate::executor::Route;
+
+/// How many texts are remembered. An application that pastes values into its SQL has no bound of
+/// its own.
+const TEXTS_MAX: u64 = 4_096;
+/// How many tables are remembered.
+const TABLES_MAX: u64 = 1_024;
+/// How long a table's description is trusted. A column added meanwhile is not yet in the image of a
+/// deleted row, so this is short.
+const TABLE_TTL: Duration = Duration::from_secs(60);
+
+/// A text as it was parsed.
+type Classified = Result<Route<Arc<Statement>>, Refusal>;
+
+/// Texts, tables and plans of one resource.
+#[derive(Debug)]
+pub(crate) struct Catalogue<DB: Backend> {
+    local: Cache<SqlStr, Classified>,
+    committed: Cache<SqlStr, Classified>,
+    tables: Cache<TableName, Arc<LoadedTable<DB>>>,
+    /// By text and whether reads must be globally committed.
+    plans: Cache<(SqlStr, bool), Arc<Planned<DB>>>,
+    /// Triggers that the application vouches for: they write their own row only.
+    trusted_triggers: Vec<String>,
+    /// The only schema whose tables may be written, where another one is another resource.
+    only_schema: Option<String>,
+    resource_id: String,
+}
+
+/// A plan and what it was made for.
+#[derive(Debug)]
+pub(crate) struct Planned<DB: Backend> {
+    pub(crate) loaded: Arc<LoadedTable<DB>>,
+    arguments: usize,
+    pub(crate) plan: Plan,
+}
+
+fn own_name(table: &Table) -> TableName {
+    TableName { schema: Some(table.schema.clone()), name: table.name.clone() }
+}
+
+impl<DB: Backend> Catalogue<DB> {
+    pub(crate) fn new(
+        resource_id: String,
+        only_schema: Option<String>,
+        trusted_triggers: Vec<String>,
+    ) -> Self {
+        let tables = Cache::builder().max_capacity(TABLES_MAX).time_to_live(TABLE_TTL).build();
+        Self {
+            local: Cache::new(TEXTS_MAX),
+            committed: Cache::new(TEXTS_MAX),
+            tables,
+            plans: Cache::new(TEXTS_MAX),
+            trusted_triggers,
+            only_schema,
+            resource_id,
+        }
+    }
+
+    /// Parses a text, or remembers how it was parsed.
+    ///
+    /// # Errors
+    /// [`AtError::Refused`] if the statement cannot be undone exactly.
+    pub(crate) fn classify(
+        &self,
+        reads: Reads,
+        sql: &SqlStr,
+    ) -> Result<Route<Arc<Statement>>, AtError> {
+        let cache = match reads {
+            Reads::Local => &self.local,
+            Reads::Committed => &self.committed,
+        };
+        let classify = || {
+            Ok(match parse(DB::DIALECT, reads, sql.as_str())? {
+                Parsed::Pass => Route::Plain,
+                Parsed::Statement(statement) => Route::Planned(Arc::from(statement)),
+            })
+        };
+        cache.get_with_by_ref(sql, classify).map_err(AtError::Refused)
+    }
+
+    /// Plans a statement for its table as it is now, or remembers the plan.
+    pub(crate) async fn plan(
+        &self,
+        connection: &mut DB::Connection,
+        reads: Reads,
+        statement: &Statement,
+        query: &BoundQuery<DB>,
+    ) -> Result<Arc<Planned<DB>>, sqlx::Error> {
+        let loaded = self.table(connection, statement.table()).await?;
+        let arguments = query.arguments.as_ref().map_or(0, sqlx::Arguments::len);
+        let key = (query.sql().clone(), reads == Reads::Committed);
+        if let Some(planned) = self.plans.get(&key)
+            && Arc::ptr_eq(&planned.loaded, &loaded)
+            && planned.arguments == arguments
+        {
+            return Ok(planned);
+        }
+        let plan = statement.plan(&loaded.table, arguments).map_err(AtError::Refused)?;
+        let planned = Arc::new(Planned { loaded, arguments, plan });
+        self.plans.insert(key, Arc::clone(&planned));
+        Ok(planned)
+    }
+
+    /// A table's description, from the catalogue or from memory.
+    async fn table(
+        &self,
+        connection: &mut DB::Connection,
+        name: &TableName,
+    ) -> Result<Arc<LoadedTable<DB>>, sqlx::Error> {
+        if let Some(loaded) = self.tables.get(name) {
+            return Ok(loaded);
+        }
+        let loaded = Arc::new(self.load(connection, name, Purpose::Planning).await?);
+        self.tables.insert(name.clone(), Arc::clone(&loaded));
+        if DB::REFERRERS_ARE_DEAR {
+            self.tables.insert(own_name(&loaded.table), Arc::clone(&loaded));
+        }
+        Ok(loaded)
+    }
+
+    /// Loads the tables that refer to one that is loaded for restoring, where that leaves them out.
+    pub(crate) async fn load_referrers(
+        &self,
+        connection: &mut DB::Connection,
+        loaded: &mut LoadedTable<DB>,
+    ) -> Result<(), sqlx::Error> {
+        if !DB::REFERRERS_ARE_DEAR {
+            return Ok(());
+        }
+        let name = own_name(&loaded.table);
+        let mut known = self.table(connection, &name).await?;
+        if known.table.columns != loaded.table.columns {
+            self.tables.invalidate(&name);
+            known = self.table(connection, &name).await?;
+        }
+        loaded.table.referenced_by.clone_from(&known.table.referenced_by);
+        Ok(())
+    }
+
+    /// A table's description from the catalogue, as it is now.
+    pub(crate) async fn load(
+        &self,
+        connection: &mut DB::Connection,
+        name: &TableName,
+        purpose: Purpose,
+    ) -> Result<LoadedTable<DB>, sqlx::Error> {
+        let loaded = DB::load_table(connection, name, purpose).await?;
+        let mut loaded = loaded.ok_or_else(|| AtError::UnknownTable { table: name.to_string() })?;
+        self.require_own(&loaded)?;
+        for trigger in &mut loaded.table.triggers {
+            trigger.own_row_only = self.trusts(trigger);
+        }
+        Ok(loaded)
+    }
+
+    /// Forgets every table: a statement and its table did not agree.
+    pub(crate) fn forget_tables(&self) {
+        self.tables.invalidate_all();
+    }
+
+    fn trusts(&self, trigger: &Trigger) -> bool {
+        self.trusted_triggers.contains(&trigger.name)
+    }
+
+    fn require_own(&self, loaded: &LoadedTable<DB>) -> Result<(), AtError> {
+        let table = &loaded.table;
+        let own = self.only_schema.as_ref().is_none_or(|schema| *schema == table.schema);
+        if own || table.kind != TableKind::Ordinary {
+            return Ok(());
+        }
+        let (table, resource) = (table.full_name(), self.resource_id.clone());
+        Err(AtError::OtherDatabase { table, resource })
+    }
+}

@@ -1,0 +1,157 @@
+//! Local transactions that are repeated from their start when a global lock is in the way, or when
+//! the database has ended them in favour of others.
+//!
+//! ```text
+//! attempt: BEGIN … INSERT undo_log, RegisterBranch(no waiting) ── granted ── COMMIT
+//!              └─ a row is locked: ROLLBACK, RegisterBranch(holding nothing, waiting), again
+//! ```
+//!
+//! So a waiting branch holds nothing that others wait for: neither rows of the database nor
+//! SQLite's writer lock. The branch keeps its id and its granted rows from attempt to attempt.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use handfast_proto::v1;
+use tokio::time::Instant;
+
+use super::branch::{Branch, OnConflict, Role};
+use super::registration::{check_locks, registration, report_failed};
+use super::row_locks::RowLocks;
+use super::transaction::AtTransaction;
+use crate::at::crash_point::crash_point;
+use crate::at::database::AtDatabase;
+use crate::at::error::AtError;
+use crate::at::resource_state::ResourceState;
+use crate::fence::is_conflict;
+
+/// How often rows may differ, a table change or the database break a deadlock before the error goes
+/// to the caller. Waiting for global locks is bounded by time instead.
+const REPEATS_MAX: u32 = 100;
+
+/// The end of one attempt.
+pub(crate) enum Attempt {
+    Done,
+    Again,
+}
+
+/// The attempts of one local transaction.
+pub(crate) struct Attempts<DB: AtDatabase> {
+    shared: Arc<ResourceState<DB>>,
+    role: Role,
+    deadline: Instant,
+    repeats: u32,
+}
+
+impl<DB: AtDatabase> Attempts<DB> {
+    pub(crate) fn new(shared: Arc<ResourceState<DB>>) -> Result<Self, sqlx::Error> {
+        let role = match shared.context()? {
+            None => Role::Plain,
+            Some(context) => Role::Branch(Branch::new(&shared.branches, context, OnConflict::Fail)),
+        };
+        let deadline = Instant::now() + shared.lock_timeout;
+        Ok(Self { shared, role, deadline, repeats: 0 })
+    }
+
+    pub(crate) async fn begin(&mut self) -> Result<AtTransaction<'static, DB>, sqlx::Error> {
+        let begun = AtTransaction::begin_as(Arc::clone(&self.shared), self.role.clone()).await;
+        if begun.is_err() {
+            self.abandon().await;
+        }
+        begun
+    }
+
+    /// Commits; if a global lock is in the way, waits for it with nothing held.
+    pub(crate) async fn commit(
+        &mut self,
+        local: AtTransaction<'_, DB>,
+    ) -> Result<Attempt, sqlx::Error> {
+        let (locks, was_broken) = (local.log.locks().clone(), local.log.repeatable);
+        let Err(error) = local.commit().await else { return Ok(Attempt::Done) };
+        let is_broken = match AtError::of(&error) {
+            Some(ours) if ours.is_row_locked() => {
+                self.wait_and_take(&locks).await?;
+                crash_point("before-replay");
+                return Ok(Attempt::Again);
+            }
+            // The closure has made nothing of its statement's failure.
+            Some(ours) => was_broken && matches!(ours, AtError::Ended),
+            None => is_conflict(&error) || (was_broken && error.as_database_error().is_some()),
+        };
+        // Commit has reported to the coordinator that the branch has failed.
+        if !(is_broken && self.may_repeat()) {
+            return Err(error);
+        }
+        if let Role::Branch(branch) = &mut self.role {
+            *branch = branch.restarted(&self.shared.branches);
+        }
+        Ok(Attempt::Again)
+    }
+
+    fn may_repeat(&mut self) -> bool {
+        self.repeats += 1;
+        matches!(self.role, Role::Branch(_))
+            && self.repeats <= REPEATS_MAX
+            && Instant::now() < self.deadline
+    }
+
+    /// Rolls back after the closure failed. Again, if a statement failed for a reason that may be
+    /// gone; done, if the failure is the caller's to see.
+    pub(crate) async fn give_up(
+        &mut self,
+        local: AtTransaction<'_, DB>,
+    ) -> Result<Attempt, sqlx::Error> {
+        let repeatable = local.log.repeatable || local.log.stale_tables;
+        let unseen = local.log.unseen.clone();
+        if !(repeatable && self.may_repeat()) {
+            // Reports the branch as failed where the coordinator knows of it.
+            local.rollback().await?;
+            return Ok(Attempt::Done);
+        }
+        let AtTransaction { local: inner, .. } = local;
+        inner.rollback().await?;
+        self.wait_for(&unseen).await?;
+        Ok(Attempt::Again)
+    }
+
+    /// Takes rows for the branch, waiting for them with nothing held.
+    async fn wait_and_take(&mut self, rows: &RowLocks) -> Result<(), sqlx::Error> {
+        let (shared, left) = (Arc::clone(&self.shared), self.left());
+        let Role::Branch(branch) = &mut self.role else { return Ok(()) };
+        let request = registration(&shared, branch, rows, left, v1::Holding::Nothing);
+        // From here on the coordinator may know of the branch.
+        branch.registered = true;
+        match shared.coordinator.register_branch(request).await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.abandon().await;
+                Err(AtError::from(error).into())
+            }
+        }
+    }
+
+    /// Waits until no other global holds rows that were read.
+    async fn wait_for(&mut self, rows: &RowLocks) -> Result<(), sqlx::Error> {
+        let Role::Branch(branch) = &self.role else { return Ok(()) };
+        let (xid, left) = (branch.xid.as_str(), self.left());
+        let waited = check_locks(&self.shared, xid, rows, left, v1::Holding::Nothing).await;
+        if let Err(error) = waited {
+            self.abandon().await;
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    /// Gives up the granted rows: there will be no further attempt, and nothing is open.
+    async fn abandon(&mut self) {
+        if let Role::Branch(branch) = &mut self.role
+            && std::mem::take(&mut branch.registered)
+        {
+            report_failed(&self.shared, branch).await;
+        }
+    }
+}

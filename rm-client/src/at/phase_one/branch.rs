@@ -1,0 +1,61 @@
+//! The role of a local transaction in a global, and the branch that it may be.
+
+use std::sync::Arc;
+
+use handfast_rm_core::plan::Reads;
+
+use crate::at::running_branches::{RunningBranch, RunningBranches};
+use crate::context::Context;
+use crate::xid::Xid;
+
+/// The role of a local transaction in a global.
+#[derive(Clone, Debug)]
+pub(super) enum Role {
+    /// None: exactly sqlx's transaction.
+    Plain,
+    /// None, but its commit respects the rows that globals hold.
+    Checked,
+    /// A branch of a global.
+    Branch(Branch),
+}
+
+/// A branch, registered or to be.
+#[derive(Clone, Debug)]
+pub(super) struct Branch {
+    pub(super) xid: Xid,
+    pub(super) id: u64,
+    /// Held until the local transaction has ended.
+    pub(super) running: Arc<RunningBranch>,
+    pub(super) reads: Reads,
+    pub(super) on_conflict: OnConflict,
+    /// Whether the coordinator may know of the branch.
+    pub(super) registered: bool,
+}
+
+/// The action of a commit when another global holds a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnConflict {
+    /// Wait, holding the database's locks.
+    Wait,
+    /// Fail, so that the caller can release them, wait with nothing held, and repeat.
+    Fail,
+}
+
+impl Branch {
+    pub(super) fn new(
+        branches: &Arc<RunningBranches>,
+        context: Context,
+        on_conflict: OnConflict,
+    ) -> Self {
+        let reads = if context.read_committed { Reads::Committed } else { Reads::Local };
+        let running = branches.start(&context.xid);
+        let id = running.id;
+        Self { xid: context.xid, id, running, reads, on_conflict, registered: false }
+    }
+
+    /// Returns another branch for the same work, of which the coordinator does not know.
+    pub(super) fn restarted(&self, branches: &Arc<RunningBranches>) -> Self {
+        let running = branches.start(&self.xid);
+        Self { id: running.id, running, registered: false, ..self.clone() }
+    }
+}

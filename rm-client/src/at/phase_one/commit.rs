@@ -1,0 +1,311 @@
+//! Phase one ends: undo row and registration side by side, then local COMMIT.
+//!
+//! ```text
+//! statements … ─┬─ INSERT undo_log ─┬─ COMMIT
+//!               │         │         │     └─ no answer: report Unknown
+//!               │         └─ guard row there: the global is already rolled back
+//!               └─ RegisterBranch ──┘
+//!                         └─ refused: local rollback, nothing stays
+//! ```
+//!
+//! A merged local transaction sends the undo row in one call with COMMIT, after the registration.
+//!
+//! The undo row is not visible before COMMIT, so neither call has to wait for the other. It goes in
+//! before COMMIT also because PostgreSQL answers COMMIT of a failed transaction with a silent
+//! ROLLBACK, and this INSERT is what notices.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use handfast_proto::v1;
+
+use super::branch::{Branch, OnConflict, Role};
+use super::compound;
+use super::local_transaction::LocalTransaction;
+use super::registration::{
+    HOLDING_LOCKS, check_locks, is_unanswered, register, registration, report_failed,
+};
+use super::transaction::AtTransaction;
+use crate::at::crash_point::crash_point;
+use crate::at::database::bound_query::BoundQuery;
+use crate::at::database::{AtDatabase, Backend};
+use crate::at::error::AtError;
+use crate::at::resource_state::ResourceState;
+use crate::at::undo::log::UndoLog;
+use crate::at::undo::table::{self as undo_table, Events, Found};
+use crate::unknown_outcome::UnknownOutcomeGuard;
+
+impl<DB: AtDatabase> AtTransaction<'_, DB> {
+    /// Commits: phase one, if this is a branch. The rows it wrote stay locked for other globals
+    /// until its own is decided.
+    ///
+    /// # Errors
+    /// What the database says, or an [`AtError`]. After an error the local transaction is rolled
+    /// back, unless it is [`AtError::CommitUnknown`].
+    pub async fn commit(mut self) -> Result<(), sqlx::Error> {
+        match self.role.clone() {
+            Role::Plain => self.local.commit().await,
+            Role::Checked => {
+                let prepared = self.prepare_checked().await;
+                self.end_checked(prepared).await
+            }
+            Role::Branch(mut branch) => {
+                let prepared = self.prepare(&mut branch).await;
+                self.end_branch(prepared, branch).await
+            }
+        }
+    }
+
+    /// Everything before a branch's COMMIT, and how that goes. Notes in `branch` whether the
+    /// coordinator knows of it.
+    async fn prepare(&mut self, branch: &mut Branch) -> Result<Ending<DB>, sqlx::Error> {
+        self.refuse_incomplete()?;
+        let shared = Arc::clone(&self.shared);
+        let (note, ending) = self.notes(branch)?;
+        let is_idle = self.log.locks().is_empty() && self.log.events == Events::None;
+        if is_idle && !branch.registered {
+            self.send(note).await?;
+            return Ok(ending);
+        }
+        let wait = match branch.on_conflict {
+            OnConflict::Wait if DB::WAITS_WITH_LOCKS => shared.lock_timeout,
+            OnConflict::Wait | OnConflict::Fail => Duration::ZERO,
+        };
+        let request = registration(&shared, branch, self.log.locks(), wait, HOLDING_LOCKS);
+        // A future that is dropped here has its local transaction rolled back, and the registration
+        // may have arrived.
+        let (coordinator, failed) = (&shared.coordinator, v1::PhaseOneOutcome::Failed);
+        let mut in_doubt = UnknownOutcomeGuard::new(coordinator, &branch.xid, branch.id, failed);
+        let (noted, registered) = futures::join!(self.send(note), register(&shared, request));
+        in_doubt.disarm();
+        // An unanswered registration may have arrived.
+        branch.registered |= registered.as_ref().map_or_else(is_unanswered, |()| true);
+        noted.map_err(|error| map_guard_conflict(error, branch))?;
+        registered.map_err(AtError::from)?;
+        Ok(ending)
+    }
+
+    /// Makes the call before COMMIT, and the way to commit. The undo row, which COMMIT keeps beside
+    /// the application's work, goes with either of them.
+    fn notes(&self, branch: &Branch) -> Result<(Option<BoundQuery<DB>>, Ending<DB>), sqlx::Error> {
+        if self.log.items().is_empty() && self.log.events == Events::None {
+            let asked = || BoundQuery::plain("SELECT 1".to_owned());
+            return Ok((DB::COMMIT_HIDES_FAILURE.then(asked), Ending::Commit));
+        }
+        let (insert, row) = self.undo_row(branch)?;
+        crash_point("before-undo-insert");
+        if self.local.is_merged() {
+            let call = BoundQuery::ours(compound::insert_and_commit(&insert), row);
+            Ok((None, Ending::WithUndoRow(call)))
+        } else {
+            Ok((Some(BoundQuery::ours(insert, row)), Ending::Commit))
+        }
+    }
+
+    async fn send(&mut self, call: Option<BoundQuery<DB>>) -> Result<(), sqlx::Error> {
+        if let Some(call) = call {
+            DB::steps(self.local.begun().await?, call).await?;
+        }
+        Ok(())
+    }
+
+    fn refuse_incomplete(&self) -> Result<(), AtError> {
+        self.refuse_ended()?;
+        if self.log.half_recorded { Err(AtError::HalfRecorded) } else { Ok(()) }
+    }
+
+    fn undo_row(&self, branch: &Branch) -> Result<(String, DB::Arguments), sqlx::Error> {
+        let log =
+            UndoLog::encode(self.log.items()).map_err(|error| sqlx::Error::Encode(error.into()))?;
+        let bytes_max = self.shared.identity.undo_bytes_max;
+        if log.len() > bytes_max {
+            let (bytes, hint) = (log.len(), DB::UNDO_SIZE_HINT);
+            return Err(AtError::UndoTooLarge { bytes, bytes_max, hint }.into());
+        }
+        Ok(undo_table::insert::<DB>(&branch.xid, branch.id, &log, self.log.events))
+    }
+
+    /// Commits or rolls back a branch, and reports to the coordinator where it has to know.
+    async fn end_branch(
+        self,
+        prepared: Result<Ending<DB>, sqlx::Error>,
+        branch: Branch,
+    ) -> Result<(), sqlx::Error> {
+        let Self { local, shared, .. } = self;
+        match prepared {
+            Ok(ending) => {
+                let brings_row = matches!(ending, Ending::WithUndoRow(_));
+                let committing = Committing::new(&shared, &branch);
+                let committed = ending.commit(local, &branch).await;
+                committing.settled();
+                crash_point("after-local-commit");
+                match report_commit_result(&shared, &branch, committed).await {
+                    Err(error) if brings_row => Err(map_guard_conflict(error, &branch)),
+                    settled => settled,
+                }
+            }
+            Err(error) => {
+                // A failing rollback changes nothing: the database does the same when it notices
+                // that the connection is gone.
+                let rolled_back = local.rollback().await;
+                if rolled_back.is_ok() && branch.registered {
+                    report_failed(&shared, &branch).await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn prepare_checked(&mut self) -> Result<(), sqlx::Error> {
+        self.refuse_incomplete()?;
+        if DB::COMMIT_HIDES_FAILURE {
+            self.send(Some(BoundQuery::plain("SELECT 1".to_owned()))).await?;
+        }
+        let wait = if DB::WAITS_WITH_LOCKS { self.shared.lock_timeout } else { Duration::ZERO };
+        check_locks(&self.shared, "", self.log.locks(), wait, HOLDING_LOCKS).await?;
+        Ok(())
+    }
+
+    async fn end_checked(self, prepared: Result<(), sqlx::Error>) -> Result<(), sqlx::Error> {
+        match prepared {
+            Ok(()) => self.local.commit().await,
+            Err(error) => {
+                // As above: the first error is the one that tells.
+                let _ = self.local.rollback().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes sure that no other global holds rows that a globally committed read has seen.
+    pub(super) async fn require_committed_rows(&mut self) -> Result<(), sqlx::Error> {
+        if self.log.awaited.is_empty() {
+            return Ok(());
+        }
+        let Role::Branch(branch) = &self.role else { return Ok(()) };
+        // Never waits here: what was read is read, and only a repeated read sees what a holder that
+        // rolls back puts back.
+        let (xid, rows) = (branch.xid.as_str(), mem::take(&mut self.log.awaited));
+        crash_point("before-check");
+        let checked = check_locks(&self.shared, xid, &rows, Duration::ZERO, HOLDING_LOCKS).await;
+        if checked.is_err() {
+            // The application does not get to see these rows, and may go on without them.
+            self.log.unseen = rows;
+        }
+        Ok(checked?)
+    }
+}
+
+/// How a branch's local transaction is committed.
+enum Ending<DB: AtDatabase> {
+    /// By a COMMIT of its own.
+    Commit,
+    /// By the call that brings the undo row.
+    WithUndoRow(BoundQuery<DB>),
+}
+
+impl<DB: AtDatabase> Ending<DB> {
+    /// After an error of the database the local transaction is rolled back.
+    async fn commit(
+        self,
+        mut local: LocalTransaction<'_, DB>,
+        branch: &Branch,
+    ) -> Result<(), sqlx::Error> {
+        let call = match self {
+            Self::Commit => return local.commit().await.map_err(as_unanswered::<DB>),
+            Self::WithUndoRow(call) => call,
+        };
+        let Err(error) = local.commit_by(call).await else { return Ok(()) };
+        if error.as_database_error().is_none() {
+            return Err(error);
+        }
+        // A call that was interrupted behind its COMMIT fails, and has committed: its row is there.
+        match undo_row_exists(&mut local, branch).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(error),
+            // Whether it has committed is unknown: the error is not the database's any more.
+            Err(unknown) => Err(sqlx::Error::Protocol(format!("{error}; then {unknown}"))),
+        }
+    }
+}
+
+/// Turns an error that does not say that the database has rolled back into one that leaves the
+/// outcome open: a proxy that has lost the server behind it answers like a database.
+fn as_unanswered<DB: Backend>(error: sqlx::Error) -> sqlx::Error {
+    let is_certain = error.as_database_error().is_none_or(DB::says_rolled_back);
+    if is_certain { error } else { sqlx::Error::Protocol(error.to_string()) }
+}
+
+/// Rolls back what is open, and returns whether the branch's undo row is there.
+async fn undo_row_exists<DB: AtDatabase>(
+    local: &mut LocalTransaction<'_, DB>,
+    branch: &Branch,
+) -> Result<bool, sqlx::Error> {
+    local.roll_back().await?;
+    let found = undo_table::find::<DB>(local.connection(), branch.xid.as_str(), branch.id).await?;
+    Ok(matches!(found, Some(Found::Log { .. })))
+}
+
+/// Maps an error of the statement that inserts the undo row: a conflict with the guard row means
+/// that the global is finished.
+fn map_guard_conflict(error: sqlx::Error, branch: &Branch) -> sqlx::Error {
+    if undo_table::is_guard_conflict(&error) {
+        AtError::GlobalFinished { xid: branch.xid.to_string() }.into()
+    } else {
+        error
+    }
+}
+
+/// Reports the result of a COMMIT to the coordinator, where it has to know.
+async fn report_commit_result<DB: Backend>(
+    shared: &Arc<ResourceState<DB>>,
+    branch: &Branch,
+    committed: Result<(), sqlx::Error>,
+) -> Result<(), sqlx::Error> {
+    let Err(error) = committed else { return Ok(()) };
+    crash_point("before-phase-one-report");
+    if error.as_database_error().is_some() {
+        // A deferred constraint, for example: the database says itself that it rolled back.
+        if branch.registered {
+            report_failed(shared, branch).await;
+        }
+        return Err(error);
+    }
+    branch.running.mark_in_doubt();
+    if branch.registered {
+        let unknown = v1::PhaseOneOutcome::Unknown;
+        shared.coordinator.report_outcome(&branch.xid, branch.id, unknown).await;
+    }
+    Err(AtError::CommitUnknown { reason: error.to_string() }.into())
+}
+
+/// A COMMIT that is cut off by a dropped future: whether the database got it cannot be known, so
+/// the global must not commit, and this process does not learn when the branch has ended.
+struct Committing<'b> {
+    branch: &'b Branch,
+    in_doubt: Option<UnknownOutcomeGuard>,
+}
+
+impl<'b> Committing<'b> {
+    fn new<DB: Backend>(shared: &ResourceState<DB>, branch: &'b Branch) -> Self {
+        let unknown = v1::PhaseOneOutcome::Unknown;
+        let in_doubt =
+            || UnknownOutcomeGuard::new(&shared.coordinator, &branch.xid, branch.id, unknown);
+        Self { branch, in_doubt: branch.registered.then(in_doubt) }
+    }
+
+    fn settled(mut self) {
+        if let Some(mut in_doubt) = self.in_doubt.take() {
+            in_doubt.disarm();
+        }
+    }
+}
+
+impl Drop for Committing<'_> {
+    fn drop(&mut self) {
+        if self.in_doubt.is_some() {
+            self.branch.running.mark_in_doubt();
+        }
+    }
+}

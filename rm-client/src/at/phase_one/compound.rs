@@ -1,0 +1,60 @@
+//! Several statements in one call: MariaDB's compound statement, prepared as any other.
+//!
+//! Each statement in it answers and fails as it would alone; one that fails ends the call. The
+//! count of changed rows is that of all together, and no generated key is reported. See
+//! <https://mariadb.com/kb/en/begin-end/>.
+
+/// Begins the local transaction, then reads.
+pub(super) fn begin_and(read: &str) -> String {
+    together(&["START TRANSACTION", read])
+}
+
+/// Changes rows, then reads them.
+pub(super) fn change_and_read(change: &str, read: &str) -> String {
+    together(&[change, read])
+}
+
+/// Inserts, then commits.
+pub(super) fn insert_and_commit(insert: &str) -> String {
+    together(&[insert, "COMMIT"])
+}
+
+/// Whether a text of the application can stand with others: a semicolon of its own would part it,
+/// and the key that this function reports would be lost.
+pub(super) fn takes(text: &str) -> bool {
+    let reports_key = |word: &[u8]| word.eq_ignore_ascii_case(REPORTS_KEY);
+    !text.contains(';') && !text.as_bytes().windows(REPORTS_KEY.len()).any(reports_key)
+}
+
+const REPORTS_KEY: &[u8] = b"LAST_INSERT_ID";
+
+/// A line ends a comment that a text may end in.
+fn together(statements: &[&str]) -> String {
+    let mut text = "BEGIN NOT ATOMIC ".to_owned();
+    for statement in statements {
+        text.push_str(statement);
+        text.push_str("\n; ");
+    }
+    text.push_str("END");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_end_where_they_end() {
+        assert_eq!(
+            change_and_read("UPDATE t SET n = 1 -- all", "SELECT n FROM t"),
+            "BEGIN NOT ATOMIC UPDATE t SET n = 1 -- all\n; SELECT n FROM t\n; END"
+        );
+    }
+
+    #[test]
+    fn a_text_with_a_semicolon_or_a_reported_key_stands_alone() {
+        assert!(takes("UPDATE t SET n = n + 1 WHERE id = ?"));
+        assert!(!takes("UPDATE t SET n = ';'"));
+        assert!(!takes("UPDATE t SET n = last_Insert_id(n + 1)"));
+    }
+}

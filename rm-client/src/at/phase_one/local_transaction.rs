@@ -1,0 +1,173 @@
+//! The local transaction underneath: the driver's, or one that needs no calls of its own.
+//!
+//! ```text
+//! the driver's:  BEGIN │ read │ change │ read │ undo row │ COMMIT
+//! merged:        BEGIN, read │ change, read │ undo row, COMMIT
+//! ```
+
+use std::fmt;
+
+use sqlx::Transaction;
+use sqlx::pool::PoolConnection;
+use tokio::runtime::Handle;
+
+use crate::at::database::Backend;
+use crate::at::database::bound_query::BoundQuery;
+
+/// A local transaction, open or about to be.
+pub(crate) enum LocalTransaction<'t, DB: Backend> {
+    /// Begun and ended by the driver.
+    Driven(Transaction<'t, DB>),
+    /// Begun and ended along with its first and its last statement.
+    Merged(Merged<DB>),
+}
+
+impl<DB: Backend> LocalTransaction<'_, DB> {
+    /// A local transaction on a server that takes several statements in one call.
+    pub(super) fn merged(connection: PoolConnection<DB>) -> Self {
+        Self::Merged(Merged { connection: Some(connection), state: State::Ready })
+    }
+
+    pub(super) fn is_merged(&self) -> bool {
+        matches!(self, Self::Merged(_))
+    }
+
+    /// The connection, for what does not need the transaction.
+    pub(super) fn connection(&mut self) -> &mut DB::Connection {
+        match self {
+            Self::Driven(transaction) => transaction,
+            Self::Merged(merged) => merged.connection(),
+        }
+    }
+
+    /// The connection with the transaction open on it.
+    pub(crate) async fn begun(&mut self) -> Result<&mut DB::Connection, sqlx::Error> {
+        match self {
+            Self::Driven(transaction) => Ok(transaction),
+            Self::Merged(merged) => merged.begun().await,
+        }
+    }
+
+    /// Whether the next call has to begin the transaction. The caller says when it
+    /// [`has_begun`](Self::has_begun).
+    pub(super) fn begins_with_next_call(&mut self) -> bool {
+        match self {
+            Self::Merged(merged) if merged.state == State::Ready => {
+                merged.state = State::Unknown;
+                true
+            }
+            Self::Merged(_) | Self::Driven(_) => false,
+        }
+    }
+
+    pub(super) fn has_begun(&mut self) {
+        if let Self::Merged(merged) = self {
+            merged.state = State::Open;
+        }
+    }
+
+    pub(super) async fn commit(self) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Driven(transaction) => transaction.commit().await,
+            Self::Merged(mut merged) => match merged.state {
+                State::Open => merged.end("COMMIT").await,
+                // The one call there was has failed, so that there is nothing to keep.
+                State::Ready | State::Unknown => merged.end("ROLLBACK").await,
+            },
+        }
+    }
+
+    /// Commits by a last call that says COMMIT itself. After an error of the database the
+    /// transaction may still be open.
+    pub(super) async fn commit_by(&mut self, call: BoundQuery<DB>) -> Result<(), sqlx::Error> {
+        DB::steps(self.begun().await?, call).await?;
+        if let Self::Merged(merged) = self {
+            merged.state = State::Ready;
+        }
+        Ok(())
+    }
+
+    /// Rolls back what a last call may have left open.
+    pub(super) async fn roll_back(&mut self) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Driven(_) => Ok(()),
+            Self::Merged(merged) => merged.end("ROLLBACK").await,
+        }
+    }
+
+    pub(super) async fn rollback(self) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Driven(transaction) => transaction.rollback().await,
+            Self::Merged(mut merged) => merged.end("ROLLBACK").await,
+        }
+    }
+}
+
+/// A connection of the pool with a transaction that the driver does not know of.
+pub(crate) struct Merged<DB: Backend> {
+    /// There until this is dropped.
+    connection: Option<PoolConnection<DB>>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// None is open.
+    Ready,
+    /// The call that begins it has not succeeded.
+    Unknown,
+    Open,
+}
+
+impl<DB: Backend> Merged<DB> {
+    fn connection(&mut self) -> &mut DB::Connection {
+        self.connection.as_mut().expect("it is taken when this is dropped")
+    }
+
+    async fn begun(&mut self) -> Result<&mut DB::Connection, sqlx::Error> {
+        if self.state != State::Open {
+            self.end("ROLLBACK").await?;
+            self.state = State::Unknown;
+            self.send("START TRANSACTION").await?;
+            self.state = State::Open;
+        }
+        Ok(self.connection())
+    }
+
+    async fn end(&mut self, verb: &str) -> Result<(), sqlx::Error> {
+        if self.state != State::Ready {
+            self.send(verb).await?;
+            self.state = State::Ready;
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, text: &str) -> Result<(), sqlx::Error> {
+        DB::steps(self.connection(), BoundQuery::plain(text.to_owned())).await?;
+        Ok(())
+    }
+}
+
+/// Rolls back what may be open, behind whatever is under way, before the pool gets its connection
+/// back.
+impl<DB: Backend> Drop for Merged<DB> {
+    fn drop(&mut self) {
+        let is_open = self.state != State::Ready;
+        let Some(mut connection) = self.connection.take().filter(|_| is_open) else { return };
+        // A connection that is closed is rolled back by the server.
+        let Ok(runtime) = Handle::try_current() else { return connection.close_on_drop() };
+        runtime.spawn(async move {
+            let rollback = BoundQuery::plain("ROLLBACK".to_owned());
+            if let Err(error) = DB::steps(&mut connection, rollback).await {
+                tracing::debug!(%error, "connection closed instead of rolled back");
+                connection.close_on_drop();
+            }
+        });
+    }
+}
+
+impl<DB: Backend> fmt::Debug for LocalTransaction<'_, DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_merged() { "Merged" } else { "Driven" })
+    }
+}

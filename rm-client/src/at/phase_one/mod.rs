@@ -1,0 +1,20 @@
+//! Phase one: local transactions, from BEGIN to COMMIT.
+//!
+//! `transaction` is what applications hold; `statement` runs what needs a plan and records it in
+//! the `branch_log`; `commit` ends a branch with its undo row and its registration. `attempts`
+//! repeats a local transaction whose rows another global holds. Phase two is not known here.
+
+mod attempts;
+mod branch;
+mod branch_log;
+mod commit;
+mod compound;
+mod emit;
+mod local_transaction;
+mod registration;
+mod row_locks;
+mod statement;
+mod transaction;
+
+pub(crate) use attempts::{Attempt, Attempts};
+pub use transaction::AtTransaction;

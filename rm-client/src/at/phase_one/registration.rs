@@ -1,0 +1,86 @@
+//! The calls of phase one to the coordinator: registration, lock checks, the report of a rollback.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use handfast_proto::v1;
+
+use super::branch::Branch;
+use super::row_locks::RowLocks;
+use crate::at::crash_point::crash_point;
+use crate::at::database::Backend;
+use crate::at::error::AtError;
+use crate::at::resource_state::ResourceState;
+use crate::error::Error;
+
+/// Database locks are held while the coordinator is asked to wait.
+pub(super) const HOLDING_LOCKS: v1::Holding = v1::Holding::DatabaseLocks;
+
+/// Registers a branch, with a crash point on either side.
+pub(super) async fn register<DB: Backend>(
+    shared: &ResourceState<DB>,
+    request: v1::RegisterBranchRequest,
+) -> Result<(), Error> {
+    crash_point("before-register");
+    shared.coordinator.register_branch(request).await?;
+    crash_point("after-register");
+    Ok(())
+}
+
+/// Whether a request may have arrived all the same.
+pub(super) fn is_unanswered(error: &Error) -> bool {
+    matches!(error, Error::Unanswered { .. })
+}
+
+/// Returns the request that registers a branch with rows.
+pub(super) fn registration<DB: Backend>(
+    shared: &ResourceState<DB>,
+    branch: &Branch,
+    rows: &RowLocks,
+    wait: Duration,
+    holding: v1::Holding,
+) -> v1::RegisterBranchRequest {
+    v1::RegisterBranchRequest {
+        xid: branch.xid.to_string(),
+        branch_id: branch.id,
+        resource_id: shared.identity.resource_id.clone(),
+        mode: v1::Mode::At.into(),
+        rows: rows.to_wire(),
+        wait: Some(lock_wait(wait, holding)),
+        application_data: Vec::new(),
+        // The stream's own.
+        client_id: String::new(),
+    }
+}
+
+/// Waits until no other global than `xid` holds the rows.
+pub(super) async fn check_locks<DB: Backend>(
+    shared: &ResourceState<DB>,
+    xid: &str,
+    rows: &RowLocks,
+    wait: Duration,
+    holding: v1::Holding,
+) -> Result<(), AtError> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let request = v1::CheckLocksRequest {
+        xid: xid.to_owned(),
+        resource_id: shared.identity.resource_id.clone(),
+        rows: rows.to_wire(),
+        wait: Some(lock_wait(wait, holding)),
+    };
+    shared.coordinator.check_locks(request).await?;
+    Ok(())
+}
+
+fn lock_wait(wait: Duration, holding: v1::Holding) -> v1::LockWait {
+    let timeout_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+    v1::LockWait { timeout_ms, holding: holding.into() }
+}
+
+/// Reports a branch whose local transaction is rolled back for certain: the branch and its locks
+/// can go.
+pub(super) async fn report_failed<DB: Backend>(shared: &Arc<ResourceState<DB>>, branch: &Branch) {
+    shared.coordinator.report_outcome(&branch.xid, branch.id, v1::PhaseOneOutcome::Failed).await;
+}

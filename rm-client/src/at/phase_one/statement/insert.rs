@@ -1,0 +1,44 @@
+//! INSERT that changes no row that exists: only an after image.
+
+use handfast_rm_core::plan::{Insert, InsertAfter};
+
+use super::{Run, for_application, rows_of};
+use crate::at::database::{Backend, Steps, affected};
+use crate::at::undo::image::{Image, Layout};
+
+impl<DB: Backend> Run<'_, DB> {
+    pub(super) async fn insert(&mut self, plan: &Insert) -> Result<Steps<DB>, sqlx::Error> {
+        let steps = self.change(&plan.change).await?;
+        let after = self.inserted_rows(plan, &steps).await?;
+        self.expect_rows("INSERT", after.len(), &steps)?;
+        self.require_deletable(&plan.columns, after.iter())?;
+        self.log.inserted(self.loaded, &plan.columns, after);
+        self.recorded();
+        Ok(for_application::<DB>(steps, plan.user_returning))
+    }
+
+    async fn inserted_rows(
+        &mut self,
+        plan: &Insert,
+        steps: &Steps<DB>,
+    ) -> Result<Image, sqlx::Error> {
+        let columns = &plan.columns;
+        match &plan.after {
+            InsertAfter::Returned => {
+                let returned = Layout::of(columns).rows(self.loaded, rows_of::<DB>(steps))?;
+                self.settled(returned, columns).await
+            }
+            _ if affected::<DB>(steps) == 0 => Ok(Image::new()),
+            InsertAfter::ByGenerated(keys) => self.read_generated(keys, steps, columns).await,
+            InsertAfter::ByValues { query, generated } => {
+                let found = self.read(query, columns).await?;
+                match generated {
+                    Some(keys) if found.is_empty() => {
+                        self.read_generated(keys, steps, columns).await
+                    }
+                    Some(_) | None => Ok(found),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! UPDATE: before image with row locks, change, after image; in one statement where the database
+//! returns both, and change and after image in one call where it takes that.
+
+use handfast_rm_core::plan::undo_sql::{self, RowLocking};
+use handfast_rm_core::plan::{Change, Query, Update, UpdateImage};
+
+use super::{Extent, Run, for_application, rows_of};
+use crate::at::database::bind::bind_keys;
+use crate::at::database::bound_query::BoundQuery;
+use crate::at::database::{Backend, Steps, affected};
+use crate::at::phase_one::compound;
+use crate::at::undo::image::{Image, Layout, align, values_of};
+
+impl<DB: Backend> Run<'_, DB> {
+    pub(super) async fn update(&mut self, plan: &Update) -> Result<Steps<DB>, sqlx::Error> {
+        let (before, after, steps) = match &plan.image {
+            UpdateImage::Together(query) => self.update_together(query, &plan.columns).await?,
+            UpdateImage::Read { before, change, returns_after } => {
+                let before = self.read_before(before, &plan.columns, plan.judged).await?;
+                if let Some(query) = self.merged(change, &before) {
+                    return self.update_merged(plan, query, before).await;
+                }
+                let extent = self.extent_of(plan, &before);
+                let (after, columns) = (*returns_after, &plan.columns);
+                self.update_imaged(before, change, extent, after, columns).await?
+            }
+        };
+        Ok(self.updated(plan, before, after, steps))
+    }
+
+    fn updated(
+        &mut self,
+        plan: &Update,
+        before: Image,
+        after: Image,
+        steps: Steps<DB>,
+    ) -> Steps<DB> {
+        self.log.updated(self.loaded, &plan.columns, &plan.maintained, before, after);
+        self.recorded();
+        for_application::<DB>(steps, plan.user_returning)
+    }
+
+    /// The change, if it and the after image can go out in one call: that of one row, so that few
+    /// texts have to be prepared.
+    fn merged<'c>(&self, change: &'c Change, before: &Image) -> Option<&'c Query> {
+        match change {
+            Change::ByPredicate(query) if self.merges && before.len() == 1 => {
+                compound::takes(&query.text).then_some(query)
+            }
+            Change::ByPredicate(_) | Change::ByKey(_) => None,
+        }
+    }
+
+    async fn update_merged(
+        &mut self,
+        plan: &Update,
+        change: &Query,
+        before: Image,
+    ) -> Result<Steps<DB>, sqlx::Error> {
+        let columns = &plan.columns;
+        let table = &self.loaded.table;
+        let after =
+            undo_sql::select_by_keys(DB::DIALECT, table, columns, before.len(), RowLocking::None);
+        let mut call = self.query.with_text(&compound::change_and_read(&change.text, &after));
+        let arguments = call.arguments.get_or_insert_default();
+        bind_keys(arguments, self.loaded, values_of(&before), columns)?;
+        let steps = self.change_merged(call, &before, columns).await?;
+        self.expect_rows("UPDATE", before.len(), &steps)?;
+        let after = Layout::of(columns).rows(self.loaded, rows_of::<DB>(&steps))?;
+        let (before, after, steps) = self.aligned(before, after, steps)?;
+        Ok(self.updated(plan, before, after, steps))
+    }
+
+    /// An error does not tell whether the change or the read behind it has failed, so the rows are
+    /// asked.
+    async fn change_merged(
+        &mut self,
+        call: BoundQuery<DB>,
+        before: &Image,
+        columns: &[usize],
+    ) -> Result<Steps<DB>, sqlx::Error> {
+        let was_half_recorded = self.log.half_recorded;
+        self.log.half_recorded = true;
+        let result = DB::steps(self.connection, call).await;
+        if let Err(error) = &result
+            && error.as_database_error().is_some()
+            && !DB::ends_transaction(error)
+        {
+            // The first error is the one that tells; without an answer the mark stays.
+            let unchanged = self.read_by_keys(before, columns, RowLocking::ForUpdate).await;
+            if unchanged.is_ok_and(|now| now == *before) {
+                self.log.half_recorded = was_half_recorded;
+            }
+        }
+        result
+    }
+
+    async fn update_together(
+        &mut self,
+        query: &Query,
+        columns: &[usize],
+    ) -> Result<(Image, Image, Steps<DB>), sqlx::Error> {
+        let steps = self.change(query).await?;
+        let rows = rows_of::<DB>(&steps);
+        let (before, after) = Layout::of(columns).rows_twice(self.loaded, rows)?;
+        self.expect_rows("UPDATE", before.len(), &steps)?;
+        let after = self.settled(after, columns).await?;
+        self.aligned(before, after, steps)
+    }
+
+    /// A trigger and a RETURNING of the application are evaluated when the row is written; that
+    /// they leave nothing when they fail is not relied on.
+    fn extent_of(&self, plan: &Update, before: &Image) -> Extent {
+        let is_plain = self.loaded.table.triggers.is_empty() && !plan.user_returning;
+        if before.len() <= 1 && is_plain { Extent::OneRow } else { Extent::Any }
+    }
+
+    async fn update_imaged(
+        &mut self,
+        before: Image,
+        change: &Change,
+        extent: Extent,
+        returns_after: bool,
+        columns: &[usize],
+    ) -> Result<(Image, Image, Steps<DB>), sqlx::Error> {
+        let steps = self.change_rows(change, extent, &before, columns).await?;
+        self.expect_rows("UPDATE", before.len(), &steps)?;
+        let after = if before.is_empty() {
+            Vec::new()
+        } else if returns_after {
+            let returned = Layout::of(columns).rows(self.loaded, rows_of::<DB>(&steps))?;
+            self.settled(returned, columns).await?
+        } else {
+            self.read_again(&before, columns).await?
+        };
+        self.aligned(before, after, steps)
+    }
+
+    fn aligned(
+        &self,
+        before: Image,
+        after: Image,
+        steps: Steps<DB>,
+    ) -> Result<(Image, Image, Steps<DB>), sqlx::Error> {
+        let (imaged, changed) = (before.len() as u64, affected::<DB>(&steps));
+        let after = align(&before, after);
+        let after = after.ok_or_else(|| self.rows_differ("UPDATE", imaged, changed))?;
+        Ok((before, after, steps))
+    }
+}

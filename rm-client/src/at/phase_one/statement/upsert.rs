@@ -1,0 +1,221 @@
+//! INSERT that may meet rows: probes for them before, and tells afterwards which rows were
+//! inserted, changed and removed.
+
+use std::collections::HashMap;
+
+use handfast_rm_core::plan::{Query, Upsert, UpsertAfter, UpsertKind};
+
+use super::{Run, for_application, rows_of};
+use crate::at::database::{Backend, Steps, affected};
+use crate::at::error::AtError;
+use crate::at::phase_one::branch_log::maintained;
+use crate::at::undo::image::{Image, ImageRow, Layout, by_key};
+
+/// Rows by canonical key.
+type Rows = HashMap<Box<[u8]>, ImageRow>;
+
+impl<DB: Backend> Run<'_, DB> {
+    pub(super) async fn upsert(&mut self, plan: &Upsert) -> Result<Steps<DB>, sqlx::Error> {
+        if plan.needs_gap_locks {
+            self.require_gap_locks().await?;
+        }
+        let before = self.probe(plan).await?;
+        let steps = self.change(&plan.change).await?;
+        let after = self.rows_after(plan, &before, &steps).await?;
+        let fresh = after.iter().filter(|(key, _)| !before.contains_key(*key));
+        self.require_deletable(&plan.columns, fresh.map(|(_, row)| row))?;
+        self.record_upsert(plan, before, after);
+        self.recorded();
+        Ok(for_application::<DB>(steps, plan.user_returning))
+    }
+
+    /// Rows that the statement could meet, locked. On MySQL the gaps where there are none are
+    /// locked too, so that no other transaction can put one there.
+    async fn probe(&mut self, plan: &Upsert) -> Result<Rows, sqlx::Error> {
+        let mut found = Rows::new();
+        for probe in &plan.probes {
+            let read = self.read_before(probe, &plan.columns, plan.judged).await?;
+            found.extend(by_key(read));
+        }
+        Ok(found)
+    }
+
+    /// The rows that the statement inserted or may have changed, as they are after it.
+    async fn rows_after(
+        &mut self,
+        plan: &Upsert,
+        before: &Rows,
+        steps: &Steps<DB>,
+    ) -> Result<Rows, sqlx::Error> {
+        match &plan.after {
+            UpsertAfter::Returned { inserted_flag, may_be_gone } => {
+                let returned = self.returned_rows(plan, before, steps, *inserted_flag)?;
+                let returned = returned.into_values().collect();
+                let after = match may_be_gone {
+                    true => self.read_again(&returned, &plan.columns).await?,
+                    false => self.settled(returned, &plan.columns).await?,
+                };
+                Ok(by_key(after))
+            }
+            UpsertAfter::Probed { generated, found } => {
+                self.require_found(plan, before, steps)?;
+                let mut after = self.probe(plan).await?;
+                let probed: Image = before.values().cloned().collect();
+                after.extend(by_key(self.read_again(&probed, &plan.columns).await?));
+                if let Some(keys) = generated
+                    && after.is_empty()
+                {
+                    after = by_key(self.read_generated(keys, steps, &plan.columns).await?);
+                }
+                let missing = self.missing(plan, before, &after, steps);
+                if let Some(differ) = missing
+                    && !self.all_found(found, plan.rows).await?
+                {
+                    return Err(differ.into());
+                }
+                Ok(after)
+            }
+        }
+    }
+
+    fn returned_rows(
+        &self,
+        plan: &Upsert,
+        before: &Rows,
+        steps: &Steps<DB>,
+        inserted_flag: bool,
+    ) -> Result<Rows, sqlx::Error> {
+        let layout = Layout { columns: &plan.columns, behind: usize::from(inserted_flag) };
+        let mut after = Rows::new();
+        // SQLite returns a row again for each further one offered that meets it.
+        let mut returned = 0;
+        for row in rows_of::<DB>(steps) {
+            returned += 1;
+            let image = layout.row(self.loaded, row)?;
+            let inserted = inserted_flag && DB::flag(row, DB::width(row) - 1)?;
+            if inserted_flag && inserted == before.contains_key(&image.key) {
+                // A row that no probe found and that was there all the same: another transaction
+                // put it there in between, and its before image is lost.
+                return Err(self.rows_differ("upsert", before.len() as u64, 1).into());
+            }
+            after.insert(image.key.clone(), image);
+        }
+        if returned < affected::<DB>(steps) {
+            return Err(self.rows_differ("upsert", returned, affected::<DB>(steps)).into());
+        }
+        Ok(after)
+    }
+
+    /// REPLACE counts the rows that it removes and those that it puts in. If it has removed more
+    /// than were found before, it has met rows that no probe looks for: a value is stored as
+    /// another one than was offered, such as a time without its fraction.
+    fn require_found(
+        &self,
+        plan: &Upsert,
+        before: &Rows,
+        steps: &Steps<DB>,
+    ) -> Result<(), AtError> {
+        let (UpsertKind::Replace, Some(offered)) = (plan.kind, plan.rows) else { return Ok(()) };
+        // Each row offered but the first may also meet one that was offered before it.
+        let most = (2 * offered).saturating_sub(1) + before.len();
+        let counted = affected::<DB>(steps);
+        if counted <= most as u64 {
+            return Ok(());
+        }
+        Err(self.rows_differ("REPLACE", most as u64, counted))
+    }
+
+    /// Holds the rows found after the statement against what it offered and counted.
+    fn missing(
+        &self,
+        plan: &Upsert,
+        before: &Rows,
+        after: &Rows,
+        steps: &Steps<DB>,
+    ) -> Option<AtError> {
+        let fresh = after.keys().filter(|key| !before.contains_key(*key)).count();
+        let (statement, found, expected) = match (plan.kind, plan.rows) {
+            (UpsertKind::Ignore, _) => ("INSERT IGNORE", fresh as u64, affected::<DB>(steps)),
+            (UpsertKind::Update | UpsertKind::Replace, Some(offered)) => {
+                ("upsert", (fresh + before.len()) as u64, offered as u64)
+            }
+            (UpsertKind::Update | UpsertKind::Replace, None) => return None,
+        };
+        let differs = match plan.kind {
+            UpsertKind::Ignore => found != expected,
+            UpsertKind::Update | UpsertKind::Replace => found < expected,
+        };
+        differs.then(|| self.rows_differ(statement, found, expected))
+    }
+
+    /// Whether each row offered is there by its own values: then fewer rows than were offered mean
+    /// that some of those are equal, and none was stored under values that no probe looks for.
+    async fn all_found(
+        &mut self,
+        found: &[Query],
+        offered: Option<usize>,
+    ) -> Result<bool, sqlx::Error> {
+        let Some(offered) = offered.filter(|_| !found.is_empty()) else { return Ok(false) };
+        let mut there = vec![false; offered];
+        for query in found {
+            let steps = DB::steps(self.connection, self.bound(query)).await?;
+            for row in rows_of::<DB>(&steps) {
+                for (index, there) in there.iter_mut().enumerate() {
+                    *there |= DB::number(row, index)? == Some(1);
+                }
+            }
+        }
+        Ok(there.into_iter().all(|there| there))
+    }
+
+    /// Undo runs backwards: it deletes the inserted rows, restores the changed ones, and puts back
+    /// the removed ones, so that no unique index is in the way.
+    fn record_upsert(&mut self, plan: &Upsert, before: Rows, mut after: Rows) {
+        let mut removed = Image::new();
+        let (mut old, mut new) = (Image::new(), Image::new());
+        for (key, row) in before {
+            if after.get(&key).is_some_and(|changed| self.is_respelt(plan, &row, changed)) {
+                removed.push(row);
+                continue;
+            }
+            match after.remove(&key) {
+                Some(changed) => {
+                    old.push(row);
+                    new.push(changed);
+                }
+                None if plan.kind == UpsertKind::Replace => removed.push(row),
+                // Met and left alone; locked all the same, for the statement's answer relies on it.
+                None => {
+                    old.push(row.clone());
+                    new.push(row);
+                }
+            }
+        }
+        let maintained = maintained::<DB>(self.loaded, &plan.columns);
+        self.log.deleted(self.loaded, &plan.columns, removed);
+        self.log.updated(self.loaded, &plan.columns, &maintained, old, new);
+        self.log.inserted(self.loaded, &plan.columns, after.into_values().collect());
+    }
+
+    /// Whether a row took the place of one whose key is equal and not the same, such as `a` and `A`
+    /// under a collation without case. An UPDATE would not bring the old spelling back.
+    fn is_respelt(&self, plan: &Upsert, old: &ImageRow, new: &ImageRow) -> bool {
+        let values = plan.columns.iter().zip(old.values.iter().zip(&new.values));
+        values.into_iter().any(|(column, (old, new))| {
+            self.loaded.table.key.columns.contains(column) && old != new
+        })
+    }
+
+    async fn require_gap_locks(&mut self) -> Result<(), sqlx::Error> {
+        if self.log.gaps_locked {
+            return Ok(());
+        }
+        let level = DB::isolation_level(self.connection).await?;
+        let locks = ["REPEATABLE-READ", "SERIALIZABLE"].contains(&level.to_uppercase().as_str());
+        if !locks {
+            return Err(AtError::GapLocks { level }.into());
+        }
+        self.log.gaps_locked = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,242 @@
+//! A local transaction that may be a branch of a global one.
+
+use std::fmt;
+use std::sync::Arc;
+
+use handfast_rm_core::plan::{Reads, Statement};
+
+use super::branch::{Branch, OnConflict, Role};
+use super::branch_log::BranchLog;
+use super::local_transaction::LocalTransaction;
+use super::registration::report_failed;
+use super::statement::Run;
+use crate::at::database::begin::begin;
+use crate::at::database::bound_query::BoundQuery;
+use crate::at::database::{AtDatabase, Steps};
+use crate::at::error::AtError;
+use crate::at::resource_state::ResourceState;
+use crate::context::Context;
+use crate::executor::Route;
+use crate::xid::Xid;
+
+/// A local transaction: a branch of the ambient global, or a plain one outside of any.
+///
+/// `&mut` of it is a `sqlx::Executor`. Inside a global each write is planned before it runs and its
+/// rows are read before and after; what cannot be undone exactly is refused before it runs. Dropped
+/// without [`commit`](Self::commit), it is rolled back.
+///
+/// It gives no access to the connection underneath, so that no SQL slips past the images.
+#[must_use = "a local transaction that is dropped is rolled back"]
+pub struct AtTransaction<'t, DB: AtDatabase> {
+    pub(super) local: LocalTransaction<'t, DB>,
+    pub(super) shared: Arc<ResourceState<DB>>,
+    pub(super) role: Role,
+    pub(super) log: BranchLog,
+}
+
+impl<DB: AtDatabase> AtTransaction<'static, DB> {
+    pub(crate) async fn begin(
+        shared: Arc<ResourceState<DB>>,
+        context: Option<Context>,
+    ) -> Result<Self, sqlx::Error> {
+        let role = match context {
+            None => Role::Plain,
+            Some(context) => Role::Branch(Branch::new(&shared.branches, context, OnConflict::Wait)),
+        };
+        Self::begin_as(shared, role).await
+    }
+
+    pub(crate) async fn begin_checked(shared: Arc<ResourceState<DB>>) -> Result<Self, sqlx::Error> {
+        Self::begin_as(shared, Role::Checked).await
+    }
+
+    pub(super) async fn begin_as(
+        shared: Arc<ResourceState<DB>>,
+        role: Role,
+    ) -> Result<Self, sqlx::Error> {
+        let local = match &role {
+            Role::Plain => LocalTransaction::Driven(begin(&shared.pool).await?),
+            Role::Branch(_) if shared.merges => {
+                LocalTransaction::merged(shared.pool.acquire().await?)
+            }
+            Role::Checked | Role::Branch(_) => {
+                LocalTransaction::Driven(DB::begin(&shared.pool).await?)
+            }
+        };
+        Ok(Self { local, shared, role, log: BranchLog::default() })
+    }
+}
+
+impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
+    /// The global that this is a branch of.
+    #[must_use]
+    pub fn xid(&self) -> Option<&Xid> {
+        match &self.role {
+            Role::Branch(branch) => Some(&branch.xid),
+            Role::Plain | Role::Checked => None,
+        }
+    }
+
+    /// Rolls back the local transaction.
+    ///
+    /// # Errors
+    /// As `sqlx::Transaction::rollback`. The database rolls back all the same, when it notices that
+    /// the connection is gone.
+    pub async fn rollback(self) -> Result<(), sqlx::Error> {
+        let registered = self.registered_branch();
+        self.local.rollback().await?;
+        if let Some(branch) = registered {
+            report_failed(&self.shared, &branch).await;
+        }
+        Ok(())
+    }
+
+    /// Sets a savepoint. The name may be set again; the newest counts.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn savepoint(&mut self, name: &str) -> Result<(), sqlx::Error> {
+        self.refuse_ended()?;
+        let ours = self.log.next_savepoint();
+        self.control("SAVEPOINT", &ours).await?;
+        self.log.set_savepoint(name);
+        Ok(())
+    }
+
+    /// Takes back everything since a savepoint, which stays set. On PostgreSQL this also makes a
+    /// transaction usable again in which a statement has failed.
+    ///
+    /// # Errors
+    /// [`AtError::UnknownSavepoint`], or what the database says.
+    pub async fn rollback_to(&mut self, name: &str) -> Result<(), sqlx::Error> {
+        let ours = self.require_savepoint(name)?;
+        self.control("ROLLBACK TO SAVEPOINT", &ours).await?;
+        self.log.roll_back_to(name);
+        Ok(())
+    }
+
+    /// Gives up a savepoint and those set after it. What was done since stays.
+    ///
+    /// # Errors
+    /// [`AtError::UnknownSavepoint`], or what the database says.
+    pub async fn release_savepoint(&mut self, name: &str) -> Result<(), sqlx::Error> {
+        let ours = self.require_savepoint(name)?;
+        self.control("RELEASE SAVEPOINT", &ours).await?;
+        self.log.release_savepoint(name);
+        Ok(())
+    }
+
+    /// Returns the name by which the database knows the savepoint.
+    fn require_savepoint(&self, name: &str) -> Result<String, AtError> {
+        self.refuse_ended()?;
+        let unknown = || AtError::UnknownSavepoint { name: name.to_owned() };
+        self.log.savepoint(name).ok_or_else(unknown)
+    }
+
+    async fn control(&mut self, verb: &str, savepoint: &str) -> Result<(), sqlx::Error> {
+        let control = BoundQuery::plain(format!("{verb} {savepoint}"));
+        DB::steps(self.local.begun().await?, control).await?;
+        Ok(())
+    }
+
+    pub(super) fn registered_branch(&self) -> Option<Branch> {
+        match &self.role {
+            Role::Branch(branch) if branch.registered => Some(branch.clone()),
+            Role::Branch(_) | Role::Plain | Role::Checked => None,
+        }
+    }
+
+    pub(super) fn reads(&self) -> Reads {
+        match &self.role {
+            Role::Branch(branch) => branch.reads,
+            Role::Plain | Role::Checked => Reads::Local,
+        }
+    }
+
+    /// Decides how a query goes to the database. A statement is parsed here and nowhere else.
+    pub(crate) fn classify(
+        &self,
+        query: &BoundQuery<DB>,
+    ) -> Result<Route<Arc<Statement>>, sqlx::Error> {
+        if matches!(self.role, Role::Plain) {
+            return Ok(Route::Plain);
+        }
+        self.refuse_ended()?;
+        let route = self.shared.catalogue.classify(self.reads(), query.sql())?;
+        // A change that could only be rolled back is not worth running, and after a statement that
+        // was cut off it is unknown whether the database still has the transaction open.
+        if matches!(route, Route::Planned(_)) && self.log.half_recorded {
+            return Err(AtError::HalfRecorded.into());
+        }
+        Ok(route)
+    }
+
+    /// Runs a statement that needs a plan, to its end.
+    pub(crate) async fn run(
+        &mut self,
+        query: BoundQuery<DB>,
+        statement: Arc<Statement>,
+    ) -> Result<Steps<DB>, sqlx::Error> {
+        let result = self.execute_planned(query, &statement).await;
+        if let Err(error) = &result {
+            self.note_failure(error);
+        }
+        result
+    }
+
+    async fn execute_planned(
+        &mut self,
+        query: BoundQuery<DB>,
+        statement: &Statement,
+    ) -> Result<Steps<DB>, sqlx::Error> {
+        let (shared, reads) = (Arc::clone(&self.shared), self.reads());
+        let connection = self.local.connection();
+        let planned = shared.catalogue.plan(connection, reads, statement, &query).await?;
+        let begins = planned.plan.reads_first() && self.local.begins_with_next_call();
+        let merges = self.local.is_merged();
+        let connection = if begins { self.local.connection() } else { self.local.begun().await? };
+        let (log, loaded) = (&mut self.log, &*planned.loaded);
+        let run = Run { connection, begins, merges, log, loaded, query };
+        let steps = run.execute(&planned.plan).await?;
+        if begins {
+            self.local.has_begun();
+        }
+        self.require_committed_rows().await?;
+        Ok(steps)
+    }
+
+    /// Splits off the local transaction from the log, which takes note of a failed statement.
+    pub(crate) fn split(&mut self) -> (&mut LocalTransaction<'t, DB>, impl FnMut(&sqlx::Error)) {
+        let Self { local, log, .. } = self;
+        (local, move |error: &sqlx::Error| log.failed::<DB>(error))
+    }
+
+    /// The connection, for calls that do not need the transaction.
+    pub(crate) fn connection(&mut self) -> &mut DB::Connection {
+        self.local.connection()
+    }
+
+    /// Remembers what a failed statement means for the rest of the local transaction.
+    pub(super) fn note_failure(&mut self, error: &sqlx::Error) {
+        match AtError::of(error) {
+            Some(ours) => self.log.repeatable |= ours.is_repeatable(),
+            None => {
+                self.log.failed::<DB>(error);
+                if DB::is_schema_mismatch(error) {
+                    self.shared.catalogue.forget_tables();
+                    self.log.stale_tables = true;
+                }
+            }
+        }
+    }
+
+    pub(super) fn refuse_ended(&self) -> Result<(), AtError> {
+        if self.log.ended { Err(AtError::Ended) } else { Ok(()) }
+    }
+}
+
+impl<DB: AtDatabase> fmt::Debug for AtTransaction<'_, DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AtTransaction").field("role", &self.role).finish_non_exhaustive()
+    }
+}

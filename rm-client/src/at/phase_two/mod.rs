@@ -1,0 +1,138 @@
+//! Phase two of a resource: undo rows go away after a commit, rows go back after a rollback.
+
+mod dirty_row;
+mod load_table;
+mod obstacle;
+mod referring;
+mod report;
+mod restore;
+mod rollback;
+mod survey;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use handfast_proto::v1::branch_outcome::Result as Outcome;
+use handfast_proto::v1::{BranchOutcome, Decision, Done, PhaseTwoBranch, PhaseTwoCall, Retryable};
+use sqlx::Pool;
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::Instant;
+
+use rollback::{Restored, roll_back};
+
+use crate::at::crash_point::crash_point;
+use crate::at::database::AtDatabase;
+use crate::at::error::with_causes;
+use crate::at::resource_state::ResourceState;
+use crate::at::running_branches::StaleGuard;
+use crate::at::undo::table as undo_table;
+use crate::coordinator::BranchHandler;
+
+/// How often old guard rows are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(3_600);
+
+/// Phase two of one resource.
+#[derive(Debug)]
+pub(crate) struct AtBranchHandler<DB: AtDatabase> {
+    shared: Arc<ResourceState<DB>>,
+    /// One DELETE at a time: a second one would only wait for the first one's locks. Holds when to
+    /// look for old guard rows next.
+    sweep_due: Mutex<Instant>,
+}
+
+impl<DB: AtDatabase> AtBranchHandler<DB> {
+    pub(crate) fn new(shared: Arc<ResourceState<DB>>) -> Self {
+        Self { shared, sweep_due: Mutex::new(Instant::now()) }
+    }
+
+    /// Deletes the undo rows of branches, and answers only when they are gone: an answer given
+    /// before would leave rows behind when this process dies.
+    async fn commit(&self, branches: &[PhaseTwoBranch]) -> Result<(), sqlx::Error> {
+        let mut sweep_due = self.sweep_due.lock().await;
+        let mut connection = self.shared.pool.acquire().await?;
+        let names: Vec<(&str, u64)> =
+            branches.iter().map(|branch| (branch.xid.as_str(), branch.branch_id)).collect();
+        crash_point("in-phase-two-before-commit");
+        for chunk in names.chunks(undo_table::DELETE_MAX) {
+            undo_table::delete_many::<DB>(&mut connection, chunk).await?;
+        }
+        crash_point("after-phase-two-commit");
+        if *sweep_due <= Instant::now() {
+            undo_table::delete_old_guards::<DB>(&mut connection).await?;
+            *sweep_due = Instant::now() + SWEEP_EVERY;
+        }
+        Ok(())
+    }
+
+    async fn roll_back(&self, branch: &PhaseTwoBranch) -> Outcome {
+        match roll_back(&self.shared, branch).await {
+            Ok(Restored::Done) => Outcome::Done(Done {}),
+            Ok(Restored::Refused(refused)) => Outcome::Refused(refused),
+            Err(error) => {
+                tracing::warn!(
+                    xid = branch.xid, branch = branch.branch_id, %error,
+                    "branch not rolled back, to be tried again"
+                );
+                retryable(&error)
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl<DB: AtDatabase> BranchHandler for AtBranchHandler<DB> {
+    async fn finish(&self, call: PhaseTwoCall) -> Vec<BranchOutcome> {
+        let decision = call.decision();
+        let mut outcomes = Vec::with_capacity(call.branches.len());
+        if decision == Decision::RollBack {
+            // In the order given, which is the reverse of their registration.
+            for branch in &call.branches {
+                let result = self.roll_back(branch).await;
+                outcomes.push(outcome(branch, decision, result));
+            }
+        } else if decision == Decision::Commit {
+            let result = match self.commit(&call.branches).await {
+                Ok(()) => Outcome::Done(Done {}),
+                Err(error) => retryable(&error),
+            };
+            let finished = call.branches.iter();
+            outcomes.extend(finished.map(|branch| outcome(branch, decision, result.clone())));
+        }
+        outcomes
+    }
+}
+
+/// Removes guard rows that bar no branch any more, until the resource is gone.
+pub(crate) async fn remove_stale_guards<DB: AtDatabase>(
+    pool: Pool<DB>,
+    mut stale_guards: mpsc::Receiver<StaleGuard>,
+) {
+    let mut guards = Vec::new();
+    while stale_guards.recv_many(&mut guards, undo_table::DELETE_MAX).await > 0 {
+        let names: Vec<(&str, u64)> =
+            guards.iter().map(|(xid, branch)| (xid.as_str(), *branch)).collect();
+        let removed = match pool.acquire().await {
+            Ok(mut connection) => undo_table::delete_many::<DB>(&mut connection, &names).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = removed {
+            tracing::warn!(%error, guards = names.len(), "guard rows left to the daily sweep");
+        }
+        guards.clear();
+    }
+}
+
+fn outcome(branch: &PhaseTwoBranch, decision: Decision, result: Outcome) -> BranchOutcome {
+    BranchOutcome {
+        xid: branch.xid.clone(),
+        branch_id: branch.branch_id,
+        decision: decision.into(),
+        result: Some(result),
+        ..BranchOutcome::default()
+    }
+}
+
+fn retryable(error: &sqlx::Error) -> Outcome {
+    Outcome::Retryable(Retryable { error: with_causes(error) })
+}

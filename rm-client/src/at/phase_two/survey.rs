@@ -1,0 +1,189 @@
+//! All rows that a branch has written: how each stands beside what the branch found and left, and
+//! what each resolution would make of it. Reads only.
+//!
+//! A row may be in several items. Here it is one row: it is dirty if any of its items is, as it
+//! would be met on the way back from the newest item to the oldest.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet, btree_map};
+
+use handfast_proto::v1::{RowChange, RowStanding};
+use handfast_rm_core::plan::TableName;
+
+use super::load_table::load_table;
+use super::obstacle::Obstacle;
+use super::restore::{Criterion, Restore, Row, RowAction, RowName, rows_of};
+use crate::at::database::value::Value;
+use crate::at::database::{AtDatabase, Backend, LoadedTable};
+use crate::at::resource_state::ResourceState;
+use crate::at::undo::log::{ColumnRole, UndoKind, UndoLog};
+
+/// The rows of a branch.
+pub(crate) struct Survey<'l, DB: Backend> {
+    pub(crate) tables: HashMap<TableName, LoadedTable<DB>>,
+    /// Each once; those of the newest item come first.
+    pub(crate) rows: Vec<SurveyedRow<'l>>,
+}
+
+/// A row of a branch.
+pub(crate) struct SurveyedRow<'l> {
+    pub(crate) name: RowName,
+    /// The newest item that it is in.
+    pub(crate) item: usize,
+    /// By place in the table.
+    pub(crate) key: BTreeMap<usize, &'l Value>,
+    pub(crate) cells: BTreeMap<usize, Cell<'l>>,
+    is_there: bool,
+    is_dirty: bool,
+    clean: Course<'l>,
+    forced: Course<'l>,
+}
+
+/// A column of a row; `None` where there is no row.
+pub(crate) struct Cell<'l> {
+    pub(crate) before: Option<&'l Value>,
+    pub(crate) after: Option<&'l Value>,
+    pub(crate) current: Option<Value>,
+}
+
+/// A row as a resolution would have made it of what is there, down to an item.
+struct Course<'l> {
+    is_there: bool,
+    is_touched: bool,
+    written: BTreeMap<usize, &'l Value>,
+}
+
+impl<'l, DB: AtDatabase> Survey<'l, DB> {
+    /// Reads the rows of all items, and locks them until the local transaction ends.
+    pub(crate) async fn take(
+        connection: &mut DB::Connection,
+        shared: &ResourceState<DB>,
+        log: &'l UndoLog,
+    ) -> Result<Self, Obstacle> {
+        let (mut tables, mut rows) = (HashMap::new(), Vec::new());
+        let mut places = HashMap::new();
+        for (number, item) in log.items.iter().enumerate().rev() {
+            let loaded: &LoadedTable<DB> = match tables.entry(item.table_name()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => {
+                    let loaded = load_table::<DB>(connection, shared, place.key()).await?;
+                    place.insert(loaded)
+                }
+            };
+            let columns = item.columns_in(loaded)?;
+            let mut restore = Restore::<DB> { connection: &mut *connection, loaded, item, columns };
+            let of_item = rows_of(item);
+            let current = restore.current(&of_item).await?;
+            for row in &of_item {
+                let name = restore.row_name(row);
+                let found = current.get(&name.key);
+                let at = *places.entry(name).or_insert_with_key(|name| {
+                    rows.push(SurveyedRow::new(name.clone(), number, found.is_some()));
+                    rows.len() - 1
+                });
+                rows[at].meet(&restore, row, found);
+            }
+        }
+        Ok(Self { tables, rows })
+    }
+
+    pub(crate) fn dirty(&self) -> HashSet<RowName> {
+        self.rows.iter().filter(|row| row.is_dirty).map(|row| row.name.clone()).collect()
+    }
+}
+
+impl<'l> SurveyedRow<'l> {
+    fn new(name: RowName, item: usize, is_there: bool) -> Self {
+        let course = || Course { is_there, is_touched: false, written: BTreeMap::new() };
+        let (clean, forced) = (course(), course());
+        let (key, cells) = (BTreeMap::new(), BTreeMap::new());
+        Self { name, item, key, cells, is_there, is_dirty: false, clean, forced }
+    }
+
+    /// Goes back by one item.
+    fn meet<DB: Backend>(
+        &mut self,
+        restore: &Restore<'_, DB>,
+        row: &Row<'l>,
+        found: Option<&Vec<Value>>,
+    ) {
+        for (at, place) in restore.columns.iter().enumerate() {
+            if restore.item.columns[at].role == ColumnRole::Key {
+                self.key.insert(*place, &row.named()[at]);
+                continue;
+            }
+            let value = |image: Option<&'l Vec<Value>>| image.map(|values| &values[at]);
+            let before = value(row.before);
+            match self.cells.entry(*place) {
+                btree_map::Entry::Occupied(newer) => newer.into_mut().before = before,
+                btree_map::Entry::Vacant(cell) => {
+                    let current = found.map(|values| values[at].clone());
+                    cell.insert(Cell { before, after: value(row.after), current });
+                }
+            }
+        }
+        if !self.is_dirty {
+            let reached = self.clean.reached(&restore.columns, found);
+            match restore.judge(row, reached.as_ref(), Criterion::Images) {
+                RowAction::PutBack => self.clean.put_back(restore, row),
+                RowAction::LeaveAlone => {}
+                RowAction::Dirty => self.is_dirty = true,
+            }
+        }
+        let reached = self.forced.reached(&restore.columns, found);
+        if matches!(restore.judge(row, reached.as_ref(), Criterion::Force), RowAction::PutBack) {
+            self.forced.put_back(restore, row);
+        }
+    }
+
+    pub(crate) fn table_name(&self) -> TableName {
+        TableName { schema: Some(self.name.schema.clone()), name: self.name.table.clone() }
+    }
+
+    pub(crate) fn standing(&self) -> RowStanding {
+        if self.is_dirty {
+            RowStanding::Dirty
+        } else if self.clean.is_touched {
+            RowStanding::Clean
+        } else {
+            RowStanding::Restored
+        }
+    }
+
+    pub(crate) fn on_restore_clean(&self) -> RowChange {
+        if self.is_dirty { RowChange::Left } else { self.clean.change(self.is_there) }
+    }
+
+    pub(crate) fn on_force_before(&self) -> RowChange {
+        self.forced.change(self.is_there)
+    }
+}
+
+impl<'l> Course<'l> {
+    /// The row as an item would find it.
+    fn reached(&self, columns: &[usize], found: Option<&Vec<Value>>) -> Option<Vec<Value>> {
+        let value = |(at, place): (usize, &usize)| {
+            let written = self.written.get(place).copied();
+            written.or_else(|| Some(&found?[at])).cloned().unwrap_or(Value::Null)
+        };
+        self.is_there.then(|| columns.iter().enumerate().map(value).collect())
+    }
+
+    /// Computed columns follow from the columns that are written back.
+    fn put_back<DB: Backend>(&mut self, restore: &Restore<'_, DB>, row: &Row<'l>) {
+        self.is_touched = true;
+        self.is_there = restore.item.kind != UndoKind::Insert;
+        if let Some(before) = row.before {
+            self.written.extend(restore.columns.iter().copied().zip(before));
+        }
+    }
+
+    fn change(&self, was_there: bool) -> RowChange {
+        match (was_there, self.is_there) {
+            (true, true) if self.is_touched => RowChange::WrittenBack,
+            (true, false) => RowChange::Removed,
+            (false, true) => RowChange::Inserted,
+            (true, true) | (false, false) => RowChange::Left,
+        }
+    }
+}

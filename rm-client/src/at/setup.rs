@@ -1,0 +1,146 @@
+//! Makes a database a resource: looks for the client tables, asks for the database's identity, and
+//! makes this process one that finishes branches of it.
+
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use handfast_proto::v1;
+use sqlx::pool::PoolConnection;
+use sqlx::{Database, Pool};
+
+use super::database::catalogue::Catalogue;
+use super::database::{AtDatabase, Backend, LOCK_TIMEOUT};
+use super::error::AtError;
+use super::phase_two::{AtBranchHandler, remove_stale_guards};
+use super::resource::AtResource;
+use super::resource_state::ResourceState;
+use super::running_branches::RunningBranches;
+use crate::connect::Handfast;
+use crate::coordinator::Coordinator;
+
+impl Handfast {
+    /// Describes an AT resource: the database behind a pool. Awaiting it looks for the client
+    /// tables, asks the database for its identity and makes this process one that finishes branches
+    /// of it.
+    ///
+    /// # Errors
+    /// [`AtError::ClientTableMissing`] if [`Handfast::migrate`] was never run there, and whatever
+    /// the database says.
+    pub fn at<DB: AtDatabase>(&self, pool: Pool<DB>) -> At<DB> {
+        At {
+            coordinator: self.coordinator().clone(),
+            pool,
+            trusted_triggers: Vec::new(),
+            lock_timeout: LOCK_TIMEOUT,
+            compound_statements: true,
+            only_in_global: false,
+        }
+    }
+}
+
+/// A description of an AT resource; await it to have the resource.
+#[derive(Debug)]
+#[must_use = "a description does nothing until it is awaited"]
+pub struct At<DB: Database> {
+    coordinator: Coordinator,
+    pool: Pool<DB>,
+    trusted_triggers: Vec<String>,
+    lock_timeout: Duration,
+    compound_statements: bool,
+    only_in_global: bool,
+}
+
+impl<DB: AtDatabase> At<DB> {
+    /// Vouches that a trigger writes nothing but columns of the row that it fires for. Without this
+    /// a statement that would fire a trigger is refused, because what a trigger writes elsewhere is
+    /// not undone; so is one whose undo would fire it.
+    ///
+    /// The trigger fires during the undo too: an INSERT trigger when a DELETE is undone. A column
+    /// that it fills with something that does not follow from the row, such as the time or a
+    /// counter, holds what it fills in then, and not what was there before.
+    pub fn trust_trigger(mut self, name: impl Into<String>) -> Self {
+        self.trusted_triggers.push(name.into());
+        self
+    }
+
+    /// How long a branch waits for rows that other globals hold, 30 seconds unless set. Too short,
+    /// and a busy row fails transactions that only had to queue; too long, and a caller waits for a
+    /// global that is stuck.
+    pub fn lock_timeout(mut self, timeout: Duration) -> Self {
+        self.lock_timeout = timeout;
+        self
+    }
+
+    /// Whether a branch may send several statements in one call where the server takes that, which
+    /// it does by default. MariaDB alone takes that, with `BEGIN NOT ATOMIC`: an UPDATE of one row
+    /// takes three calls instead of six. Set this to `false` behind a proxy that does not know
+    /// compound statements.
+    pub fn compound_statements(mut self, allowed: bool) -> Self {
+        self.compound_statements = allowed;
+        self
+    }
+
+    /// Refuses work outside of a global: local transactions, and statements that write. Without
+    /// this they are plain local ones there, so that a service that was called without its XID (no
+    /// [`XidLayer`](crate::propagation::XidLayer), a proxy that drops the header) commits at once
+    /// what the caller cannot roll back. Reads are taken everywhere, and so is
+    /// [`begin_checked`](AtResource::begin_checked), which is for outside.
+    pub fn only_in_global(mut self) -> Self {
+        self.only_in_global = true;
+        self
+    }
+
+    async fn open(self) -> Result<AtResource<DB>, AtError> {
+        let mut connection = self.pool.acquire().await?;
+        require_client_tables::<DB>(&mut connection).await?;
+        let identity = DB::identity(&mut connection).await?;
+        drop(connection);
+        let catalogue = Catalogue::new(
+            identity.resource_id.clone(),
+            identity.only_schema.clone(),
+            self.trusted_triggers,
+        );
+        let merges = self.compound_statements && identity.takes_compounds;
+        let (branches, stale_guards) = RunningBranches::new();
+        tokio::spawn(remove_stale_guards(self.pool.clone(), stale_guards));
+        let shared = Arc::new(ResourceState {
+            pool: self.pool,
+            coordinator: self.coordinator,
+            identity,
+            catalogue,
+            branches,
+            lock_timeout: self.lock_timeout,
+            merges,
+            only_in_global: self.only_in_global,
+        });
+        let handler = Arc::new(AtBranchHandler::new(Arc::clone(&shared)));
+        shared.coordinator.register_resource(shared.identity.resource(v1::Mode::At), handler);
+        Ok(AtResource { shared })
+    }
+}
+
+impl<DB: AtDatabase> IntoFuture for At<DB> {
+    type Output = Result<AtResource<DB>, AtError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.open())
+    }
+}
+
+async fn require_client_tables<DB: Backend>(
+    connection: &mut PoolConnection<DB>,
+) -> Result<(), AtError> {
+    for table in handfast_migrations::client_tables() {
+        if !DB::has_client_table(connection, table).await? {
+            return Err(AtError::ClientTableMissing {
+                table: (*table).to_owned(),
+                resource: format!("this {} database", DB::NAME),
+                folder: DB::FOLDER,
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,25 @@
+//! The link to the coordinator as a state machine: what to send, when to dial, how requests end.
+//!
+//! [`Protocol`] takes requests, frames and the time, and gives back [`Event`]s and [`Frame`]s. The
+//! module `search` decides where to dial, `heartbeat` whether the coordinator is alive,
+//! `send_queue` what goes into a frame, `reports` which commits wait for a report, `releases` which
+//! releases of locks are sent again, `resources` which resources are announced. Sockets, timers and
+//! tasks are the caller's.
+
+mod error;
+mod event;
+mod frame;
+mod heartbeat;
+mod protocol;
+mod releases;
+mod reports;
+mod resources;
+mod search;
+mod send_queue;
+mod settings;
+
+pub use error::RequestError;
+pub use event::{ConnectionId, DialTarget, Event, Failure, Moment, RequestId};
+pub use frame::Frame;
+pub use protocol::Protocol;
+pub use settings::Settings;

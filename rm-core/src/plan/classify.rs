@@ -1,0 +1,187 @@
+//! The class of a statement by its first words: enough for all but queries and DML.
+//!
+//! Default deny: a first word that is not listed is refused.
+
+use sqlparser::{keywords::Keyword, tokenizer::Token};
+
+use super::{Dialect, Refusal, lexeme::Lexeme, text::Text};
+
+/// The class of a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Harmless as it stands.
+    Pass,
+    /// SELECT, VALUES, TABLE, WITH and brackets: read on.
+    Query,
+    /// INSERT, REPLACE, UPDATE, DELETE: read on.
+    Change,
+}
+
+/// Sorts a statement.
+pub(super) fn classify(text: &Text) -> Result<Class, Refusal> {
+    let class = by_first_words(text)?;
+    let is_read_on = class != Class::Pass;
+    if is_read_on && text.dialect == Dialect::Postgres && text.lexemes.windows(3).any(sets) {
+        return Err(Refusal::SessionState { statement: "SET_CONFIG".to_owned() });
+    }
+    Ok(class)
+}
+
+fn by_first_words(text: &Text) -> Result<Class, Refusal> {
+    let Some(first) = text.lexemes.first() else { return Ok(Class::Pass) };
+    let word = first.token.token.to_string().to_ascii_uppercase();
+    let named = || opening(text);
+    match word.as_str() {
+        "SELECT" | "VALUES" | "TABLE" | "WITH" | "(" => Ok(Class::Query),
+        "INSERT" | "REPLACE" | "UPDATE" | "DELETE" => Ok(Class::Change),
+        "SHOW" => Ok(Class::Pass),
+        "EXPLAIN" | "DESCRIBE" | "DESC" => explain(text),
+        "SET" => setting(text),
+        "PRAGMA" => pragma(text),
+        "MERGE" => Err(Refusal::Merge),
+        "CALL" | "DO" | "EXEC" | "EXECUTE" | "PREPARE" | "DEALLOCATE" => {
+            Err(Refusal::Procedure { statement: word })
+        }
+        "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" | "SAVEPOINT" | "RELEASE"
+        | "XA" => Err(Refusal::TransactionControl { statement: word }),
+        "COPY" | "LOAD" | "IMPORT" => Err(Refusal::BulkLoad { statement: word }),
+        "LOCK" | "UNLOCK" | "FLUSH" => Err(Refusal::TableLock { statement: named() }),
+        "USE" | "RESET" | "DISCARD" | "ATTACH" | "DETACH" => {
+            Err(Refusal::SessionState { statement: named() })
+        }
+        word if DDL.contains(&word) => Err(Refusal::Ddl { statement: named() }),
+        _ => Err(Refusal::UnknownStatement { statement: named() }),
+    }
+}
+
+/// PostgreSQL's SET as a function, wherever it is called. A table may have its name.
+fn sets(words: &[Lexeme]) -> bool {
+    let [before, name, bracket] = words else { return false };
+    let is_named = matches!(&name.token.token, Token::Word(word)
+        if word.value.eq_ignore_ascii_case("set_config"));
+    is_named && bracket.is(&Token::LParen) && before.keyword() != Keyword::INTO
+}
+
+const DDL: &[&str] = &[
+    "ALTER",
+    "ANALYZE",
+    "CLUSTER",
+    "COMMENT",
+    "CREATE",
+    "DROP",
+    "GRANT",
+    "INSTALL",
+    "OPTIMIZE",
+    "REASSIGN",
+    "REFRESH",
+    "REINDEX",
+    "RENAME",
+    "REPAIR",
+    "REVOKE",
+    "SECURITY",
+    "TRUNCATE",
+    "UNINSTALL",
+    "VACUUM",
+];
+
+/// Refuses what no statement may do even when the application accepts that it is not undone: it
+/// would end the local transaction, and the undo of all its other statements with it.
+pub(super) fn ends_transaction(text: &Text) -> Result<(), Refusal> {
+    match classify(text) {
+        Err(refusal @ (Refusal::TransactionControl { .. } | Refusal::TableLock { .. })) => {
+            Err(refusal)
+        }
+        // MySQL commits before and after DDL.
+        Err(refusal @ Refusal::Ddl { .. }) if text.dialect == Dialect::MySql => Err(refusal),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// The first two words, for error texts.
+pub(super) fn opening(text: &Text) -> String {
+    let words = text.lexemes.iter().take(2).map(|lexeme| lexeme.token.token.to_string());
+    words.collect::<Vec<_>>().join(" ").to_uppercase()
+}
+
+/// EXPLAIN runs nothing, EXPLAIN ANALYZE runs what it explains.
+fn explain(text: &Text) -> Result<Class, Refusal> {
+    // PostgreSQL spells it in two ways, and takes an option in quotes.
+    let is_it = |word: &str| ["analyze", "analyse"].iter().any(|it| word.eq_ignore_ascii_case(it));
+    let analyzes = text.lexemes.iter().filter_map(Lexeme::word).any(is_it);
+    if analyzes && text.lexemes.iter().any(may_write) {
+        return Err(Refusal::ExplainAnalyze);
+    }
+    Ok(Class::Pass)
+}
+
+/// Whether a word can be part of a write or of a lock.
+pub(super) fn may_write(lexeme: &Lexeme) -> bool {
+    let words = [
+        Keyword::INSERT,
+        Keyword::UPDATE,
+        Keyword::DELETE,
+        Keyword::MERGE,
+        Keyword::REPLACE,
+        Keyword::INTO,
+        Keyword::SHARE,
+        Keyword::LOCK,
+        Keyword::CREATE,
+        Keyword::EXECUTE,
+        Keyword::CALL,
+        Keyword::REFRESH,
+    ];
+    words.contains(&lexeme.keyword())
+}
+
+/// Settings that change neither what statements mean nor how values print.
+fn setting(text: &Text) -> Result<Class, Refusal> {
+    const HARMLESS: &[&str] = &[
+        "APPLICATION_NAME",
+        "IDLE_IN_TRANSACTION_SESSION_TIMEOUT",
+        "INNODB_LOCK_WAIT_TIMEOUT",
+        "LOCK_TIMEOUT",
+        "LOCK_WAIT_TIMEOUT",
+        "MAX_EXECUTION_TIME",
+        "MAX_STATEMENT_TIME",
+        "STATEMENT_TIMEOUT",
+        "WORK_MEM",
+    ];
+    let scope = |lexeme: &&Lexeme| lexeme.is_word("LOCAL") || lexeme.is_word("SESSION");
+    let name = text.lexemes.iter().skip(1).find(|lexeme| !scope(lexeme));
+    let several = text.lexemes.iter().any(|lexeme| lexeme.is(&Token::Comma));
+    match name {
+        Some(name) if !several && HARMLESS.iter().any(|known| name.is_word(known)) => {
+            Ok(Class::Pass)
+        }
+        Some(_) | None => Err(Refusal::SessionState { statement: opening(text) }),
+    }
+}
+
+/// SQLite pragmas that only tell.
+fn pragma(text: &Text) -> Result<Class, Refusal> {
+    const TELLING: &[&str] = &[
+        "COLLATION_LIST",
+        "COMPILE_OPTIONS",
+        "DATABASE_LIST",
+        "FOREIGN_KEY_CHECK",
+        "FOREIGN_KEY_LIST",
+        "FUNCTION_LIST",
+        "INDEX_INFO",
+        "INDEX_LIST",
+        "INDEX_XINFO",
+        "INTEGRITY_CHECK",
+        "QUICK_CHECK",
+        "TABLE_INFO",
+        "TABLE_LIST",
+        "TABLE_XINFO",
+    ];
+    let name = match text.lexemes.as_slice() {
+        [_, _, dot, name, ..] if dot.is(&Token::Period) => Some(name),
+        [_, name, ..] => Some(name),
+        _ => None,
+    };
+    if name.is_some_and(|name| TELLING.iter().any(|known| name.is_word(known))) {
+        return Ok(Class::Pass);
+    }
+    Err(Refusal::SessionState { statement: opening(text) })
+}

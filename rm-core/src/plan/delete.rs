@@ -1,0 +1,78 @@
+//! DELETE of one table.
+
+use sqlparser::ast::{Delete as Tree, FromTable, TableFactor};
+
+use super::{
+    Delete, DeleteImage, Dialect, Plan, Refusal, Table,
+    clauses::{Clauses, Expected},
+    constraint,
+    guard::{self, Event},
+    image::{self, RowLock},
+    text::Text,
+    update,
+};
+
+/// Plans a DELETE whose shape [`super::parse`] has accepted.
+pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Refusal> {
+    guard::writable(table, &[Event::Delete])?;
+    guard::no_cascading_delete(table)?;
+    let clauses = clauses(text, tree)?;
+    let columns = table.imaged();
+    let constraints = constraint::of_whole_rows(table);
+    let judged = !constraints.is_empty();
+    let image = if text.dialect.returns_rows() && !judged {
+        returned(text, table, &columns, &clauses)
+    } else {
+        let row = constraint::row_of(acceptable(text.dialect, tree)?)?;
+        let verdict = constraint::verdict(text.dialect, table, &row, &constraints);
+        read(text, tree, table, &columns, &verdict, &clauses)
+    };
+    Ok(Plan::Delete(Delete { columns, image, judged, user_returning: tree.returning.is_some() }))
+}
+
+fn read(
+    text: &Text,
+    tree: &Tree,
+    table: &Table,
+    columns: &[usize],
+    verdict: &str,
+    clauses: &Clauses,
+) -> DeleteImage {
+    let own = clauses.returning.clone().map(|items| text.cut(items));
+    let returning = own.map(|own| format!(" RETURNING {own}")).unwrap_or_default();
+    DeleteImage::Read {
+        before: image::before(text, table, columns, verdict, clauses, RowLock::Update),
+        change: update::change_by(text, table, clauses, tree.selection.as_ref(), &returning),
+    }
+}
+
+/// The table's item; refuses clauses that no image can follow, without knowing the table.
+pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<&TableFactor, Refusal> {
+    let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &tree.from;
+    let ([target], None, []) = (from.as_slice(), &tree.using, tree.tables.as_slice()) else {
+        return Err(Refusal::SeveralTables { statement: "DELETE" });
+    };
+    if !target.joins.is_empty() {
+        return Err(Refusal::SeveralTables { statement: "DELETE" });
+    }
+    guard::no_returning(dialect, tree.returning.is_some())?;
+    guard::no_limit(dialect, !tree.order_by.is_empty() || tree.limit.is_some())?;
+    Ok(&target.relation)
+}
+
+fn clauses(text: &Text, tree: &Tree) -> Result<Clauses, Refusal> {
+    let expected = Expected {
+        predicate: tree.selection.as_ref(),
+        order: !tree.order_by.is_empty(),
+        limit: tree.limit.is_some(),
+        returning: tree.returning.is_some(),
+    };
+    Clauses::of_delete(text, &expected)
+}
+
+fn returned(text: &Text, table: &Table, columns: &[usize], clauses: &Clauses) -> DeleteImage {
+    let end = clauses.predicate.clone().map_or(clauses.assignments.end, |found| found.end);
+    let own = clauses.returning.clone().map(|items| text.cut(items)).unwrap_or_default();
+    let returning = image::returning(text, table, columns, &own);
+    DeleteImage::Returned(image::rewritten(text, table, end, &returning))
+}

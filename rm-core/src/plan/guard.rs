@@ -1,0 +1,156 @@
+//! Whether a table can be written in a branch at all, and which clauses a dialect does not allow.
+
+use super::{
+    Dialect, ForeignKey, Generation, KeyFold, ReferentialAction, Refusal, Table, TableKind, Trigger,
+};
+
+/// The effect of a statement on rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    Insert,
+    Update,
+    Delete,
+}
+
+impl Event {
+    /// Returns the event that undoes it.
+    fn inverse(self) -> Self {
+        match self {
+            Self::Insert => Self::Delete,
+            Self::Update => Self::Update,
+            Self::Delete => Self::Insert,
+        }
+    }
+
+    fn statement(self) -> &'static str {
+        match self {
+            Self::Insert => "INSERT",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// Refuses a table whose rows cannot be named, or on which the events do more than they say, now or
+/// when they are undone.
+pub(super) fn writable(table: &Table, events: &[Event]) -> Result<(), Refusal> {
+    nameable(table)?;
+    if table.rewrites {
+        return Err(Refusal::Rewritten { table: table.full_name() });
+    }
+    // Policies ask the session, and the undo runs in another one.
+    if table.row_security {
+        return Err(Refusal::RowSecurity { table: table.full_name() });
+    }
+    match unseen_trigger(table, events) {
+        Some(trigger) => Err(Refusal::Trigger { trigger: trigger.name.clone() }),
+        None => no_trigger_of_undo(table, events),
+    }
+}
+
+/// Rules and policies count for every event, and what a cascade does to rows of others when an
+/// INSERT is undone is known only then.
+fn no_trigger_of_undo(table: &Table, events: &[Event]) -> Result<(), Refusal> {
+    for inverse in events.iter().map(|event| event.inverse()) {
+        if let Some(trigger) = unseen_trigger(table, &[inverse]) {
+            let (trigger, undo) = (trigger.name.clone(), inverse.statement());
+            return Err(Refusal::TriggerOfUndo { trigger, undo });
+        }
+    }
+    Ok(())
+}
+
+fn unseen_trigger<'t>(table: &'t Table, events: &[Event]) -> Option<&'t Trigger> {
+    table.triggers.iter().find(|trigger| !trigger.own_row_only && fires(trigger, events))
+}
+
+/// Refuses a table whose rows have no identity.
+pub(super) fn nameable(table: &Table) -> Result<(), Refusal> {
+    let kind = match table.kind {
+        TableKind::Ordinary | TableKind::Partitioned => None,
+        TableKind::View => Some("a view"),
+        TableKind::Foreign => Some("a foreign or virtual table"),
+        TableKind::Inherited => Some("a table with inheritance children"),
+        TableKind::NotTransactional => Some("a table without transactions"),
+    };
+    if let Some(kind) = kind {
+        return Err(Refusal::NotATable { table: table.full_name(), kind });
+    }
+    if table.key.columns.is_empty() {
+        return Err(Refusal::NoPrimaryKey { table: table.full_name() });
+    }
+    let unknown = |index: &&usize| table.columns[**index].fold == KeyFold::Unknown;
+    match table.key.columns.iter().find(unknown) {
+        Some(&index) => Err(Refusal::KeyCollation { column: table.columns[index].name.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Whether a trigger that writes its own row fires.
+pub(super) fn own_row_triggers(table: &Table, events: &[Event]) -> bool {
+    table.triggers.iter().any(|trigger| trigger.own_row_only && fires(trigger, events))
+}
+
+fn fires(trigger: &Trigger, events: &[Event]) -> bool {
+    events.iter().any(|event| match event {
+        Event::Insert => trigger.on_insert,
+        Event::Update => trigger.on_update,
+        Event::Delete => trigger.on_delete,
+    })
+}
+
+/// Refuses to delete rows whose deletion changes others.
+pub(super) fn no_cascading_delete(table: &Table) -> Result<(), Refusal> {
+    cascade(table, |key| key.on_delete == ReferentialAction::Change)
+}
+
+/// Refuses to assign columns whose change changes others, and columns of the primary key, either
+/// also if it is the database that changes them along; and numbers that an UPDATE cannot put back.
+pub(super) fn assignable(table: &Table, assigned: &[usize]) -> Result<(), Refusal> {
+    let changes = |index: &&usize| assigned.contains(index) || table.columns[**index].on_update;
+    if let Some(&index) = table.key.columns.iter().find(changes) {
+        return Err(Refusal::KeyChanged { column: table.columns[index].name.clone() });
+    }
+    let drawn = |index: &usize| table.columns[*index].generation == Generation::IdentityAlways;
+    if assigned.iter().any(drawn) {
+        return Err(Refusal::Clause {
+            clause: "SET of a column that is GENERATED ALWAYS AS IDENTITY",
+            reason: "the number that it has cannot be put back; leave it as it is",
+        });
+    }
+    let computed = |column: &usize| table.columns[*column].generation == Generation::Computed;
+    let follows = |column: &usize| table.columns[*column].on_update || computed(column);
+    cascade(table, |key| {
+        key.on_update == ReferentialAction::Change
+            && key.referenced.iter().any(|column| assigned.contains(column) || follows(column))
+    })
+}
+
+fn cascade(table: &Table, changes: impl Fn(&ForeignKey) -> bool) -> Result<(), Refusal> {
+    match table.referenced_by.iter().find(|key| changes(key)) {
+        Some(key) => Err(Refusal::Cascade { constraint: key.name.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// ORDER BY and LIMIT of a change exist on MySQL only.
+pub(super) fn no_limit(dialect: Dialect, limited: bool) -> Result<(), Refusal> {
+    if limited && dialect != Dialect::MySql {
+        return Err(Refusal::Clause {
+            clause: "ORDER BY or LIMIT of a change",
+            reason: "choose the rows by a sub-select in WHERE",
+        });
+    }
+    Ok(())
+}
+
+/// MariaDB has RETURNING, but its answer then lacks the number of affected rows.
+pub(super) fn no_returning(dialect: Dialect, returning: bool) -> Result<(), Refusal> {
+    if returning && dialect == Dialect::MySql {
+        return Err(Refusal::Clause {
+            clause: "RETURNING on MySQL",
+            reason: "read the rows with a SELECT",
+        });
+    }
+    Ok(())
+}

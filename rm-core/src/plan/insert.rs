@@ -1,0 +1,88 @@
+//! INSERT of one table: the choice of its plan, by its effect on a row that meets one that exists.
+
+use sqlparser::ast::{
+    Insert as Tree, ObjectName, OnConflictAction, OnInsert, SqliteOnConflict, TableObject,
+};
+
+use super::{
+    Dialect, Plan, Refusal, Table,
+    guard::{self, Event},
+    plain_insert,
+    text::Text,
+    upsert::{self, Conflict},
+};
+
+/// Plans an INSERT or REPLACE whose shape [`super::parse`] has accepted.
+pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Refusal> {
+    guard::writable(table, &[Event::Insert])?;
+    let conflict = conflict(tree)?;
+    match (&conflict, text.dialect) {
+        (Conflict::Fail, Dialect::MySql) => plain_insert::keyed(text, tree, table),
+        (Conflict::Ignore, Dialect::MySql) | (Conflict::Update { .. } | Conflict::Replace, _) => {
+            upsert::plan(text, tree, table, &conflict)
+        }
+        // RETURNING names the rows that were inserted and no others, whatever was skipped.
+        (Conflict::Fail | Conflict::Ignore, Dialect::Postgres | Dialect::Sqlite) => {
+            plain_insert::returned(text, tree, table)
+        }
+    }
+}
+
+/// The table's name; refuses clauses that no image can follow, without knowing the table.
+pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<&ObjectName, Refusal> {
+    conflict(tree)?;
+    let exotic = tree.overwrite
+        || tree.partitioned.is_some()
+        || tree.output.is_some()
+        || tree.settings.is_some()
+        || tree.format_clause.is_some()
+        || tree.multi_table_insert_type.is_some();
+    let TableObject::TableName(name) = &tree.table else {
+        return Err(Refusal::UnknownStatement { statement: "this form of INSERT".to_owned() });
+    };
+    if exotic {
+        return Err(Refusal::UnknownStatement { statement: "this form of INSERT".to_owned() });
+    }
+    guard::no_returning(dialect, tree.returning.is_some())?;
+    Ok(name)
+}
+
+/// Returns the effect of the statement on a row that meets one that exists.
+fn conflict(tree: &Tree) -> Result<Conflict<'_>, Refusal> {
+    let written = match tree.or {
+        None | Some(SqliteOnConflict::Abort) => None,
+        Some(SqliteOnConflict::Ignore) => Some(Conflict::Ignore),
+        Some(SqliteOnConflict::Replace) => Some(Conflict::Replace),
+        Some(clause @ (SqliteOnConflict::Fail | SqliteOnConflict::Rollback)) => {
+            return Err(Refusal::ConflictClause { clause: clause.to_string() });
+        }
+    };
+    let replace = tree.replace_into.then_some(Conflict::Replace);
+    let ignore = tree.ignore.then_some(Conflict::Ignore);
+    let clause = tree.on.as_ref().map(on_insert).transpose()?;
+    let mut said = [written, replace, ignore, clause].into_iter().flatten();
+    match (said.next(), said.next()) {
+        (None, _) => Ok(Conflict::Fail),
+        (Some(conflict), None) => Ok(conflict),
+        (Some(_), Some(_)) => {
+            Err(Refusal::Upsert { reason: "it says twice what a conflict does: say it once" })
+        }
+    }
+}
+
+fn on_insert(clause: &OnInsert) -> Result<Conflict<'_>, Refusal> {
+    match clause {
+        OnInsert::DuplicateKeyUpdate(assignments) => {
+            Ok(Conflict::Update { target: None, assignments })
+        }
+        OnInsert::OnConflict(conflict) => Ok(match &conflict.action {
+            OnConflictAction::DoNothing => Conflict::Ignore,
+            OnConflictAction::DoUpdate(update) => Conflict::Update {
+                target: conflict.conflict_target.as_ref(),
+                assignments: &update.assignments,
+            },
+        }),
+        // The parser's enum may grow.
+        _ => Err(Refusal::Upsert { reason: "its conflict clause is not known" }),
+    }
+}

@@ -1,0 +1,57 @@
+//! The AT planner: SQL text, dialect and table metadata in; a plan or a refusal out.
+//!
+//! Pure: it knows no driver, runs nothing and waits for nothing, so that every decision about what
+//! can be undone is tested by text cases. Two steps, because the metadata needs IO between them:
+//! `parse` names the table that a statement writes (or says at once that it may pass, or that it is
+//! refused), `Statement::plan` turns it into the queries to run.
+//!
+//! Default deny: a statement whose shape is not known here is refused, never run without an image.
+
+mod classify;
+mod clauses;
+mod constraint;
+mod delete;
+mod dialect;
+mod fuzz;
+mod guard;
+mod image;
+mod insert;
+mod inserted;
+mod key;
+mod keyed;
+mod lexeme;
+mod locking_read;
+mod names;
+mod normal;
+mod parse;
+mod placeholder;
+mod plain_insert;
+mod quote;
+pub mod referring_sql;
+mod refusal;
+mod shape;
+mod stable;
+mod table;
+mod text;
+pub mod undo_sql;
+mod update;
+mod upsert;
+mod values;
+
+pub use self::{
+    constraint::{Constraint, Rule, checks},
+    dialect::Dialect,
+    fuzz::fuzz_entry,
+    key::row_key,
+    keyed::ROWS_MAX,
+    parse::{OPT_OUT, Parsed, Reads, Statement, parse},
+    refusal::Refusal,
+    shape::{
+        Arguments, Change, Delete, DeleteImage, GeneratedKeys, Insert, InsertAfter, KeyedQuery,
+        LockMode, LockingRead, Plan, Query, Update, UpdateImage, Upsert, UpsertAfter, UpsertKind,
+    },
+    table::{
+        Column, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Table, TableKind,
+        TableName, Trigger, UniqueIndex,
+    },
+};

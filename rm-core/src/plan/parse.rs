@@ -1,0 +1,324 @@
+//! From a text to a statement that the planner knows, or to a pass, or to a refusal.
+
+use std::ops::ControlFlow;
+
+use sqlparser::{
+    ast::{
+        self, Query as QueryTree, Select, SetExpr, Statement as Tree, TableFactor, Visit, Visitor,
+    },
+    keywords::Keyword,
+    parser::Parser,
+    tokenizer::Token,
+};
+
+use super::{
+    Dialect, LockMode, Plan, Refusal, Table, TableName,
+    classify::{self, Class},
+    delete, insert, locking_read, names, normal,
+    text::{Text, grammar},
+    update,
+};
+
+/// The result of [`parse`].
+#[derive(Clone, Debug)]
+pub enum Parsed {
+    /// Run the text as it is.
+    Pass,
+    /// A statement that needs the metadata of its table to be planned.
+    Statement(Box<Statement>),
+}
+
+/// How plain reads are to be treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Reads {
+    /// As the database isolates them: they may see rows of globals that are still undecided.
+    #[default]
+    Local,
+    /// Globally committed: plain reads of one table are planned as [`LockMode::Committed`], other
+    /// plain reads of tables are refused, also in sub-selects of changes.
+    Committed,
+}
+
+/// A statement that is understood but not planned yet.
+#[derive(Clone, Debug)]
+pub struct Statement {
+    text: Text,
+    table: TableName,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Update(Box<ast::Update>),
+    Delete(Box<ast::Delete>),
+    Insert(Box<ast::Insert>),
+    Read(LockMode),
+}
+
+/// Begins a text that the application wants to run without undo.
+pub const OPT_OUT: &str = "/* handfast: unprotected */";
+
+/// Reads a text: the first of the planner's two steps.
+///
+/// # Errors
+///
+/// A refusal that does not depend on the table.
+pub fn parse(dialect: Dialect, reads: Reads, sql: &str) -> Result<Parsed, Refusal> {
+    if dialect == Dialect::MySql && (sql.contains("/*!") || sql.contains("/*M!")) {
+        return Err(Refusal::ExecutableComment);
+    }
+    if sql.contains('\0') {
+        return Err(Refusal::Unparsed { reason: "it contains a NUL character".to_owned() });
+    }
+    let statements = Text::statements(dialect, sql)?;
+    if is_opted_out(sql) {
+        statements.iter().try_for_each(classify::ends_transaction)?;
+        return Ok(Parsed::Pass);
+    }
+    match <[Text; 1]>::try_from(statements) {
+        Ok([statement]) => parse_one(reads, statement),
+        Err(several) => parse_several(reads, several),
+    }
+}
+
+fn is_opted_out(sql: &str) -> bool {
+    sql.trim_start().starts_with(OPT_OUT)
+}
+
+/// Several statements in one text can only be left alone.
+fn parse_several(reads: Reads, statements: Vec<Text>) -> Result<Parsed, Refusal> {
+    for statement in statements {
+        match parse_one(reads, statement) {
+            Ok(Parsed::Pass) => {}
+            Ok(Parsed::Statement(_)) => return Err(Refusal::SeveralStatements),
+            Err(refusal) => return Err(refusal),
+        }
+    }
+    Ok(Parsed::Pass)
+}
+
+fn parse_one(reads: Reads, text: Text) -> Result<Parsed, Refusal> {
+    let class = classify::classify(&text)?;
+    if class == Class::Pass {
+        return Ok(Parsed::Pass);
+    }
+    let tree = match tree(&text) {
+        Ok(tree) => tree,
+        // The parser knows less than the database: a read that it does not understand is still one.
+        Err(_) if is_plain_read(reads, class, &text) => return Ok(Parsed::Pass),
+        Err(_) if lists_tables(&text) => {
+            return Err(Refusal::SeveralTables { statement: "UPDATE" });
+        }
+        Err(refusal) => return Err(refusal),
+    };
+    if let Tree::Query(query) = tree {
+        return parse_query(reads, text, *query);
+    }
+    let mut search = Search::default();
+    let _ = tree.visit(&mut search);
+    parse_change(reads, text, tree, search.tables)
+}
+
+fn is_plain_read(reads: Reads, class: Class, text: &Text) -> bool {
+    reads == Reads::Local && class == Class::Query && !text.lexemes.iter().any(classify::may_write)
+}
+
+/// MySQL's `UPDATE a, b SET ...`, which the parser does not know.
+fn lists_tables(text: &Text) -> bool {
+    let update = text.lexemes.first().is_some_and(|first| first.keyword() == Keyword::UPDATE);
+    let target = text.lexemes.iter().take_while(|lexeme| lexeme.keyword() != Keyword::SET);
+    update && target.filter(|lexeme| lexeme.depth == 0).any(|lexeme| lexeme.is(&Token::Comma))
+}
+
+fn tree(text: &Text) -> Result<Tree, Refusal> {
+    let mut parser =
+        Parser::new(grammar(text.dialect)).with_tokens_with_locations(normal::tokens(text));
+    let statements = parser
+        .parse_statements()
+        .map_err(|error| Refusal::Unparsed { reason: error.to_string() })?;
+    match <[Tree; 1]>::try_from(statements) {
+        Ok([tree]) => Ok(tree),
+        Err(_) => Err(Refusal::SeveralStatements),
+    }
+}
+
+/// A query, which may be a WITH in front of a change.
+fn parse_query(reads: Reads, text: Text, query: QueryTree) -> Result<Parsed, Refusal> {
+    let mut search = Search::default();
+    let _ = query.visit(&mut search);
+    let outer = is_change(&query.body);
+    if search.writes > usize::from(outer) {
+        return Err(Refusal::WriteInWith);
+    }
+    if search.into {
+        return Err(Refusal::Clause {
+            clause: "SELECT ... INTO",
+            reason: "it writes what cannot be undone; read the rows and INSERT them",
+        });
+    }
+    match *query.body {
+        SetExpr::Insert(tree)
+        | SetExpr::Update(tree)
+        | SetExpr::Delete(tree)
+        | SetExpr::Merge(tree) => parse_change(reads, text, tree, search.tables),
+        SetExpr::Select(_)
+        | SetExpr::Query(_)
+        | SetExpr::SetOperation { .. }
+        | SetExpr::Values(_)
+        | SetExpr::Table(_) => parse_read(reads, text, &query, search.tables),
+    }
+}
+
+fn is_change(body: &SetExpr) -> bool {
+    matches!(body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_))
+}
+
+/// Finds writes inside a query, and counts the tables that it names.
+#[derive(Default)]
+struct Search {
+    writes: usize,
+    into: bool,
+    tables: usize,
+}
+
+impl Visitor for Search {
+    type Break = ();
+
+    fn pre_visit_statement(&mut self, tree: &Tree) -> ControlFlow<()> {
+        self.writes += usize::from(!matches!(tree, Tree::Query(_)));
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+        self.into |= select.into.is_some();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_query(&mut self, query: &QueryTree) -> ControlFlow<()> {
+        self.tables += table_commands(&query.body);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, item: &TableFactor) -> ControlFlow<()> {
+        self.tables += usize::from(matches!(item, TableFactor::Table { args: None, .. }));
+        ControlFlow::Continue(())
+    }
+}
+
+/// How often a query says `TABLE name`, which is read like `SELECT * FROM name`.
+fn table_commands(body: &SetExpr) -> usize {
+    if let SetExpr::SetOperation { left, right, .. } = body {
+        return table_commands(left) + table_commands(right);
+    }
+    usize::from(matches!(body, SetExpr::Table(_)))
+}
+
+fn parse_read(
+    reads: Reads,
+    text: Text,
+    query: &QueryTree,
+    tables: usize,
+) -> Result<Parsed, Refusal> {
+    if locking_read::locks_below(query) {
+        return Err(Refusal::LockingRead {
+            reason: "a sub-select locks rows; lock them with a statement of its own",
+        });
+    }
+    let mode = match (locking_read::mode(query), reads) {
+        (None, Reads::Local) => return Ok(Parsed::Pass),
+        (None, Reads::Committed) if tables == 0 => return Ok(Parsed::Pass),
+        (None, Reads::Committed) => LockMode::Committed,
+        (Some(mode), _) => mode,
+    };
+    let table = locking_read::table(&text, query)?;
+    if reads == Reads::Committed && tables > 1 {
+        return Err(Refusal::LockingRead {
+            reason: "a sub-select reads a table unchecked; read the rows of each table by itself",
+        });
+    }
+    Ok(Parsed::Statement(Box::new(Statement { text, table, kind: Kind::Read(mode) })))
+}
+
+/// A change. Its own rows are locked, and so checked; what its sub-selects read is not.
+fn parse_change(reads: Reads, text: Text, tree: Tree, tables: usize) -> Result<Parsed, Refusal> {
+    let dialect = text.dialect;
+    no_modifier(&text)?;
+    // The search does not count the target of an INSERT, which is no item of a FROM.
+    let (statement, targets, table, kind) = if let Tree::Update(tree) = tree {
+        update::acceptable(dialect, &tree)?;
+        let table = table_name(dialect, &tree.table.relation)?;
+        ("UPDATE", 1, table, Kind::Update(Box::new(tree)))
+    } else if let Tree::Delete(tree) = tree {
+        let target = delete::acceptable(dialect, &tree)?;
+        ("DELETE", 1, table_name(dialect, target)?, Kind::Delete(Box::new(tree)))
+    } else if let Tree::Insert(tree) = tree {
+        let target = insert::acceptable(dialect, &tree)?;
+        ("INSERT", 0, names::table(dialect, target)?, Kind::Insert(Box::new(tree)))
+    } else if matches!(tree, Tree::Merge(_)) {
+        return Err(Refusal::Merge);
+    } else {
+        return Err(Refusal::UnknownStatement { statement: classify::opening(&text) });
+    };
+    if reads == Reads::Committed && tables > targets {
+        return Err(Refusal::UncheckedRead { statement });
+    }
+    Ok(Parsed::Statement(Box::new(Statement { text, table, kind })))
+}
+
+/// MySQL's words between verb and table, which the parser takes for the table.
+fn no_modifier(text: &Text) -> Result<(), Refusal> {
+    const MODIFIERS: [&str; 3] = ["IGNORE", "LOW_PRIORITY", "QUICK"];
+    let mut verbs = text.lexemes.windows(2).filter(|pair| {
+        pair[0].depth == 0 && matches!(pair[0].keyword(), Keyword::UPDATE | Keyword::DELETE)
+    });
+    if verbs.any(|pair| MODIFIERS.iter().any(|word| pair[1].is_word(word))) {
+        return Err(Refusal::Clause {
+            clause: "IGNORE, LOW_PRIORITY or QUICK after UPDATE or DELETE",
+            reason: "leave it out",
+        });
+    }
+    Ok(())
+}
+
+/// The table of an item that is nothing but a table.
+fn table_name(dialect: Dialect, item: &TableFactor) -> Result<TableName, Refusal> {
+    let TableFactor::Table { name, args: None, .. } = item else {
+        return Err(Refusal::Clause {
+            clause: "a target that is not a table",
+            reason: "name one table",
+        });
+    };
+    names::table(dialect, name)
+}
+
+impl Statement {
+    /// The table whose metadata [`Statement::plan`] needs.
+    pub fn table(&self) -> &TableName {
+        &self.table
+    }
+
+    /// How many arguments the text has placeholders for.
+    pub fn argument_count(&self) -> usize {
+        self.text.argument_count()
+    }
+
+    /// Plans the statement for a table.
+    ///
+    /// `argument_count` is how many arguments are bound (0 for a text sent without any).
+    ///
+    /// # Errors
+    ///
+    /// The reason why the statement cannot be undone exactly.
+    pub fn plan(&self, table: &Table, argument_count: usize) -> Result<Plan, Refusal> {
+        let placeholders = self.argument_count();
+        if placeholders != argument_count {
+            return Err(Refusal::ArgumentCount { placeholders, arguments: argument_count });
+        }
+        match &self.kind {
+            Kind::Update(tree) => update::plan(&self.text, tree, table),
+            Kind::Delete(tree) => delete::plan(&self.text, tree, table),
+            Kind::Insert(tree) => insert::plan(&self.text, tree, table),
+            Kind::Read(mode) => locking_read::plan(&self.text, table, *mode),
+        }
+    }
+}

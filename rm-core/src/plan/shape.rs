@@ -1,0 +1,276 @@
+//! The parts of a plan: the queries around a change, and how their rows are laid out.
+//!
+//! Layout of every image row, also where it comes from RETURNING: the columns that the plan lists
+//! in `columns`, in that order, then the text of each primary key part in key order. Where the
+//! statement returns columns of its own these come first, so count ours from the end of the row.
+
+/// The plan of one statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// Run the user's statement as it is: nothing to undo, nothing to lock.
+    Pass,
+    /// Run a read whose rows are locked globally.
+    LockingRead(LockingRead),
+    /// UPDATE of one table.
+    Update(Update),
+    /// DELETE of one table.
+    Delete(Delete),
+    /// INSERT that changes no row that exists: also one that skips conflicting rows where the
+    /// database reports which rows it did insert.
+    Insert(Insert),
+    /// INSERT that may change or remove rows that exist.
+    Upsert(Upsert),
+}
+
+impl Plan {
+    /// Whether a read of rows comes first, whose answer is not for the application.
+    #[must_use]
+    pub fn reads_first(&self) -> bool {
+        match self {
+            Self::Update(plan) => matches!(plan.image, UpdateImage::Read { .. }),
+            Self::Delete(plan) => matches!(plan.image, DeleteImage::Read { .. }),
+            Self::Pass | Self::LockingRead(_) | Self::Insert(_) | Self::Upsert(_) => false,
+        }
+    }
+}
+
+/// A statement to run, and what to bind to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// One-to-one with the user's text (it ends in a comment with its hash where it is not the
+    /// user's text), because drivers cache statements, types included, by text alone.
+    pub text: String,
+    /// The arguments to bind.
+    pub arguments: Arguments,
+}
+
+/// The arguments of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arguments {
+    /// The user's whole list, unchanged.
+    AsBound,
+    /// The user's whole list, then key cells: for each row its key columns in key order.
+    AsBoundThenKeys,
+}
+
+/// A change whose rows are named by their keys instead of by the user's WHERE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyedQuery {
+    /// The text up to the key predicate.
+    pub(super) head: String,
+    /// The text after it.
+    pub(super) tail: String,
+    /// The key columns, quoted.
+    pub(super) key: Vec<String>,
+    /// How many arguments the user bound, which come before the key cells.
+    pub(super) arguments: usize,
+    /// Whether what is assigned comes from a query, which in a second change of the same statement
+    /// would see the first.
+    pub(super) at_once: bool,
+    pub(super) dialect: super::Dialect,
+}
+
+/// How a change runs, once its before image is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// By its own WHERE, which depends on nothing but the row itself: every imaged row is locked
+    /// and still matches, so that as many rows changed as imaged means the same rows. More rows
+    /// than imaged: another transaction added a row in between; the change must be refused.
+    ByPredicate(Query),
+    /// By key, in chunks if need be, because the WHERE could choose other rows the second time
+    /// (sub-select, LIMIT, clock, random). Exactly the imaged rows must have been changed.
+    ByKey(KeyedQuery),
+}
+
+/// UPDATE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Update {
+    /// The image columns: the key, the assigned and the database-maintained ones, in table order.
+    pub columns: Vec<usize>,
+    /// The columns the statement assigns: restored, and compared before they are restored.
+    pub assigned: Vec<usize>,
+    /// Columns that the database changes along (ON UPDATE, own-row triggers): restored where they
+    /// changed, never compared.
+    pub maintained: Vec<usize>,
+    /// The source of the images.
+    pub image: UpdateImage,
+    /// Whether the rows of a before image that is read end in the name of a constraint that they
+    /// break, or NULL. A row that breaks one must not be changed: it could not be put back.
+    pub judged: bool,
+    /// Whether the user asked for rows; if not, the rows of the change are ours alone.
+    pub user_returning: bool,
+}
+
+/// The source of the images of an UPDATE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpdateImage {
+    /// One statement reads and locks the rows, changes those it read, and returns both images of
+    /// each: after the key texts stand the image columns once more, as they were before.
+    Together(Query),
+    /// A locking read, then the change.
+    Read {
+        /// The before image, locking its rows.
+        before: Query,
+        /// The change. Returns the after image if `returns_after`, else read it by key.
+        change: Change,
+        /// Whether the change's own rows end in the after image.
+        returns_after: bool,
+    },
+}
+
+/// DELETE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delete {
+    /// The image columns: every column that can be written.
+    pub columns: Vec<usize>,
+    /// The source of the before image.
+    pub image: DeleteImage,
+    /// As of [`Update::judged`].
+    pub judged: bool,
+    /// Whether the user asked for rows; if not, the rows of the change are ours alone.
+    pub user_returning: bool,
+}
+
+/// The source of the before image of a DELETE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeleteImage {
+    /// The DELETE itself returns the rows it removed: exact by construction.
+    Returned(Query),
+    /// A locking read, then the change.
+    Read {
+        /// The before image, locking its rows.
+        before: Query,
+        /// The change.
+        change: Change,
+    },
+}
+
+/// INSERT that changes no row that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Insert {
+    /// The image columns: every column that can be written.
+    pub columns: Vec<usize>,
+    /// The statement to run.
+    pub change: Query,
+    /// The source of the after image.
+    pub after: InsertAfter,
+    /// Whether the user asked for rows; if not, the rows of the change are ours alone.
+    pub user_returning: bool,
+}
+
+/// The source of the after image of an INSERT. As many rows as were affected, or the change must be
+/// refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InsertAfter {
+    /// The INSERT itself returns the rows it added.
+    Returned,
+    /// Read by the key values of the statement.
+    ByValues {
+        /// The read.
+        query: Query,
+        /// For a statement that bound NULL or 0 where the key is generated: if the read finds no
+        /// row at all, these are the keys.
+        generated: Option<GeneratedKeys>,
+    },
+    /// Read by the keys that the database generated.
+    ByGenerated(GeneratedKeys),
+}
+
+/// MySQL: a read of inserted rows by their generated keys. Its argument list is the user's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GeneratedKeys {
+    /// The generated key column.
+    pub column: usize,
+    /// How many rows the statement inserts.
+    pub rows: usize,
+    /// `rows + 1` pieces of text; a generated number stands between each two.
+    pub(super) pieces: Vec<String>,
+}
+
+/// INSERT that may change or remove rows that exist: `ON CONFLICT DO UPDATE`, `ON DUPLICATE KEY
+/// UPDATE`, MySQL's `INSERT IGNORE`, `REPLACE`.
+///
+/// Keys found by a probe before the change are rows that existed: their undo is restore. Keys found
+/// only afterwards are rows that were inserted: their undo is delete. Undo deletes the inserted
+/// rows first, then restores the changed ones, then puts back the removed ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upsert {
+    /// The image columns: every column that can be written.
+    pub columns: Vec<usize>,
+    /// The effect on a row that exists.
+    pub kind: UpsertKind,
+    /// Reads of the rows that the statement could meet, locking them: one for each unique index
+    /// that matters. One row may appear in several.
+    pub probes: Vec<Query>,
+    /// As of [`Update::judged`], of the probes.
+    pub judged: bool,
+    /// The statement to run.
+    pub change: Query,
+    /// The source of the after image.
+    pub after: UpsertAfter,
+    /// How many rows the statement offers, if its text says so.
+    pub rows: Option<usize>,
+    /// Whether the user asked for rows; if not, the rows of the change are ours alone.
+    pub user_returning: bool,
+    /// MySQL: the probes prove the absence of a row only while gaps stay locked, so that the local
+    /// transaction must run at REPEATABLE READ or SERIALIZABLE.
+    pub needs_gap_locks: bool,
+}
+
+/// The effect of an upsert on a row that exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpsertKind {
+    /// Leaves it alone.
+    Ignore,
+    /// Updates it.
+    Update,
+    /// Removes it, and inserts the row offered.
+    Replace,
+}
+
+/// The source of the after image of an upsert.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpsertAfter {
+    /// The change returns every row it inserted or updated.
+    Returned {
+        /// PostgreSQL: a last column more, true if the row was inserted. False for a key that no
+        /// probe found: another transaction inserted it in between; the change must be refused.
+        inserted_flag: bool,
+        /// SQLite: a later row of the same REPLACE may have removed it again, so that the rows
+        /// returned are read again by key.
+        may_be_gone: bool,
+    },
+    /// Read again: the probed rows by key, and the probes once more for the inserted rows. With
+    /// `Ignore`, as many new rows as were affected; else at least as many new and probed rows as
+    /// `rows`, unless rows offered are equal to each other. Otherwise the change must be refused.
+    Probed {
+        /// Whether each row offered is there, in one column a row: one query for each probe. Rows
+        /// fewer than offered are explained if some query finds each.
+        found: Vec<Query>,
+        /// Finds the row of a one-row statement that no probe finds (NULL in every unique key).
+        generated: Option<GeneratedKeys>,
+    },
+}
+
+/// A read whose rows are locked globally until the global transaction ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockingRead {
+    /// The user's read with the key texts behind its own columns: run it instead of theirs.
+    pub query: Query,
+    /// How many columns at the end of a row are ours: one for each key part.
+    pub key_columns: usize,
+    /// How the rows are to be locked.
+    pub mode: LockMode,
+}
+
+/// How a read locks its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockMode {
+    /// FOR UPDATE.
+    Exclusive,
+    /// FOR SHARE.
+    Shared,
+    /// A plain read of a transaction that asked for globally committed reads: no row may be held by
+    /// another global, and none is locked beyond the local transaction.
+    Committed,
+}

@@ -1,0 +1,160 @@
+//! The SQL of undo, from metadata alone: reading rows by key, and the three restoring statements.
+//!
+//! Texts depend on the table and the number of rows only, so that drivers may cache them. On
+//! PostgreSQL, which keeps the types that a text was first prepared with, they are others once a
+//! column has another type.
+
+use std::collections::HashMap;
+
+use super::{Dialect, Generation, Table, constraint, image, keyed, placeholder, quote};
+
+/// Whether a read by key locks its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowLocking {
+    /// It does not.
+    None,
+    /// It locks them for a change, where the database has FOR UPDATE.
+    ForUpdate,
+}
+
+/// Reads rows by key: the columns, then the key texts, as every image. Binds the key cells of each
+/// row in key order.
+pub fn select_by_keys(
+    dialect: Dialect,
+    table: &Table,
+    columns: &[usize],
+    rows: usize,
+    locking: RowLocking,
+) -> String {
+    let lock = match (dialect, locking) {
+        (Dialect::Postgres | Dialect::MySql, RowLocking::ForUpdate) => " FOR UPDATE",
+        (Dialect::Sqlite, _) | (_, RowLocking::None) => "",
+    };
+    format!(
+        "SELECT {} FROM {} WHERE {}{lock}{}",
+        image::select_list(dialect, table, columns),
+        quote::table(dialect, table),
+        keys(dialect, table, rows, 0),
+        mark(dialect, table)
+    )
+}
+
+/// Asks again, under locks, whether a row breaks a constraint, where the first read has to be
+/// checked. Binds the key cells of the row; a row is answered if it does.
+pub fn broken_again(dialect: Dialect, table: &Table, constraint: &str) -> Option<String> {
+    let row = quote::table(dialect, table);
+    let broken = constraint::again(dialect, table, &row, constraint)?;
+    let keys = keys(dialect, table, 1, 0);
+    Some(format!("SELECT 1 FROM {row} WHERE {keys} AND {broken} FOR UPDATE"))
+}
+
+/// Undoes an UPDATE of one row: writes `columns` back. Binds their before cells in that order, then
+/// the key cells. Key and computed columns must not be among them.
+pub fn restore_updated(dialect: Dialect, table: &Table, columns: &[usize]) -> String {
+    let assignment = |(position, &index): (usize, &usize)| {
+        let name = quote::identifier(dialect, &table.columns[index].name);
+        format!("{name} = {}", value(dialect, table, index, position))
+    };
+    let assignments: Vec<String> = columns.iter().enumerate().map(assignment).collect();
+    format!(
+        "UPDATE {} SET {} WHERE {}{}",
+        quote::table(dialect, table),
+        assignments.join(", "),
+        keys(dialect, table, 1, columns.len()),
+        mark(dialect, table)
+    )
+}
+
+/// Undoes a DELETE: inserts the rows again, all in one statement, so that rows that refer to each
+/// other are checked together (MySQL checks row by row: see [`parents_first`]). Binds, for each
+/// row, the cells of [`Table::stored`] in that order.
+///
+/// On MySQL the session needs `NO_AUTO_VALUE_ON_ZERO` in `sql_mode`, or a key of 0 comes back as
+/// another number.
+pub fn restore_deleted(dialect: Dialect, table: &Table, rows: usize) -> String {
+    let stored = table.stored();
+    let row = |row: usize| {
+        let start = row * stored.len();
+        let cell =
+            |(position, &index): (usize, &usize)| value(dialect, table, index, start + position);
+        format!("({})", stored.iter().enumerate().map(cell).collect::<Vec<_>>().join(", "))
+    };
+    let always = |index: &usize| table.columns[*index].generation == Generation::IdentityAlways;
+    let overriding = if stored.iter().any(always) { " OVERRIDING SYSTEM VALUE" } else { "" };
+    format!(
+        "INSERT INTO {} ({}){overriding} VALUES {}{}",
+        quote::table(dialect, table),
+        quote::columns(dialect, stored.iter().map(|&index| &table.columns[index])),
+        (0..rows).map(row).collect::<Vec<_>>().join(", "),
+        mark(dialect, table)
+    )
+}
+
+/// Undoes an INSERT: deletes the rows. Binds the key cells of each row in key order.
+pub fn remove_inserted(dialect: Dialect, table: &Table, rows: usize) -> String {
+    let keys = keys(dialect, table, rows, 0);
+    format!("DELETE FROM {} WHERE {keys}{}", quote::table(dialect, table), mark(dialect, table))
+}
+
+fn mark(dialect: Dialect, table: &Table) -> String {
+    match dialect {
+        Dialect::Postgres => image::mark("", table),
+        Dialect::MySql | Dialect::Sqlite => String::new(),
+    }
+}
+
+fn keys(dialect: Dialect, table: &Table, rows: usize, first: usize) -> String {
+    let name = |&index: &usize| quote::identifier(dialect, &table.columns[index].name);
+    let key: Vec<String> = table.key.columns.iter().map(name).collect();
+    keyed::predicate(dialect, &key, rows, first)
+}
+
+/// The placeholder for a column's value. MySQL takes a JSON document from text only, and cells are
+/// bound as bytes.
+fn value(dialect: Dialect, table: &Table, column: usize, argument: usize) -> String {
+    let placeholder = placeholder::write(dialect, argument);
+    let is_json = table.columns[column].type_text.eq_ignore_ascii_case("json");
+    match dialect {
+        Dialect::MySql if is_json => format!("CONVERT({placeholder} USING utf8mb4)"),
+        Dialect::Postgres | Dialect::MySql | Dialect::Sqlite => placeholder,
+    }
+}
+
+/// An order in which rows that refer to each other can be inserted one by one: referenced rows
+/// first. `rows` gives for each row the value it is referred to by and the value it refers to, as
+/// one foreign key of the table to itself compares them (`None`: NULL). Rows in a cycle keep their
+/// order; they could not have been inserted one by one either.
+pub fn parents_first<K: Eq + std::hash::Hash>(rows: &[(Option<K>, Option<K>)]) -> Vec<usize> {
+    let by_name: HashMap<&K, usize> =
+        rows.iter().enumerate().filter_map(|(row, (own, _))| Some((own.as_ref()?, row))).collect();
+    let parent = |row: &(Option<K>, Option<K>)| row.1.as_ref().and_then(|name| by_name.get(name));
+    let ahead: Vec<Vec<usize>> =
+        rows.iter().map(|row| parent(row).copied().into_iter().collect()).collect();
+    after_their_own(&ahead)
+}
+
+/// An order of the rows in which each comes after those that `ahead` names for it. Rows in a circle
+/// come in some order.
+pub fn after_their_own(ahead: &[Vec<usize>]) -> Vec<usize> {
+    let mut met = vec![false; ahead.len()];
+    let mut order = Vec::with_capacity(ahead.len());
+    for start in 0..ahead.len() {
+        // Rows on the way to their place, each with how many of those ahead of it were looked at.
+        let mut path = Vec::new();
+        if !std::mem::replace(&mut met[start], true) {
+            path.push((start, 0));
+        }
+        while let Some((row, looked_at)) = path.last_mut() {
+            let Some(&next) = ahead[*row].get(*looked_at) else {
+                order.push(*row);
+                path.pop();
+                continue;
+            };
+            *looked_at += 1;
+            if !std::mem::replace(&mut met[next], true) {
+                path.push((next, 0));
+            }
+        }
+    }
+    order
+}

@@ -1,0 +1,337 @@
+//! INSERT that may change or remove rows that exist.
+//!
+//! Every row that the statement could meet is looked up first, by each unique index that matters,
+//! under a lock: only what is then proved absent may count as inserted, and be deleted by undo.
+
+use sqlparser::ast::{Assignment, ConflictTarget, Insert as Tree};
+
+use super::{
+    Arguments, Dialect, GeneratedKeys, Plan, Query, Refusal, Table, TableKind, UniqueIndex, Upsert,
+    UpsertAfter, UpsertKind, constraint,
+    guard::{self, Event},
+    image::RowLock,
+    inserted::ByValues,
+    names,
+    plain_insert::{self, Numbering},
+    quote,
+    text::Text,
+    values::{Offer, Offered, offer, offered},
+};
+
+/// The effect of an INSERT on a row that meets one that exists.
+#[derive(Debug)]
+pub(super) enum Conflict<'a> {
+    /// Fails as a whole.
+    Fail,
+    /// Skips the row.
+    Ignore,
+    /// Updates the row that exists.
+    Update { target: Option<&'a ConflictTarget>, assignments: &'a [Assignment] },
+    /// Removes the rows that exist.
+    Replace,
+}
+
+/// Plans an upsert.
+pub(super) fn plan(
+    text: &Text,
+    tree: &Tree,
+    table: &Table,
+    conflict: &Conflict<'_>,
+) -> Result<Plan, Refusal> {
+    let kind = permitted(text, table, conflict)?;
+    let Some(offered) = offered(text, tree, table)? else {
+        return Err(Refusal::Upsert {
+            reason: "its rows come from a query; select them first and insert them with VALUES",
+        });
+    };
+    let indexes = arbiters(text.dialect, table, conflict)?;
+    independent(text, table, conflict, &offered)?;
+    unnumbered(text, table, &indexes, kind, &offered)?;
+    let columns = table.imaged();
+    let verdict = verdict(text, table, conflict)?;
+    let probes = probes(text, table, &indexes, &offered, &columns, &verdict)?;
+    if probes.is_empty() {
+        // No row offered can meet one that exists.
+        return if text.dialect.returns_rows() {
+            plain_insert::returned(text, tree, table)
+        } else {
+            plain_insert::keyed(text, tree, table)
+        };
+    }
+    let returned = text.dialect.returns_rows();
+    if !returned {
+        findable(text, table, &indexes, &offered)?;
+    }
+    let change =
+        if returned { returning(text, tree, table, &columns, kind)? } else { as_written(text) };
+    let after = if returned {
+        let inserted_flag = text.dialect == Dialect::Postgres && kind == UpsertKind::Update;
+        let may_be_gone = kind == UpsertKind::Replace && offered.rows.len() > 1;
+        UpsertAfter::Returned { inserted_flag, may_be_gone }
+    } else {
+        let found = found(text, table, &indexes, &offered);
+        UpsertAfter::Probed { found, generated: generated(text, table, &offered, &columns) }
+    };
+    let rows = Some(offered.rows.len());
+    let needs_gap_locks = text.dialect == Dialect::MySql;
+    let user_returning = tree.returning.is_some();
+    Ok(Plan::Upsert(Upsert {
+        columns,
+        kind,
+        probes,
+        judged: !verdict.is_empty(),
+        change,
+        after,
+        rows,
+        user_returning,
+        needs_gap_locks,
+    }))
+}
+
+/// Returns the condition that marks a row that exists and could not be put back.
+fn verdict(text: &Text, table: &Table, conflict: &Conflict<'_>) -> Result<String, Refusal> {
+    let constraints = match conflict {
+        Conflict::Fail | Conflict::Ignore => Vec::new(),
+        Conflict::Update { assignments, .. } => {
+            let mut changed = names::assigned(text.dialect, table, assignments)?;
+            if guard::own_row_triggers(table, &[Event::Insert, Event::Update]) {
+                changed = table.stored();
+            }
+            constraint::of_upsert(table, &changed)
+        }
+        Conflict::Replace => constraint::of_whole_rows(table),
+    };
+    let row = quote::identifier(text.dialect, &table.name);
+    Ok(constraint::verdict(text.dialect, table, &row, &constraints))
+}
+
+/// Refuses what would change other rows or the key of the row that exists.
+fn permitted(text: &Text, table: &Table, conflict: &Conflict<'_>) -> Result<UpsertKind, Refusal> {
+    match conflict {
+        Conflict::Fail | Conflict::Ignore => Ok(UpsertKind::Ignore),
+        Conflict::Update { assignments, .. } => {
+            guard::writable(table, &[Event::Insert, Event::Update])?;
+            guard::assignable(table, &names::assigned(text.dialect, table, assignments)?)?;
+            told_apart(table)?;
+            Ok(UpsertKind::Update)
+        }
+        Conflict::Replace => {
+            guard::writable(table, &[Event::Insert, Event::Update, Event::Delete])?;
+            guard::no_cascading_delete(table)?;
+            Ok(UpsertKind::Replace)
+        }
+    }
+}
+
+/// DO UPDATE on a partitioned table returns no system column that distinguishes an inserted row
+/// from an updated one.
+fn told_apart(table: &Table) -> Result<(), Refusal> {
+    if table.kind == TableKind::Partitioned {
+        return Err(Refusal::Upsert {
+            reason: "the table is partitioned; name the partition, or write UPDATE and INSERT",
+        });
+    }
+    Ok(())
+}
+
+/// An update part that changes unique columns could hide a row inserted by the same statement from
+/// the read that looks for it.
+fn independent(
+    text: &Text,
+    table: &Table,
+    conflict: &Conflict<'_>,
+    offered: &Offered<'_>,
+) -> Result<(), Refusal> {
+    let Conflict::Update { assignments, .. } = conflict else { return Ok(()) };
+    let assigned = names::assigned(text.dialect, table, assignments)?;
+    let unique = |index: &UniqueIndex| index.columns.iter().any(|c| assigned.contains(c));
+    let hides = text.dialect == Dialect::MySql && offered.rows.len() > 1;
+    if hides && table.unique.iter().any(unique) {
+        return Err(Refusal::Upsert {
+            reason: "it offers several rows and assigns a unique column; insert them one by one",
+        });
+    }
+    Ok(())
+}
+
+/// A PostgreSQL sequence may give a number that a row has already: DO UPDATE then changes a row
+/// that no probe could look up before. The other databases never give a number twice.
+fn unnumbered(
+    text: &Text,
+    table: &Table,
+    indexes: &[&UniqueIndex],
+    kind: UpsertKind,
+    offered: &Offered<'_>,
+) -> Result<(), Refusal> {
+    if text.dialect != Dialect::Postgres || kind != UpsertKind::Update {
+        return Ok(());
+    }
+    let numbered = indexes.iter().flat_map(|index| &index.columns).find(|&&column| {
+        offered.rows.iter().any(|row| offer(text, table, row, column) == Offer::Generated)
+    });
+    match numbered {
+        Some(&column) => Err(Refusal::KeyUnknown {
+            column: table.columns[column].name.clone(),
+            reason: "the conflict is by a number that the database gives; give it, or insert \
+                     without ON CONFLICT",
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The unique indexes by which a row that exists can be met.
+fn arbiters<'a>(
+    dialect: Dialect,
+    table: &'a Table,
+    conflict: &Conflict<'_>,
+) -> Result<Vec<&'a UniqueIndex>, Refusal> {
+    if let Conflict::Update { target: Some(target), .. } = conflict {
+        return named(dialect, table, target);
+    }
+    let all: Vec<_> = std::iter::once(&table.key).chain(&table.unique).collect();
+    match all.iter().find(|index| !index.plain) {
+        Some(odd) => Err(Refusal::UpsertIndex { index: odd.name.clone(), reason: NOT_PLAIN }),
+        None => Ok(all),
+    }
+}
+
+const NOT_PLAIN: &str =
+    "it is partial, on an expression or on a prefix; write UPDATE, then INSERT if needed";
+
+/// The indexes that an `ON CONFLICT` names: several may be on the same columns, under other
+/// collations.
+fn named<'a>(
+    dialect: Dialect,
+    table: &'a Table,
+    target: &ConflictTarget,
+) -> Result<Vec<&'a UniqueIndex>, Refusal> {
+    let plain = std::iter::once(&table.key).chain(&table.unique).filter(|index| index.plain);
+    let found: Vec<_> = match target {
+        ConflictTarget::Columns(columns) => {
+            let column = |name| names::column(dialect, table, name);
+            let mut wanted = columns.iter().map(column).collect::<Result<Vec<_>, _>>()?;
+            wanted.sort_unstable();
+            plain.filter(|index| sorted(&index.columns) == wanted).collect()
+        }
+        ConflictTarget::OnConstraint(constraint) => {
+            let constraint = names::table(dialect, constraint)?.name;
+            plain.filter(|index| index.name == constraint).collect()
+        }
+    };
+    if found.is_empty() {
+        return Err(Refusal::UpsertIndex {
+            index: target.to_string().trim().to_owned(),
+            reason: "it names no unique index on whole columns of the table; name one by its \
+                     columns",
+        });
+    }
+    Ok(found)
+}
+
+fn sorted(columns: &[usize]) -> Vec<usize> {
+    let mut columns = columns.to_vec();
+    columns.sort_unstable();
+    columns
+}
+
+/// One locking read for each index in which some row can have an equal.
+fn probes(
+    text: &Text,
+    table: &Table,
+    indexes: &[&UniqueIndex],
+    offered: &Offered<'_>,
+    columns: &[usize],
+    verdict: &str,
+) -> Result<Vec<Query>, Refusal> {
+    let lock = RowLock::Update.clause(text.dialect);
+    let mut probes = Vec::new();
+    for &by in indexes {
+        for (row, &column) in
+            offered.rows.iter().flat_map(|row| by.columns.iter().map(move |c| (row, c)))
+        {
+            if offer(text, table, row, column) == Offer::Unknown {
+                return Err(Refusal::KeyUnknown {
+                    column: table.columns[column].name.clone(),
+                    reason: "what the row offers is not known before; compute it and bind it",
+                });
+            }
+        }
+        let read = ByValues { text, table, offered, by, columns, lock, number: None };
+        probes.extend(read.judged(verdict));
+    }
+    Ok(probes)
+}
+
+/// How to tell rows that are offered twice from rows that no probe finds: of several rows only.
+fn found(
+    text: &Text,
+    table: &Table,
+    indexes: &[&UniqueIndex],
+    offered: &Offered<'_>,
+) -> Vec<Query> {
+    if offered.rows.len() < 2 {
+        return Vec::new();
+    }
+    let by = |&by| ByValues { text, table, offered, by, columns: &[], lock: "", number: None };
+    indexes.iter().map(by).map(|read| read.found()).collect()
+}
+
+/// Of several rows each has to be found again by its own values; a number that the database gives
+/// is known for a row alone.
+fn findable(
+    text: &Text,
+    table: &Table,
+    indexes: &[&UniqueIndex],
+    offered: &Offered<'_>,
+) -> Result<(), Refusal> {
+    if offered.rows.len() < 2 {
+        return Ok(());
+    }
+    let lost = offered.rows.iter().any(|row| {
+        let reads =
+            |&by| ByValues { text, table, offered, by, columns: &[], lock: "", number: None };
+        !indexes.iter().map(reads).any(|read| read.is_comparable(row))
+    });
+    if lost {
+        return Err(Refusal::KeyUnknown {
+            column: table.columns[table.key.columns[0]].name.clone(),
+            reason: "one of several rows offers no value of a unique index; insert them one by one",
+        });
+    }
+    Ok(())
+}
+
+fn as_written(text: &Text) -> Query {
+    Query { text: text.whole().to_owned(), arguments: Arguments::AsBound }
+}
+
+fn returning(
+    text: &Text,
+    tree: &Tree,
+    table: &Table,
+    columns: &[usize],
+    kind: UpsertKind,
+) -> Result<Query, Refusal> {
+    // A row version that an INSERT wrote has no deleter; one that DO UPDATE wrote has the locker of
+    // the version before it.
+    let flag = match (text.dialect, kind) {
+        (Dialect::Postgres, UpsertKind::Update) => ", (xmax = 0) AS hf_inserted",
+        (Dialect::Postgres | Dialect::MySql | Dialect::Sqlite, _) => "",
+    };
+    plain_insert::returning(text, tree, table, columns, flag)
+}
+
+/// How to find the one row of a statement if all its unique values turn out to be NULL.
+fn generated(
+    text: &Text,
+    table: &Table,
+    offered: &Offered<'_>,
+    columns: &[usize],
+) -> Option<GeneratedKeys> {
+    let [_] = offered.rows.as_slice() else { return None };
+    let read = ByValues { text, table, offered, by: &table.key, columns, lock: "", number: None };
+    match plain_insert::numbering(text, table, offered).ok()? {
+        Numbering::Never => None,
+        Numbering::IfNull(column) | Numbering::Always(column) => Some(read.generated(column)),
+    }
+}

@@ -1,0 +1,239 @@
+//! The rows that an INSERT offers, expression by expression, cut from its text.
+
+use std::ops::Range;
+
+use sqlparser::{
+    ast::{Expr, Insert as Tree, SetExpr},
+    keywords::Keyword,
+    tokenizer::Token,
+};
+
+use super::{Dialect, Generation, Refusal, Table, clauses::misread, names, stable, text::Text};
+
+/// The rows of VALUES or SET.
+#[derive(Debug)]
+pub(super) struct Offered<'a> {
+    pub(super) rows: Vec<Vec<Cell<'a>>>,
+    /// The token after the last row.
+    pub(super) end: usize,
+}
+
+/// One value of a row.
+#[derive(Debug)]
+pub(super) struct Cell<'a> {
+    /// The column it is for.
+    pub(super) column: usize,
+    pub(super) tokens: Range<usize>,
+    tree: &'a Expr,
+}
+
+impl Cell<'_> {
+    /// Whether the value is a literal or an argument, which takes the collation that it meets.
+    pub(super) fn is_literal(&self) -> bool {
+        matches!(self.tree, Expr::Value(_))
+    }
+}
+
+/// The offer of a row for one column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Offer {
+    /// The value at this position of the row: constant, so that it can be asked for again.
+    Value(usize),
+    /// The same, where NULL or 0 makes the database generate a value instead.
+    ValueOrGenerated(usize),
+    /// The database generates a value that no row has.
+    Generated,
+    /// The column's constant default.
+    Default,
+    /// NULL.
+    Null,
+    /// A value that cannot be known before the row is there.
+    Unknown,
+}
+
+/// Cuts the rows out of an INSERT; `None` if they come from a query.
+pub(super) fn offered<'a>(
+    text: &Text,
+    tree: &'a Tree,
+    table: &Table,
+) -> Result<Option<Offered<'a>>, Refusal> {
+    if !tree.assignments.is_empty() {
+        return assigned(text, tree, table).map(Some);
+    }
+    let Some(source) = &tree.source else {
+        let end = text.end();
+        return Ok(Some(Offered { rows: vec![Vec::new()], end }));
+    };
+    let SetExpr::Values(values) = &*source.body else { return Ok(None) };
+    if source.with.is_some() || source.order_by.is_some() || source.limit_clause.is_some() {
+        return Ok(None);
+    }
+    let columns = columns(text.dialect, tree, table)?;
+    let start = text.find(0, &[Keyword::VALUES, Keyword::VALUE]).ok_or_else(misread)?;
+    let mut at = start + 1;
+    let mut rows = Vec::new();
+    for row in &values.rows {
+        rows.push(cut_row(text, &mut at, &columns, row)?);
+    }
+    Ok(Some(Offered { rows, end: at }))
+}
+
+/// The columns that the values of a row are for, in their order.
+fn columns(dialect: Dialect, tree: &Tree, table: &Table) -> Result<Vec<usize>, Refusal> {
+    if !tree.columns.is_empty() {
+        let column = |name| names::object_column(dialect, table, name);
+        return tree.columns.iter().map(column).collect();
+    }
+    Ok(match dialect {
+        Dialect::Sqlite => table.stored(),
+        Dialect::Postgres | Dialect::MySql => {
+            (0..table.columns.len()).filter(|index| !table.columns[*index].invisible).collect()
+        }
+    })
+}
+
+/// Cuts one `(a, b, ...)` at the commas, moving `at` behind it and its comma.
+fn cut_row<'a>(
+    text: &Text,
+    at: &mut usize,
+    columns: &[usize],
+    row: &'a [Expr],
+) -> Result<Vec<Cell<'a>>, Refusal> {
+    if text.lexemes.get(*at).is_some_and(|lexeme| lexeme.is_word("ROW")) {
+        *at += 1;
+    }
+    let open = text.lexemes.get(*at).filter(|open| open.is(&Token::LParen)).ok_or_else(misread)?;
+    let depth = open.depth;
+    let rest = &text.lexemes[*at + 1..];
+    let length = rest.iter().position(|lexeme| lexeme.depth == depth).ok_or_else(misread)?;
+    let pieces = split(text, *at + 1..*at + 1 + length, depth + 1);
+    *at += length + 2;
+    if text.lexemes.get(*at).is_some_and(|lexeme| lexeme.is(&Token::Comma)) {
+        *at += 1;
+    }
+    if row.is_empty() && length == 0 {
+        return Ok(Vec::new());
+    }
+    if pieces.len() != row.len() || row.len() > columns.len() {
+        return Err(misread());
+    }
+    let cells = columns.iter().zip(pieces).zip(row);
+    cells.map(|((&column, tokens), tree)| cell(text, column, tokens, tree)).collect()
+}
+
+fn cell<'a>(
+    text: &Text,
+    column: usize,
+    tokens: Range<usize>,
+    tree: &'a Expr,
+) -> Result<Cell<'a>, Refusal> {
+    if text.reads_as(tokens.clone(), tree) {
+        Ok(Cell { column, tokens, tree })
+    } else {
+        Err(misread())
+    }
+}
+
+/// Splits a token range at the commas of a depth.
+fn split(text: &Text, tokens: Range<usize>, depth: usize) -> Vec<Range<usize>> {
+    let mut pieces = Vec::new();
+    let mut start = tokens.start;
+    for index in tokens.clone() {
+        let lexeme = &text.lexemes[index];
+        if lexeme.depth == depth && lexeme.is(&Token::Comma) {
+            pieces.push(start..index);
+            start = index + 1;
+        }
+    }
+    pieces.push(start..tokens.end);
+    pieces
+}
+
+/// MySQL `INSERT ... SET a = 1, b = 2`: one row.
+fn assigned<'a>(text: &Text, tree: &'a Tree, table: &Table) -> Result<Offered<'a>, Refusal> {
+    let set = text.find(0, &[Keyword::SET]).ok_or_else(misread)?;
+    let end = text.find(set, &[Keyword::ON, Keyword::AS]).unwrap_or(text.end());
+    let pieces = split(text, set + 1..end, 0);
+    if pieces.len() != tree.assignments.len() {
+        return Err(misread());
+    }
+    let mut row = Vec::new();
+    for (assignment, tokens) in tree.assignments.iter().zip(pieces) {
+        let [column] = names::assigned(text.dialect, table, std::slice::from_ref(assignment))?[..]
+        else {
+            return Err(misread());
+        };
+        let equals = |index: &usize| text.lexemes[*index].is(&Token::Eq);
+        let equals = tokens.clone().find(equals).ok_or_else(misread)?;
+        row.push(cell(text, column, equals + 1..tokens.end, &assignment.value)?);
+    }
+    Ok(Offered { rows: vec![row], end })
+}
+
+/// Returns what a row offers for a column.
+pub(super) fn offer(text: &Text, table: &Table, row: &[Cell<'_>], column: usize) -> Offer {
+    let Some(position) = row.iter().position(|cell| cell.column == column) else {
+        return omitted(text.dialect, table, column);
+    };
+    let cell = &row[position];
+    let generates = generates(table, column);
+    match &text.lexemes[cell.tokens.clone()] {
+        [only] if only.keyword() == Keyword::DEFAULT => omitted(text.dialect, table, column),
+        [only] if only.keyword() == Keyword::NULL && generates => Offer::Generated,
+        [only]
+            if only.keyword() == Keyword::NULL && null_is_default(text.dialect, table, column) =>
+        {
+            omitted(text.dialect, table, column)
+        }
+        [only] if only.keyword() == Keyword::NULL => Offer::Null,
+        [only] if generates && text.dialect == Dialect::MySql && is_zero(&only.token.token) => {
+            Offer::Generated
+        }
+        _ if !stable::is_constant(text.dialect, cell.tree) => Offer::Unknown,
+        _ if generates => Offer::ValueOrGenerated(position),
+        _ => Offer::Value(position),
+    }
+}
+
+fn is_zero(token: &Token) -> bool {
+    matches!(token, Token::Number(digits, _) if digits.chars().all(|digit| digit == '0'))
+}
+
+/// Whether NULL makes the database generate a value.
+fn generates(table: &Table, column: usize) -> bool {
+    table.columns[column].generation == Generation::AutoIncrement
+}
+
+/// Whether NULL may become the column's default: what SQLite's REPLACE does where NULL is barred.
+pub(super) fn null_is_default(dialect: Dialect, table: &Table, column: usize) -> bool {
+    let column = &table.columns[column];
+    dialect == Dialect::Sqlite && !column.nullable && column.default.is_some()
+}
+
+/// Returns the value that the database puts where the row gives none.
+fn omitted(dialect: Dialect, table: &Table, column: usize) -> Offer {
+    let column = &table.columns[column];
+    match column.generation {
+        Generation::AutoIncrement | Generation::IdentityAlways | Generation::IdentityByDefault => {
+            return Offer::Generated;
+        }
+        Generation::Computed => return Offer::Unknown,
+        Generation::None => {}
+    }
+    match &column.default {
+        Some(default) if is_constant_default(dialect, default) => Offer::Default,
+        Some(_) => Offer::Unknown,
+        None if column.nullable => Offer::Null,
+        // INSERT IGNORE puts the type's zero value here; no text says which.
+        None => Offer::Unknown,
+    }
+}
+
+/// Whether a default is the same for every row. MySQL's catalogue gives strings without quotes, so
+/// that its expressions are told by their brackets; clocks and users are words.
+pub(super) fn is_constant_default(dialect: Dialect, default: &str) -> bool {
+    const WORDS: [&str; 5] = ["current_", "local", "session_", "system_", "user"];
+    let written = default.to_ascii_lowercase();
+    let quoted = dialect == Dialect::Postgres && written.starts_with('\'');
+    quoted || !(written.contains('(') || WORDS.iter().any(|word| written.starts_with(word)))
+}

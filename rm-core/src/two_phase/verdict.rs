@@ -1,0 +1,242 @@
+//! The meaning of each answer of a database: pure functions from answer to verdict.
+//!
+//! The tables of `docs/xa.md` are these functions. Every ambiguous answer is settled by something
+//! that the database itself knows, or it is tried again. One thing alone is concluded from time: a
+//! prepared branch that the coordinator has not known for long enough was rolled back.
+
+use std::time::Duration;
+
+use handfast_proto::v1::Decision;
+
+use crate::status::GlobalStatus;
+
+/// The answer of a database to COMMIT or ROLLBACK of a prepared branch, or to PREPARE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The statement is carried out.
+    Done,
+    /// There is no such branch here: `XAER_NOTA`, or PostgreSQL's undefined object.
+    Missing,
+    /// The branch was rolled back by the database: `XA_RBTIMEOUT`, `XA_RBDEADLOCK`.
+    RolledBack,
+    /// `XA_RBROLLBACK`: before PREPARE, that the branch was rolled back; after it, that its session
+    /// has ended and that it had changed nothing, which MariaDB does not keep.
+    Nothing,
+    /// The session or the branch is in a state in which this cannot be done: `XAER_RMFAIL`,
+    /// `XAER_OUTSIDE`, `XAER_DUPID`, `XA_RETRY`, or PostgreSQL's "is busy".
+    Busy,
+    /// Any other refusal: the database understood and did not do it.
+    Refused,
+    /// No answer: whether it was carried out is unknown.
+    Lost,
+}
+
+/// What else the database knows of a branch that is not prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trace {
+    /// A session has the branch open, or prepared where no other session reaches it.
+    Open,
+    /// It was committed.
+    Committed,
+    /// It was rolled back, or it ended with its session.
+    RolledBack,
+    /// It has ended, and the database does not keep how.
+    Ended,
+}
+
+/// The end of an attempt to finish a branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The decision is carried out.
+    Done,
+    /// To be tried again.
+    Again,
+    /// The branch ended against the decision, by a hand other than Handfast's.
+    Against,
+}
+
+/// Judges an answer in phase two. The trace is looked for only where the answer is
+/// [`Answer::Missing`].
+#[must_use]
+pub fn of_phase_two(decision: Decision, answer: Answer, trace: Option<Trace>) -> Verdict {
+    match (answer, decision) {
+        (_, Decision::Unspecified) => Verdict::Again,
+        (Answer::Done | Answer::Nothing, Decision::Commit | Decision::RollBack) => Verdict::Done,
+        (Answer::RolledBack, Decision::RollBack) => Verdict::Done,
+        (Answer::RolledBack, Decision::Commit) => Verdict::Against,
+        (Answer::Busy | Answer::Refused | Answer::Lost, Decision::Commit | Decision::RollBack) => {
+            Verdict::Again
+        }
+        (Answer::Missing, Decision::Commit) => match trace {
+            // An earlier call finished it, whose outcome was lost.
+            Some(Trace::Committed | Trace::Ended) => Verdict::Done,
+            Some(Trace::RolledBack) => Verdict::Against,
+            Some(Trace::Open) | None => Verdict::Again,
+        },
+        (Answer::Missing, Decision::RollBack) => match trace {
+            Some(Trace::RolledBack | Trace::Ended) => Verdict::Done,
+            Some(Trace::Committed) => Verdict::Against,
+            // Its PREPARE may still come.
+            Some(Trace::Open) | None => Verdict::Again,
+        },
+    }
+}
+
+/// The state of a branch after PREPARE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrepareOutcome {
+    /// It is prepared.
+    Prepared,
+    /// It is certainly rolled back.
+    RolledBack,
+    /// It may be prepared or not: the global must not commit.
+    Unknown,
+}
+
+/// Judges the answer to PREPARE, and to the ROLLBACK that follows on the same session where PREPARE
+/// was refused.
+#[must_use]
+pub fn of_prepare(prepare: Answer, rollback: Option<Answer>) -> PrepareOutcome {
+    match (prepare, rollback) {
+        (Answer::Done, _) => PrepareOutcome::Prepared,
+        (Answer::Lost, _) => PrepareOutcome::Unknown,
+        (
+            Answer::Missing | Answer::RolledBack | Answer::Nothing | Answer::Busy | Answer::Refused,
+            Some(Answer::Done | Answer::Missing | Answer::RolledBack | Answer::Nothing),
+        ) => PrepareOutcome::RolledBack,
+        (
+            Answer::Missing | Answer::RolledBack | Answer::Nothing | Answer::Busy | Answer::Refused,
+            Some(Answer::Busy | Answer::Refused | Answer::Lost) | None,
+        ) => PrepareOutcome::Unknown,
+    }
+}
+
+/// What the sweep does with a prepared branch of its own node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SweepAction {
+    /// Carry out a decision.
+    Finish(Decision),
+    /// Leave it: it is undecided, or it is too early to tell.
+    Leave,
+}
+
+/// Decides about a prepared branch by the status of its global.
+///
+/// A branch is registered, durably, before it is prepared, so a coordinator that knows nothing of
+/// the global has finished and forgotten it. It does not forget before every branch has answered,
+/// so this one was rolled back, and its PREPARE came late. `orphan_after` allows for a coordinator
+/// that has just lost the lead and does not know it.
+#[must_use]
+pub fn of_sweep(
+    status: GlobalStatus,
+    unknown_for: Duration,
+    orphan_after: Duration,
+) -> SweepAction {
+    match status {
+        GlobalStatus::Active => SweepAction::Leave,
+        GlobalStatus::Committing | GlobalStatus::Committed => SweepAction::Finish(Decision::Commit),
+        GlobalStatus::RollingBack(_)
+        | GlobalStatus::RolledBack(_)
+        | GlobalStatus::NeedsOperator(_) => SweepAction::Finish(Decision::RollBack),
+        GlobalStatus::Unknown if unknown_for >= orphan_after => {
+            SweepAction::Finish(Decision::RollBack)
+        }
+        GlobalStatus::Unknown => SweepAction::Leave,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::RollbackReason;
+
+    const ANSWERS: [Answer; 7] = [
+        Answer::Done,
+        Answer::Missing,
+        Answer::RolledBack,
+        Answer::Nothing,
+        Answer::Busy,
+        Answer::Refused,
+        Answer::Lost,
+    ];
+    const TRACES: [Option<Trace>; 5] = [
+        None,
+        Some(Trace::Open),
+        Some(Trace::Committed),
+        Some(Trace::RolledBack),
+        Some(Trace::Ended),
+    ];
+
+    /// The letters of one answer, over every trace in the order above.
+    fn row(decision: Decision, answer: Answer) -> String {
+        let verdicts = TRACES.map(|trace| of_phase_two(decision, answer, trace));
+        verdicts.map(|verdict| format!("{verdict:?}")).join(" ")
+    }
+
+    #[test]
+    fn phase_two_knows_every_answer() {
+        let table: Vec<String> = [Decision::Commit, Decision::RollBack]
+            .into_iter()
+            .flat_map(|decision| ANSWERS.map(|answer| (decision, answer)))
+            .map(|(decision, answer)| format!("{decision:?} {answer:?}: {}", row(decision, answer)))
+            .collect();
+        expect_test::expect![[r#"
+            Commit Done: Done Done Done Done Done
+            Commit Missing: Again Again Done Against Done
+            Commit RolledBack: Against Against Against Against Against
+            Commit Nothing: Done Done Done Done Done
+            Commit Busy: Again Again Again Again Again
+            Commit Refused: Again Again Again Again Again
+            Commit Lost: Again Again Again Again Again
+            RollBack Done: Done Done Done Done Done
+            RollBack Missing: Again Again Against Done Done
+            RollBack RolledBack: Done Done Done Done Done
+            RollBack Nothing: Done Done Done Done Done
+            RollBack Busy: Again Again Again Again Again
+            RollBack Refused: Again Again Again Again Again
+            RollBack Lost: Again Again Again Again Again"#]]
+        .assert_eq(&table.join("\n"));
+    }
+
+    /// The answers to a ROLLBACK after which nothing is prepared.
+    const ENDED: [Answer; 4] = [Answer::Done, Answer::Missing, Answer::RolledBack, Answer::Nothing];
+
+    #[test]
+    fn a_prepare_is_rolled_back_only_where_that_is_certain() {
+        for prepare in ANSWERS {
+            for rollback in ANSWERS.map(Some).into_iter().chain([None]) {
+                let rolled_back = rollback.is_some_and(|answer| ENDED.contains(&answer));
+                let expected = if prepare == Answer::Done {
+                    PrepareOutcome::Prepared
+                } else if prepare != Answer::Lost && rolled_back {
+                    PrepareOutcome::RolledBack
+                } else {
+                    PrepareOutcome::Unknown
+                };
+                assert_eq!(of_prepare(prepare, rollback), expected, "{prepare:?} {rollback:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_sweep_does_what_the_coordinator_has_decided() {
+        let patience = Duration::from_secs(60);
+        let reason = RollbackReason::Timeout;
+        for (status, expected) in [
+            (GlobalStatus::Active, SweepAction::Leave),
+            (GlobalStatus::Committing, SweepAction::Finish(Decision::Commit)),
+            (GlobalStatus::Committed, SweepAction::Finish(Decision::Commit)),
+            (GlobalStatus::RollingBack(reason), SweepAction::Finish(Decision::RollBack)),
+            (GlobalStatus::RolledBack(reason), SweepAction::Finish(Decision::RollBack)),
+            (GlobalStatus::NeedsOperator(reason), SweepAction::Finish(Decision::RollBack)),
+            (GlobalStatus::Unknown, SweepAction::Leave),
+        ] {
+            let young = of_sweep(status, patience - Duration::from_millis(1), patience);
+            assert_eq!(young, expected, "{status}");
+        }
+        let old = of_sweep(GlobalStatus::Unknown, patience, patience);
+        assert_eq!(old, SweepAction::Finish(Decision::RollBack));
+        // Age says nothing where the coordinator knows.
+        assert_eq!(of_sweep(GlobalStatus::Active, Duration::MAX, patience), SweepAction::Leave);
+    }
+}

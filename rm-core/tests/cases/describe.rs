@@ -1,0 +1,146 @@
+//! Prints plans as text.
+
+use handfast_rm_core::plan::{
+    Change, Delete, DeleteImage, Dialect, GeneratedKeys, Insert, InsertAfter, Plan, Query, Table,
+    Update, UpdateImage, Upsert, UpsertAfter, undo_sql,
+};
+
+/// Prints all parts of a plan, and its undo SQL.
+pub(crate) fn plan(dialect: Dialect, table: &Table, plan: &Plan) -> String {
+    let mut out = Vec::new();
+    match plan {
+        Plan::Pass => out.push("pass".to_owned()),
+        Plan::LockingRead(read) => {
+            out.push(format!("locking read {:?}, keys {}", read.mode, read.key_columns));
+            out.push(query("read", &read.query));
+        }
+        Plan::Update(plan) => update(dialect, table, plan, &mut out),
+        Plan::Delete(plan) => delete(dialect, table, plan, &mut out),
+        Plan::Insert(plan) => insert(dialect, table, plan, &mut out),
+        Plan::Upsert(plan) => upsert(dialect, table, plan, &mut out),
+    }
+    out.join("\n")
+}
+
+/// Removes the mark that ties a text to the types of the table's columns.
+fn unmarked(sql: &str) -> &str {
+    sql.split(" /* hf:").next().unwrap_or_default()
+}
+
+fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>) {
+    out.push(format!("update {}{}", columns(table, &plan.assigned), rows(plan.user_returning)));
+    if !plan.maintained.is_empty() {
+        out.push(format!("maintained {}", columns(table, &plan.maintained)));
+    }
+    match &plan.image {
+        UpdateImage::Together(together) => out.push(query("both", together)),
+        UpdateImage::Read { before, change: changes, returns_after } => {
+            out.push(query("before", before));
+            change(changes, out);
+            let after = undo_sql::select_by_keys(
+                dialect,
+                table,
+                &plan.columns,
+                1,
+                undo_sql::RowLocking::None,
+            );
+            out.push(if *returns_after {
+                "after   returned".to_owned()
+            } else {
+                format!("after   {}", unmarked(&after))
+            });
+        }
+    }
+    let restored: Vec<usize> = [plan.assigned.as_slice(), &plan.maintained].concat();
+    out.push(format!(
+        "undo    {}",
+        unmarked(&undo_sql::restore_updated(dialect, table, &restored))
+    ));
+}
+
+fn delete(dialect: Dialect, table: &Table, plan: &Delete, out: &mut Vec<String>) {
+    out.push(format!("delete{}", rows(plan.user_returning)));
+    match &plan.image {
+        DeleteImage::Returned(returned) => out.push(query("change", returned)),
+        DeleteImage::Read { before, change: changes } => {
+            out.push(query("before", before));
+            change(changes, out);
+        }
+    }
+    out.push(format!("undo    {}", unmarked(&undo_sql::restore_deleted(dialect, table, 1))));
+}
+
+fn insert(dialect: Dialect, table: &Table, plan: &Insert, out: &mut Vec<String>) {
+    out.push(format!("insert{}", rows(plan.user_returning)));
+    out.push(query("change", &plan.change));
+    match &plan.after {
+        InsertAfter::Returned => out.push("after   returned".to_owned()),
+        InsertAfter::ByValues { query: read, generated } => {
+            out.push(query("after", read));
+            out.extend(generated.as_ref().map(|keys| generated_keys(table, keys)));
+        }
+        InsertAfter::ByGenerated(keys) => out.push(generated_keys(table, keys)),
+    }
+    out.push(format!("undo    {}", unmarked(&undo_sql::remove_inserted(dialect, table, 1))));
+}
+
+fn upsert(dialect: Dialect, table: &Table, plan: &Upsert, out: &mut Vec<String>) {
+    let offered = plan.rows.map_or("?".to_owned(), |rows| rows.to_string());
+    let gaps = if plan.needs_gap_locks { ", needs gap locks" } else { "" };
+    let returning = rows(plan.user_returning);
+    out.push(format!("upsert {:?}, {offered} offered{gaps}{returning}", plan.kind));
+    out.extend(plan.probes.iter().map(|probe| query("probe", probe)));
+    out.push(query("change", &plan.change));
+    match &plan.after {
+        UpsertAfter::Returned { inserted_flag, may_be_gone } => {
+            let flagged = if *inserted_flag { ", flagged" } else { "" };
+            let again = if *may_be_gone { ", read again" } else { "" };
+            out.push(format!("after   returned{flagged}{again}"));
+        }
+        UpsertAfter::Probed { found, generated } => {
+            out.push("after   probed again".to_owned());
+            out.extend(found.iter().map(|asked| query("found", asked)));
+            out.extend(generated.as_ref().map(|keys| generated_keys(table, keys)));
+        }
+    }
+    let restored: Vec<usize> =
+        table.stored().into_iter().filter(|index| !table.key.columns.contains(index)).collect();
+    out.push(format!("undo    {}", unmarked(&undo_sql::remove_inserted(dialect, table, 1))));
+    out.push(format!(
+        "undo    {}",
+        unmarked(&undo_sql::restore_updated(dialect, table, &restored))
+    ));
+}
+
+fn change(change: &Change, out: &mut Vec<String>) {
+    match change {
+        Change::ByPredicate(text) => out.push(query("change", text)),
+        Change::ByKey(keyed) => out.push(query("by key", &keyed.for_rows(2))),
+    }
+}
+
+fn generated_keys(table: &Table, keys: &GeneratedKeys) -> String {
+    let column = &table.columns[keys.column].name;
+    let read = query("", &keys.query(100, 2));
+    format!("or numbers {column} x{}\n      {}", keys.rows, read.trim_start())
+}
+
+fn columns(table: &Table, columns: &[usize]) -> String {
+    columns.iter().map(|&index| table.columns[index].name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn rows(user_returning: bool) -> &'static str {
+    if user_returning { ", returning to the user" } else { "" }
+}
+
+/// Prints a query on one line, with the mark that ties it to the user's text shortened.
+fn query(label: &str, query: &Query) -> String {
+    let text = query.text.replace('\n', "\\n");
+    let text = match text.split_once("/* hf:") {
+        Some((before, after)) => {
+            format!("{before}/* hf */{}", &after[after.find("*/").unwrap() + 2..])
+        }
+        None => text,
+    };
+    format!("{label:<8}{text}")
+}
