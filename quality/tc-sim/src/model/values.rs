@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use handfast_rm_core::fence;
 use handfast_core::{BranchId, Xid};
+use handfast_rm_core::fence;
 
 /// A row of the one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -124,7 +124,8 @@ impl Server {
         let prepared = Engine::prepare(store, clock, engine_settings(), phase_two).await?;
         let engine = prepared.handle;
         let (bounds, nobody) = (Bounds::default(), HttpCaller::disabled());
-        let front = GrpcFrontend::new(engine.clone(), prepared.leadership, dispatcher, bounds, nobody);
+        let front =
+            GrpcFrontend::new(engine.clone(), prepared.leadership, dispatcher, bounds, nobody);
         self.world.spawn(self.owner(), front.clone().keep_watch());
         *self.lock() = Some(ServerProcess { front, engine });
         prepared.run.await

@@ -83,7 +83,8 @@ pub(crate) fn node_of(service: usize) -> Node {
 /// Returns the names of what is prepared before a run begins: by a node of this installation in a
 /// global that its coordinators have lost, by another installation, and by another program.
 pub(crate) fn prepared_before_start() -> Vec<String> {
-    let unknown = || handfast_rm_core::XidText::new(UNKNOWN_XID).expect("the text has the form of an XID");
+    let unknown =
+        || handfast_rm_core::XidText::new(UNKNOWN_XID).expect("the text has the form of an XID");
     let named = |node| BranchName { node, branch: 1, xid: unknown() }.to_string();
     let elsewhere = Node::new("elsewhere").expect("a plain text is a node");
     vec![named(node_of(0)), named(elsewhere), "a program's own".to_owned()]

@@ -12,7 +12,6 @@ use std::time::Duration;
 use handfast_rm_core::relay::{PAUSE_MIN, UNAVAILABLE_PAUSE_MAX};
 use tokio::time::Instant;
 
-
 /// The number up to which events are skipped, and the pause until they are tried again.
 #[derive(Debug, Default)]
 pub(super) struct SkipCursor {
@@ -55,7 +54,11 @@ impl SkipCursor {
     /// Returns the longest allowed pause, if skipped events wait to be tried again.
     pub(super) fn pause_max(&self, now: Instant) -> Option<Duration> {
         let again_at = self.again_at.filter(|_| self.up_to > 0)?;
-        Some(if self.goes_on { UNAVAILABLE_PAUSE_MAX } else { again_at.saturating_duration_since(now) })
+        Some(if self.goes_on {
+            UNAVAILABLE_PAUSE_MAX
+        } else {
+            again_at.saturating_duration_since(now)
+        })
     }
 }
 

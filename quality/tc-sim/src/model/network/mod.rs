@@ -13,9 +13,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::stream::StreamExt;
-use handfast_rm_core::link::{ConnectionId, Failure};
 use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::{ClientFrame, ServerFrame};
+use handfast_rm_core::link::{ConnectionId, Failure};
 use handfast_server::grpc::{GrpcFrontend, Outbound};
 use tonic::Status;
 

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use handfast_rm_core::relay::{
-    PublishResult, Round, VisibilityHorizon, Wait, each_key_in_order,
-};
+use handfast_rm_core::relay::{PublishResult, Round, VisibilityHorizon, Wait, each_key_in_order};
 
 use super::ClientProcess;
 use crate::model::database::{Claim, Database, DatabaseError, Flavour};
