@@ -251,7 +251,7 @@ async fn a_holder_without_a_counter_has_a_token() {
     let url = server("HANDFAST_TEST_REDIS");
     let (backend, mut redis) = (RedisLocks::connect(&url).await.unwrap(), connection(&url).await);
     let (name, mut fences) = (fresh(), Vec::new());
-    let request = acquire_request(&lock_ref(&name), Queue::Join);
+    let request = acquire_request(&lock_ref(&name), QueueMode::Join);
     for _ in 0..2 {
         let answer = backend.acquire(&request).await.unwrap();
         let AcquireResponse::Granted { fencing_token, .. } = answer else { panic!("{answer:?}") };
