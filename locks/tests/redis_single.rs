@@ -13,8 +13,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use handfast_locks::fencing::FencedKey;
 use handfast_locks::{
-    AcquireRequest, AcquireResponse, Backend, LockError, LockRef, Locks, QueueMode as Queue,
-    RedisLocks, ReleaseRequest, ReleaseResponse,
+    AcquireRequest, AcquireResponse, Backend, LockError, LockRef, Locks, QueueMode, RedisLocks,
+    ReleaseRequest, ReleaseResponse,
 };
 use handfast_test_services::{DatabaseServer, Kind, Place};
 use redis::aio::MultiplexedConnection;
@@ -96,7 +96,7 @@ async fn a_lock_is_one_slot_of_a_cluster() {
     let backend = RedisLocks::connect(&redis.url()).await.unwrap();
     let lock_refs: Vec<LockRef> = (0..20).map(|_| lock_ref(&fresh())).collect();
     let asks: Vec<AcquireRequest> =
-        lock_refs.iter().map(|lock_ref| acquire_request(lock_ref, Queue::None)).collect();
+        lock_refs.iter().map(|lock_ref| acquire_request(lock_ref, QueueMode::NoWait)).collect();
     for answer in join_all(asks.iter().map(|request| backend.acquire(request))).await {
         assert!(matches!(answer.unwrap(), AcquireResponse::Granted { .. }));
     }
@@ -116,7 +116,7 @@ async fn batched_requests_get_their_own_answers() {
     push.arg(counter_key(&names[0])).arg("x");
     let () = push.query_async(&mut redis).await.unwrap();
     let asks: Vec<AcquireRequest> =
-        lock_refs.iter().map(|lock_ref| acquire_request(lock_ref, Queue::None)).collect();
+        lock_refs.iter().map(|lock_ref| acquire_request(lock_ref, QueueMode::NoWait)).collect();
     let answers = join_all(asks.iter().map(|request| backend.acquire(request))).await;
     for (at, answer) in answers.iter().enumerate() {
         assert_eq!(
@@ -157,7 +157,7 @@ async fn a_forbidden_lock_does_not_block_its_batch() {
     let names = allowed.iter().take(10).chain([&forbidden]).chain(allowed.iter().skip(10));
     let lock_refs: Vec<LockRef> = names.map(|name| lock_ref(name)).collect();
     let asks: Vec<AcquireRequest> =
-        lock_refs.iter().map(|lock_ref| acquire_request(lock_ref, Queue::None)).collect();
+        lock_refs.iter().map(|lock_ref| acquire_request(lock_ref, QueueMode::NoWait)).collect();
     let answers = join_all(asks.iter().map(|request| backend.acquire(request))).await;
     for (at, answer) in answers.iter().enumerate() {
         assert_eq!(
@@ -251,7 +251,7 @@ async fn a_holder_without_a_counter_has_a_token() {
     let url = server("HANDFAST_TEST_REDIS");
     let (backend, mut redis) = (RedisLocks::connect(&url).await.unwrap(), connection(&url).await);
     let (name, mut fences) = (fresh(), Vec::new());
-    let request = acquire_request(&lock_ref(&name), Queue::Join);
+    let request = acquire_request(&lock_ref(&name), QueueMode::Join);
     for _ in 0..2 {
         let answer = backend.acquire(&request).await.unwrap();
         let AcquireResponse::Granted { fencing_token, .. } = answer else { panic!("{answer:?}") };
