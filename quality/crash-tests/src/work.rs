@@ -292,7 +292,7 @@ mod tests {
         let total = Task::Total.seen(&[row(0, 1, "40"), row(1, 1, "-2")]).total;
         assert_eq!(total, Some(38));
         let task = Task::Read { lists: [(1, 5)].into() };
-        let seen = what.seen(&[row(1, 5, "12,7,")]);
+        let seen = task.seen(&[row(1, 5, "12,7,")]);
         assert_eq!((seen.lists[0].list, &*seen.lists[0].elements), ((1, 5), &[12, 7][..]));
     }
 
