@@ -64,8 +64,8 @@ async fn sixteen_clients_cross_in_two_databases<DB: TestDatabase>() {
     let other = Bank::<DB>::new(&scene.handfast).await;
     let (here, there) = (patient(&scene, &scene.bank).await, patient(&scene, &other).await);
     all_cross(&scene, |turned| match turned {
-        LockOrder::No => [(here.clone(), GIVE), (there.clone(), TAKE)],
-        LockOrder::Yes => [(there.clone(), TAKE), (here.clone(), GIVE)],
+        LockOrder::Forward => [(here.clone(), GIVE), (there.clone(), TAKE)],
+        LockOrder::Reversed => [(there.clone(), TAKE), (here.clone(), GIVE)],
     })
     .await;
     let sums = (scene.bank.cents(1).await, other.cents(2).await);
@@ -78,8 +78,8 @@ async fn sixteen_clients_cross_in_two_branches<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = patient(&scene, &scene.bank).await;
     all_cross(&scene, |turned| match turned {
-        LockOrder::No => [(resource.clone(), GIVE), (resource.clone(), TAKE)],
-        LockOrder::Yes => [(resource.clone(), TAKE), (resource.clone(), GIVE)],
+        LockOrder::Forward => [(resource.clone(), GIVE), (resource.clone(), TAKE)],
+        LockOrder::Reversed => [(resource.clone(), TAKE), (resource.clone(), GIVE)],
     })
     .await;
     assert_crossed(&scene, ROUNDS).await;
@@ -92,8 +92,8 @@ async fn sixteen_clients_cross_in_one_local_transaction<DB: TestDatabase>() {
     let resource = patient(&scene, &scene.bank).await;
     let clients = (0..CLIENTS).map(|client| {
         let statements = match LockOrder::of(client) {
-            LockOrder::No => [GIVE, TAKE],
-            LockOrder::Yes => [TAKE, GIVE],
+            LockOrder::Forward => [GIVE, TAKE],
+            LockOrder::Reversed => [TAKE, GIVE],
         };
         let (handfast, resource) = (&scene.handfast, &resource);
         async move { submit(handfast, async || alone(resource, &statements).await).await }
@@ -119,13 +119,13 @@ async fn assert_crossed<DB: TestDatabase>(scene: &Scene<DB>, rounds: i64) {
 /// The order in which a client locks the rows.
 #[derive(Clone, Copy)]
 enum LockOrder {
-    No,
-    Yes,
+    Forward,
+    Reversed,
 }
 
 impl LockOrder {
     fn of(number: i64) -> Self {
-        if number % 2 == 0 { Self::No } else { Self::Yes }
+        if number % 2 == 0 { Self::Forward } else { Self::Reversed }
     }
 }
 
