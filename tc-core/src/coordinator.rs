@@ -5,8 +5,8 @@
 //! Connections, retry pacing and storage are the shell's.
 
 use crate::contract::{
-    After, Asker, ClientId, Decided, Decision, Effect, GlobalStatus, Outcome, Reply, Request,
-    SagaRecord, Timestamp, What, Xid,
+    After, Asker, BranchId, ClientId, Correlation, Decided, Decision, Effect, GlobalStatus,
+    Outcome, PhaseTwoOutcome, Reply, Request, SagaRecord, Timestamp, What, Xid,
 };
 use crate::deciding::{Answer, Environment};
 use crate::global::departed::DepartedClients;
@@ -63,93 +63,14 @@ impl Coordinator {
     pub fn decide(&mut self, now: Timestamp, request: Request, out: &mut Outcome) -> Decided {
         let to = request.reply_to;
         let is_begin = matches!(request.what, What::Begin { .. });
-        let answer = match request.what {
-            What::Begin { application, name, timeout_ms } => {
-                self.global_wing(now, out).begin(application, name, timeout_ms)
-            }
-            What::RegisterBranch { xid, branch, wait } => {
-                self.global_wing(now, out).register_branch(to, xid, branch, wait)
-            }
-            What::ReportBranch { xid, branch, outcome, application_data } => {
-                self.global_wing(now, out).report_branch(xid, branch, outcome, application_data)
-            }
-            What::CheckLocks { xid, resource, rows, wait } => {
-                self.global_wing(now, out).check_locks(to, xid, &resource, rows, wait)
-            }
-            What::End { xid, decision: Decision::Commit, rounds, by, reason, reply_when } => {
-                let commit = Commit { to, rounds, by, reason, reply_when };
-                self.global_wing(now, out).commit(xid, commit)
-            }
-            What::End { xid, decision: Decision::RollBack, by, reason, reply_when, .. } => {
-                self.global_wing(now, out).roll_back(to, xid, by, &reason, reply_when)
-            }
-            What::GetStatus { xid } => Ok(Some(Reply::Status(self.status(xid)))),
-            What::FinishPhaseTwo { xid, branch, decision, outcome } => {
-                match self.globals.get(xid) {
-                    Some(_) => {
-                        self.global_wing(now, out).finish_phase_two(xid, branch, decision, outcome);
-                    }
-                    None => self.saga_wing(now, out).finish_step(xid, branch, decision, outcome),
-                }
-                Ok(Some(Reply::Reported))
-            }
-            What::Vote { xid, branch, question, outcome } => {
-                self.global_wing(now, out).vote(xid, branch, question, outcome);
-                Ok(Some(Reply::Reported))
-            }
-            What::Forget { waiting } => {
-                self.global_wing(now, out).forget(waiting);
-                Ok(None)
-            }
-            What::Tick => {
-                self.tick(now, out);
-                Ok(None)
-            }
-            What::ClientGone { client } => self.client_gone(now, client),
-            What::ClientCame { client } => {
-                self.departed.remove(client);
-                Ok(None)
-            }
-            What::StartSaga { application, key, definition } => {
-                self.saga_wing(now, out).start_saga(&application, key, definition)
-            }
-            What::GetSaga { xid, reply_when } => {
-                let room = self.global_wing(now, out).check_room_to_wait();
-                self.saga_wing(now, out).get_saga(to, xid, reply_when, room)
-            }
-            What::SignalSaga { xid, signal, payload } => {
-                self.saga_wing(now, out).signal_saga(xid, signal, payload)
-            }
-            What::CancelSaga { xid, by, reason } => {
-                self.saga_wing(now, out).cancel_saga(xid, by, &reason)
-            }
-            What::Operate { xid, action, operator } if self.sagas.get(xid).is_some() => {
-                self.saga_wing(now, out).operate_saga(xid, action, &operator)
-            }
-            What::Operate { xid, action, operator } => {
-                self.global_wing(now, out).operate(xid, action, &operator)
-            }
-            What::AcquireLock(wanted) => self.global_wing(now, out).acquire_named_lock(to, *wanted),
-            What::RenewLocks { tokens, lease_ms } => {
-                self.global_wing(now, out).named_locks().renew_locks(&tokens, lease_ms)
-            }
-            What::ReleaseLock { name, token, is_doubtful } => {
-                self.global_wing(now, out).named_locks().release_lock(&name, token, is_doubtful)
-            }
-            What::FindLock { name } => {
-                Ok(Some(Reply::LockFound { holder: self.leases.holder(now, &name) }))
-            }
-            What::BreakLock { name, token } => {
-                self.global_wing(now, out).named_locks().break_lock(&name, token)
-            }
-        };
+        let answer = self.answer(now, to, request.what, out);
         let reply = answer.unwrap_or_else(|rejection| Some(Reply::Rejected(rejection)));
         match (to, reply) {
             (Some(to), Some(reply)) => {
                 // A begin is stored nowhere and tells nothing of what is (decision 0002). A release
                 // tells its sender what the sender knows, that it does not hold the lock (decision
                 // 0011). Neither has anything to wait for.
-                let is_early = is_begin || reply == Reply::LockFreed;
+                let is_early = is_begin || matches!(reply, Reply::LockFreed);
                 let when = if is_early { After::Nothing } else { After::Batch };
                 out.effects.push(Effect::Reply { to, reply, when });
                 Decided::Answered
@@ -190,6 +111,103 @@ impl Coordinator {
         let of_saga = || self.sagas.get(xid).map(SagaRecord::global_status);
         let finished = || self.history.get(xid).map(|global| global.status()).or_else(of_saga);
         self.globals.get(xid).map(Global::status).or_else(finished).unwrap_or(GlobalStatus::Unknown)
+    }
+
+    /// Has the request decided by the wing that it belongs to.
+    fn answer(
+        &mut self,
+        now: Timestamp,
+        to: Option<Correlation>,
+        what: What,
+        out: &mut Outcome,
+    ) -> Answer {
+        match what {
+            What::Begin { application, name, timeout_ms } => {
+                self.global_wing(now, out).begin(application, name, timeout_ms)
+            }
+            What::RegisterBranch { xid, branch, wait } => {
+                self.global_wing(now, out).register_branch(to, xid, branch, wait)
+            }
+            What::ReportBranch { xid, branch, outcome, application_data } => {
+                self.global_wing(now, out).report_branch(xid, branch, outcome, application_data)
+            }
+            What::CheckLocks { xid, resource, rows, wait } => {
+                self.global_wing(now, out).check_locks(to, xid, &resource, rows, wait)
+            }
+            What::End { xid, decision: Decision::Commit, rounds, by, reason, reply_when } => {
+                let commit = Commit { to, rounds, by, reason, reply_when };
+                self.global_wing(now, out).commit(xid, commit)
+            }
+            What::End { xid, decision: Decision::RollBack, by, reason, reply_when, .. } => {
+                self.global_wing(now, out).roll_back(to, xid, by, &reason, reply_when)
+            }
+            What::GetStatus { xid } => Ok(Some(Reply::Status(self.status(xid)))),
+            What::FinishPhaseTwo { xid, branch, decision, outcome } => {
+                self.finish_phase_two(now, xid, branch, decision, outcome, out)
+            }
+            What::Vote { xid, branch, question, outcome } => {
+                self.global_wing(now, out).vote(xid, branch, question, outcome);
+                Ok(Some(Reply::Reported))
+            }
+            What::Forget { waiting } => self.global_wing(now, out).forget(waiting),
+            What::Tick => self.tick(now, out),
+            What::ClientGone { client } => self.client_gone(now, client),
+            What::ClientCame { client } => self.client_came(client),
+            What::StartSaga { application, key, definition } => {
+                self.saga_wing(now, out).start_saga(&application, key, definition)
+            }
+            What::GetSaga { xid, reply_when } => {
+                let room = self.global_wing(now, out).check_room_to_wait();
+                self.saga_wing(now, out).get_saga(to, xid, reply_when, room)
+            }
+            What::SignalSaga { xid, signal, payload } => {
+                self.saga_wing(now, out).signal_saga(xid, signal, payload)
+            }
+            What::CancelSaga { xid, by, reason } => {
+                self.saga_wing(now, out).cancel_saga(xid, by, &reason)
+            }
+            What::Operate { xid, action, operator } if self.sagas.get(xid).is_some() => {
+                self.saga_wing(now, out).operate_saga(xid, action, &operator)
+            }
+            What::Operate { xid, action, operator } => {
+                self.global_wing(now, out).operate(xid, action, &operator)
+            }
+            What::AcquireLock(wanted) => self.global_wing(now, out).acquire_named_lock(to, *wanted),
+            What::RenewLocks { tokens, lease_ms } => {
+                self.global_wing(now, out).named_locks().renew_locks(&tokens, lease_ms)
+            }
+            What::ReleaseLock { name, token, is_doubtful } => {
+                self.global_wing(now, out).named_locks().release_lock(&name, token, is_doubtful)
+            }
+            What::FindLock { name } => {
+                Ok(Some(Reply::LockFound { holder: self.leases.holder(now, &name) }))
+            }
+            What::BreakLock { name, token } => {
+                self.global_wing(now, out).named_locks().break_lock(&name, token)
+            }
+        }
+    }
+
+    /// A saga's steps are called in phase two like branches, under XIDs of the same counter.
+    fn finish_phase_two(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        branch: BranchId,
+        decision: Decision,
+        outcome: PhaseTwoOutcome,
+        out: &mut Outcome,
+    ) -> Answer {
+        match self.globals.get(xid) {
+            Some(_) => self.global_wing(now, out).finish_phase_two(xid, branch, decision, outcome),
+            None => self.saga_wing(now, out).finish_step(xid, branch, decision, outcome),
+        }
+        Ok(Some(Reply::Reported))
+    }
+
+    fn client_came(&mut self, client: ClientId) -> Answer {
+        self.departed.remove(client);
+        Ok(None)
     }
 
     fn client_gone(&mut self, now: Timestamp, client: ClientId) -> Answer {

@@ -5,13 +5,14 @@
 
 use crate::contract::{Outcome, RecordKey, RollbackReason, Timestamp, Xid};
 use crate::coordinator::Coordinator;
+use crate::deciding::Answer;
 use crate::global::globals::Globals;
 use crate::global::state::Phase;
 use crate::row_lock::table::Touched;
 
 impl Coordinator {
     /// Does what is due, of each kind no more than a tick may (BOUNDED).
-    pub(crate) fn tick(&mut self, now: Timestamp, out: &mut Outcome) {
+    pub(crate) fn tick(&mut self, now: Timestamp, out: &mut Outcome) -> Answer {
         let max = self.environment.limits.expiries_per_tick_max.max(1);
         self.global_wing(now, out).tick(max);
         for _ in 0..max {
@@ -28,6 +29,7 @@ impl Coordinator {
         }
         self.global_wing(now, out).named_locks().tick(max);
         self.tick_departed(now, max, out);
+        Ok(None)
     }
 
     /// Ends what clients have left that have been gone for long enough.

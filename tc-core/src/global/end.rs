@@ -143,9 +143,11 @@ impl Globals<'_> {
             self.refuse(id, self.already_decided(xid), &mut touched);
         }
         self.settle(touched);
-        self.named_locks().refuse_turns_behind(xid);
+        if self.leases.concerns_globals() {
+            self.named_locks().refuse_turns_behind(xid);
+        }
         if phase == Phase::Committing {
-            self.named_locks().end_leases_of(xid);
+            self.end_leases_of(xid);
         }
         if let Some(voting) = voting {
             self.answer_askers(xid, voting, phase);
@@ -194,7 +196,7 @@ impl Globals<'_> {
         let status = record.status();
         self.history.add(record);
         self.forget_beyond_the_limit();
-        self.named_locks().end_leases_of(xid);
+        self.end_leases_of(xid);
         self.answer_ends(xid, status);
     }
 

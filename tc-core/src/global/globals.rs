@@ -70,7 +70,7 @@ impl Globals<'_> {
     }
 
     /// Gives up the place of a waiting request whose sender is gone.
-    pub(crate) fn forget(&mut self, waiting: Correlation) {
+    pub(crate) fn forget(&mut self, waiting: Correlation) -> Answer {
         match self.waiting.awaited(waiting) {
             Some(Awaited::Locks(id)) => {
                 let mut touched = Touched::new();
@@ -81,6 +81,7 @@ impl Globals<'_> {
             Some(Awaited::Votes(xid)) => self.forget_asker(xid, waiting),
             None => self.named_locks().forget_turn(waiting),
         }
+        Ok(None)
     }
 
     // ---- other wings ----
@@ -91,6 +92,13 @@ impl Globals<'_> {
             leases: self.leases,
             owners: Owners::new(self.globals),
             waiting: self.waiting,
+        }
+    }
+
+    /// Ends the leases that a global owns, which is rarely any.
+    pub(crate) fn end_leases_of(&mut self, xid: Xid) {
+        if self.leases.concerns_globals() {
+            self.named_locks().end_leases_of(xid);
         }
     }
 

@@ -15,9 +15,6 @@ use crate::contract::{LockShare, NewLease, Rejection, Reply, Xid};
 impl NamedLocks<'_> {
     /// Ends what a global owns: with its decision to commit, or when it has rolled back.
     pub(crate) fn end_leases_of(&mut self, xid: Xid) {
-        if !self.leases.concerns_globals() {
-            return;
-        }
         let owned: Vec<Acquisition> = self.leases.of_global(xid).collect();
         for acquisition in owned {
             let Acquisition::Held(id) = acquisition else { continue };
@@ -30,9 +27,6 @@ impl NamedLocks<'_> {
     /// Refuses what a decided global waits for: nothing is granted to it any more, also not what it
     /// releases itself.
     pub(crate) fn refuse_turns_of(&mut self, xid: Xid, decided: &Rejection) {
-        if !self.leases.concerns_globals() {
-            return;
-        }
         let acquisitions: Vec<Acquisition> = self.leases.of_global(xid).collect();
         let mut names = Vec::new();
         for acquisition in acquisitions {
@@ -47,7 +41,7 @@ impl NamedLocks<'_> {
 
     /// Refuses the globals that wait for one that begins to roll back: they may hold what it needs.
     pub(crate) fn refuse_turns_behind(&mut self, xid: Xid) {
-        if !self.leases.concerns_globals() || !self.owners.is_rolling_back(xid) {
+        if !self.owners.is_rolling_back(xid) {
             return;
         }
         let acquisitions: Vec<Acquisition> = self.leases.of_global(xid).collect();
