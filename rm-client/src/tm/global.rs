@@ -164,11 +164,11 @@ impl Global {
             Ok(GlobalStatus::NeedsOperator(_)) => RollbackResult::NeedsOperator,
             Ok(GlobalStatus::Committing | GlobalStatus::Committed) => RollbackResult::Committed,
             Ok(GlobalStatus::RollingBack(_)) => RollbackResult::UnderWay(None),
-            Ok(GlobalStatus::Unknown) => RollbackResult::Forgotten,
             Ok(GlobalStatus::Active) => RollbackResult::UnderWay(Some(Error::UnexpectedAnswer {
                 request: "end",
                 got: "status active".to_owned(),
             })),
+            Ok(GlobalStatus::Unknown | _) => RollbackResult::Forgotten,
             Err(error) if error.code() == UNKNOWN_XID => RollbackResult::Forgotten,
             Err(error) => RollbackResult::UnderWay(Some(error)),
         };

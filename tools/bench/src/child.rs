@@ -1,7 +1,7 @@
-//! Servers under test, each in a process of its own, so that their cost is counted apart.
+//! Servers under test, each in a process of its own, so that their cost is counted separately.
 //!
-//! A child is this very program under a hidden subcommand. It ends with its parent, however that
-//! ends: the parent holds the other end of its standard input and never writes.
+//! A child is this program under a hidden subcommand. It ends with its parent, even if the parent
+//! is killed: the parent holds the other end of its standard input, and never writes.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -22,12 +22,12 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 const END_WITHIN: Duration = Duration::from_secs(5);
 const ASK_EVERY: Duration = Duration::from_millis(5);
 
-/// What a child can be.
+/// The kinds of children.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Role {
     /// `handfast serve` with these flags.
     Coordinator {
-        /// Passed on.
+        /// The flags of `handfast serve`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
     },
@@ -35,7 +35,7 @@ pub(crate) enum Role {
     Echo(bound::EchoOptions),
 }
 
-/// A server in a child process; dropping it kills it.
+/// A server in a child process. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
@@ -43,7 +43,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a coordinator on a data directory and waits until it takes connections.
+    /// Starts a coordinator on a data directory, and waits until it accepts connections.
     pub(crate) async fn coordinator(data_dir: &Path, settings: &[String]) -> Result<Self> {
         let (grpc, admin) = (free_address()?, free_address()?);
         let mut command = own_program()?;
@@ -53,7 +53,8 @@ impl Server {
         Self::start(command, grpc).await
     }
 
-    /// As [`Server::coordinator`], for clients of Seata: its address is the port that they use.
+    /// Starts a coordinator as [`Server::coordinator`] does, for clients of Seata: its address is
+    /// the port that they use.
     pub(crate) async fn seata_coordinator(data_dir: &Path, settings: &[String]) -> Result<Self> {
         let address = free_address()?;
         let seata = ["seata.enabled=true".to_owned(), format!("seata.listen={address}")];
@@ -71,9 +72,9 @@ impl Server {
         Self::start(command, address).await
     }
 
-    /// Starts a Redis server on a folder of its own that forgets everything at its end, or, if it
-    /// is `durable`, writes and syncs every change before it answers. It is not this program, and
-    /// stays when this one is killed.
+    /// Starts a Redis server on a folder of its own. It stores nothing, or, if it is `durable`,
+    /// writes and syncs every change before it replies. It is another program, and survives if this
+    /// one is killed.
     pub(crate) async fn redis(program: &Path, folder: &Path, durable: bool) -> Result<Self> {
         std::fs::create_dir(folder).with_context(|| folder.display().to_string())?;
         let address = free_address()?;
@@ -86,35 +87,35 @@ impl Server {
         started.with_context(|| format!("{}, which Redis is run by", program.display()))
     }
 
-    /// The endpoint for clients.
+    /// Returns the endpoint for clients.
     pub(crate) fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Its address as Redis's clients name it.
+    /// Returns its URL for Redis clients.
     pub(crate) fn redis_url(&self) -> String {
         format!("redis://{}/", self.address)
     }
 
-    /// The server as a load sees it.
+    /// Returns the server as the target of a load.
     pub(crate) fn target(&self) -> Result<Target> {
         Ok(Target { address: self.address, process: Some(self.process()?) })
     }
 
-    /// The process, to see what it costs.
+    /// Returns the process, to measure its cost.
     pub(crate) fn process(&self) -> Result<Process> {
         Process::of(self.child.id())
     }
 
-    /// SIGKILL: nothing is flushed, nobody is told.
+    /// Kills the server by SIGKILL: it flushes nothing and closes nothing.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.child.kill().context("killing a server")?;
         self.child.wait().context("waiting for a killed server")?;
         Ok(())
     }
 
-    /// Ours end with their input, and in order: one that was built to record how it runs writes its
-    /// record then. A stuck one is left to be killed.
+    /// A child of this program ends in order when its input ends, so that a build that records a
+    /// profile writes it. A child that is stuck is killed.
     fn end(&mut self) {
         let Some(input) = self.child.stdin.take() else { return };
         drop(input);
@@ -149,15 +150,15 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.end();
-        // A child that has ended already cannot be killed, and need not be.
+        // A child that has ended cannot be killed, and need not be.
         let _ = self.kill();
     }
 }
 
-/// The body of a child.
+/// Runs a child.
 pub(crate) fn run(role: Role) -> Result<ExitCode> {
     std::thread::spawn(|| {
-        // An error ends the wait as the end of the parent does.
+        // An error ends the wait, as the end of the parent does.
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(0);
     });
@@ -172,8 +173,9 @@ pub(crate) fn run(role: Role) -> Result<ExitCode> {
     }
 }
 
-/// This program again, without the settings of a coordinator that the environment may hold: every
-/// coordinator measured has the defaults and what its benchmark says.
+/// Returns a command that runs this program again, without a coordinator's settings from the
+/// environment: every coordinator that is measured has the defaults and the settings of its
+/// benchmark.
 pub(crate) fn own_program() -> Result<Command> {
     let program = std::env::current_exe().context("finding the own executable")?;
     let mut command = Command::new(program);

@@ -1,7 +1,7 @@
-//! `core`: what deciding and encoding cost, in this process, without sockets and disks.
+//! `core`: the cost of deciding and encoding, in this process, without sockets and disks.
 //!
-//! The window is how many globals are open all the time: the oldest is committed when a further one
-//! has been begun. Nothing else runs, so the figures are those of one thread.
+//! The window is the number of globals that are open at any time: the oldest is committed when
+//! another one has begun. Nothing else runs, so the figures are those of one thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,14 +34,14 @@ pub(crate) struct Options {
     /// Globals remembered after their end, as the coordinator's `limits.history_max`.
     #[arg(long, default_value_t = 100_000)]
     history: usize,
-    /// Runs through exactly so many globals and measures nothing: for callgrind.
+    /// Runs exactly this many globals and measures nothing: for callgrind.
     #[arg(long, value_name = "GLOBALS")]
     count: Option<u64>,
     #[command(flatten)]
     measure: Measure,
 }
 
-/// Measures each window asked for, the smallest first, so that memory grows only once.
+/// Measures each selected window, the smallest first, so that memory grows only once.
 pub(crate) async fn run(options: &Options) -> Result<Report> {
     let mut report = Report::new("core");
     let mut windows = options.open.clone();
@@ -57,7 +57,7 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
         }
         let time = options.measure.length();
         let name = format!("core, decide and encode, {open} open");
-        // Filled once: memory that is freed and filled again says nothing.
+        // Measured only when first filled: memory that is freed and filled again shows no growth.
         let (mut core, filled) = Core::filled(open, options.history)?;
         let run = async || measure(&mut core, open, filled, time);
         report.push(options.measure.row(&name, run).await?);
@@ -95,12 +95,12 @@ struct Core {
     begun: u64,
     /// Bytes of records encoded so far.
     bytes: u64,
-    /// Where a request's records are encoded, as the journal does it.
+    /// The buffer for a request's encoded records, as in the journal.
     encoded: Vec<u8>,
     names: Names,
 }
 
-/// What every request names again.
+/// The names that every request repeats.
 struct Names {
     process: Arc<str>,
     application: Arc<str>,
@@ -138,7 +138,7 @@ impl Core {
         }
     }
 
-    /// With so many open globals, and what they occupy.
+    /// Returns a coordinator with a number of open globals, and the memory they occupy.
     fn filled(open: usize, history: usize) -> Result<(Self, u64)> {
         let own = Process::own();
         let resident_before = own.resident_bytes()?;
@@ -150,7 +150,7 @@ impl Core {
         Ok((core, filled))
     }
 
-    /// Begins one and, when there are enough, ends the oldest, phase two included.
+    /// Begins a global and, when there are enough, ends the oldest, phase two included.
     fn global(&mut self, open: usize) -> Result<()> {
         self.begin()?;
         if self.open.len() > open
@@ -182,7 +182,7 @@ impl Core {
 
     fn branch(&self, number: u64) -> NewBranch {
         let key = self.begun * BRANCHES + number;
-        // A fixed mixture of bits, so that ids are spread as random ones are.
+        // Mixes the bits, so that ids are spread as random ones are.
         let id = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 1) | 1;
         let row = RowLock {
             table: self.names.table.clone(),
@@ -241,7 +241,7 @@ impl Core {
         Ok(reply)
     }
 
-    /// Decides, and encodes what would be stored.
+    /// Decides a request, and encodes what would be stored.
     fn ask(&mut self, what: What) -> Result<Vec<Effect>> {
         let request = Request { reply_to: Some(Correlation(1)), what };
         self.coordinator.decide(Timestamp(1_000_000), request, &mut self.outcome);

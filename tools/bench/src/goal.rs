@@ -1,19 +1,19 @@
-//! What is wanted of a row, beside what was measured.
+//! The goal of a row, beside what was measured.
 
 use serde::{Deserialize, Serialize};
 
-/// A bound and how near to it the row must come.
+/// A bound, and how close to it the row must come.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Goal {
-    /// What is judged.
+    /// The figure that is judged.
     pub(crate) what: String,
-    /// What it was measured beside.
+    /// The bound that it was measured beside.
     pub(crate) bound: String,
     pub(crate) reached: f64,
     pub(crate) wanted: Wanted,
 }
 
-/// Which way is better.
+/// Which direction is better.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Wanted {
@@ -37,7 +37,7 @@ impl Goal {
         Self { what: what.to_owned(), bound: bound.into(), reached, wanted }
     }
 
-    /// Whether it was reached. What was not measured was not.
+    /// Returns whether the goal was reached. A goal that was not measured was not reached.
     pub(crate) fn met(&self) -> bool {
         match self.wanted {
             Wanted::AtLeast(wanted) => self.reached >= wanted,
@@ -45,7 +45,7 @@ impl Goal {
         }
     }
 
-    /// The goal in words.
+    /// Returns the goal in words.
     pub(crate) fn wanted(&self) -> String {
         match self.wanted {
             Wanted::AtLeast(wanted) => format!("≥ {wanted}"),

@@ -1,8 +1,8 @@
-//! Whether the machine has time for a measurement.
+//! Waits for an idle machine, and repeats disturbed runs.
 //!
-//! Neighbours on a shared machine move absolute figures several times over, so a run waits for an
-//! idle machine, and one during which others took too much is done again. What was waited in vain
-//! is not an error: the report says how busy the machine was, and the reader judges.
+//! Other work on a shared machine can change absolute figures several times over. A run waits for
+//! an idle machine, and is repeated if other processes took too much. A wait without success is not
+//! an error: the report shows how busy the machine was, and the reader judges.
 
 use std::time::{Duration, Instant};
 
@@ -11,24 +11,24 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-/// How long the machine is looked at before it counts as idle.
+/// How long the machine is watched before it counts as idle.
 const LOOK: Duration = Duration::from_millis(500);
-/// What `/proc/stat` counts in, on every Linux.
+/// The unit of `/proc/stat`, on every Linux.
 const TICK: Duration = Duration::from_millis(10);
 
-/// When a machine counts as idle and a run as disturbed.
+/// When a machine counts as idle, and a run as disturbed.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct IdleRule {
-    /// Seconds to wait for an idle machine before a run; 0 does not look.
+    /// Seconds to wait for an idle machine before a run; 0 does not check.
     #[arg(long, default_value_t = 120, value_name = "SECONDS")]
     idle_wait: u64,
     /// The share of all cores that may be busy for the machine to count as idle.
     #[arg(long, default_value_t = 0.12, value_name = "SHARE")]
     busy_max: f64,
-    /// Cores that other processes may take during a run before it is done again.
+    /// Cores that other processes may take during a run before it is repeated.
     #[arg(long, default_value_t = 0.3, value_name = "CORES")]
     foreign_max: f64,
-    /// How often a disturbed run is done again; the least disturbed one counts.
+    /// How often a disturbed run is repeated; the least disturbed one counts.
     #[arg(long, default_value_t = 2, value_name = "TIMES")]
     repeat_max: u32,
 }
@@ -36,15 +36,15 @@ pub(crate) struct IdleRule {
 /// How busy the machine was beside a run.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Disturbance {
-    /// Share of all cores that was busy just before.
+    /// The share of all cores that was busy just before.
     pub(crate) busy_before: f64,
     /// Cores that other processes took during it.
     pub(crate) foreign_cores: f64,
-    /// How many runs were thrown away for this one.
+    /// The number of runs that were discarded for this one.
     pub(crate) repeated: u32,
 }
 
-/// A measured stretch of the machine's time.
+/// A measured period of the machine's time.
 #[derive(Debug)]
 pub(crate) struct Watch {
     started: Instant,
@@ -57,7 +57,7 @@ impl Watch {
         Ok(Self { started: Instant::now(), busy: busy()? })
     }
 
-    /// Cores taken since the start by processes other than those that spent `own`.
+    /// Returns the cores taken since the start by processes other than those that spent `own`.
     pub(crate) fn foreign_cores(&self, own: Duration) -> Result<f64> {
         let foreign = (busy()? - self.busy).saturating_sub(own);
         Ok(foreign.as_secs_f64() / self.started.elapsed().as_secs_f64())
@@ -65,7 +65,7 @@ impl Watch {
 }
 
 impl IdleRule {
-    /// The same again, for another process.
+    /// Returns these options as flags for another process.
     pub(crate) fn flags(&self) -> Vec<String> {
         let all = [
             ("--idle-wait", self.idle_wait.to_string()),
@@ -76,7 +76,7 @@ impl IdleRule {
         all.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
     }
 
-    /// Waits for an idle machine within the limit and tells how busy it is.
+    /// Waits for an idle machine within the limit, and returns how busy it is.
     pub(crate) async fn wait(&self) -> Result<f64> {
         let give_up_at = Instant::now() + Duration::from_secs(self.idle_wait);
         if self.idle_wait == 0 {
@@ -92,8 +92,8 @@ impl IdleRule {
         }
     }
 
-    /// Runs until a run is undisturbed or there have been enough; the least disturbed one counts.
-    /// `run` gives its result and the cores that others took.
+    /// Runs until a run is undisturbed, or the limit is reached. The least disturbed run counts.
+    /// `run` returns its result and the cores that others took.
     pub(crate) async fn measure<T>(
         &self,
         mut run: impl AsyncFnMut() -> Result<(T, f64)>,
@@ -118,19 +118,19 @@ impl IdleRule {
     }
 }
 
-/// How many cores the machine has.
+/// Returns the number of cores of the machine.
 pub(crate) fn cores() -> Result<usize> {
     Ok(std::thread::available_parallelism().context("counting the cores")?.get())
 }
 
-/// Time that all cores together have been busy since the machine started.
+/// Returns the time that all cores together have been busy since the machine started.
 fn busy() -> Result<Duration> {
     let stat = std::fs::read_to_string("/proc/stat").context("/proc/stat")?;
     let ticks = busy_ticks(&stat).context("/proc/stat has no line for all cores")?;
     Ok(TICK * u32::try_from(ticks).unwrap_or(u32::MAX))
 }
 
-/// User, nice, system, interrupts and what other guests took; neither idle nor waiting for a disk.
+/// Sums user, nice, system, interrupts and stolen time; neither idle time nor waits for a disk.
 fn busy_ticks(stat: &str) -> Option<u64> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();

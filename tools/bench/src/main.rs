@@ -1,8 +1,8 @@
 //! `handfast-bench`: repeatable benchmarks, each beside a bound measured in the same run.
 //!
 //! Every subcommand ends with the same report. The client runs in this process on a runtime of one
-//! thread, the server in a child process, so that the cost of each is counted apart. The program
-//! judges nothing by itself: a figure of a busy machine is shown as such.
+//! thread, the server in a child process, so that the cost of each is counted separately. The
+//! program does not judge the figures: it shows how busy the machine was.
 
 mod at;
 mod bound;

@@ -1,4 +1,4 @@
-//! How long and how often is measured, and where files go.
+//! Length and number of measurements, and the place of files.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,27 +11,27 @@ use crate::idle::IdleRule;
 use crate::report::Row;
 use crate::sample::Sample;
 
-/// Length and number of runs.
+/// The length and the number of runs.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Measure {
-    /// Seconds that a run is measured for.
+    /// Seconds to measure a run for.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Seconds before them that do not count.
+    /// Seconds of warm-up, which do not count.
     #[arg(long, default_value_t = 1.0)]
     warm_up: f64,
-    /// How many runs there are; the report shows the median and the spread.
+    /// The number of runs; the report shows the median and the spread.
     #[arg(long, default_value_t = 3)]
     runs: usize,
     #[command(flatten)]
     idle: IdleRule,
 }
 
-/// Where logs and data directories go.
+/// The place of logs and data directories.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Place {
     /// A folder on the disk that is to be measured; everything in it is removed afterwards.
-    /// Without one the system's folder for temporary files.
+    /// By default the system's folder for temporary files.
     #[arg(long, value_name = "FOLDER")]
     directory: Option<PathBuf>,
 }
@@ -45,7 +45,7 @@ impl Measure {
         Duration::from_secs_f64(self.warm_up)
     }
 
-    /// The same again, for another process.
+    /// Returns these options as flags for another process.
     pub(crate) fn flags(&self) -> Vec<String> {
         let own = [
             ("--seconds", self.seconds.to_string()),
@@ -56,8 +56,8 @@ impl Measure {
         own.chain(self.idle.flags()).collect()
     }
 
-    /// Runs as often as asked for and sums up. `run` gives its sample and the cores that other
-    /// processes took meanwhile.
+    /// Runs as often as the options say, and sums up. `run` returns its sample and the cores that
+    /// other processes took meanwhile.
     pub(crate) async fn row(
         &self,
         name: &str,
@@ -72,8 +72,8 @@ impl Measure {
 }
 
 impl Measure {
-    /// Runs several things in turns, so that a busy moment of the machine does not fall on one of
-    /// them alone; `run` is told which.
+    /// Runs several things in turns, so that a busy moment of the machine does not affect one of
+    /// them alone. `run` gets the index of the thing.
     pub(crate) async fn rows(
         &self,
         names: &[String],
@@ -91,7 +91,7 @@ impl Measure {
 }
 
 impl Place {
-    /// A fresh folder that goes with the value.
+    /// Creates a folder that is removed when the value is dropped.
     pub(crate) fn directory(&self) -> Result<TempDir> {
         let parent = self.directory.clone().unwrap_or_else(std::env::temp_dir);
         let made = tempfile::Builder::new().prefix("handfast-bench-").tempdir_in(&parent);

@@ -1,5 +1,5 @@
-//! A report as a picture: latency curves, or figures over time. Plain SVG, drawn here: two axes and
-//! lines need no library.
+//! Draws a report: latency curves, or figures over time. It is plain SVG: two axes and lines need
+//! no library.
 
 use std::fmt::Write;
 
@@ -11,17 +11,17 @@ const LEFT: f64 = 80.0;
 const RIGHT: f64 = 300.0;
 const TOP: f64 = 50.0;
 const BOTTOM: f64 = 60.0;
-/// Told apart by people with any colour vision.
+/// Colours that people with any colour vision can distinguish.
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999"];
 
-/// A line of the picture; `x` and `y` run from 0 to 1.
+/// A line of the picture. `x` and `y` run from 0 to 1.
 struct Line {
     name: String,
     points: Vec<(f64, f64)>,
 }
 
-/// A mark at an axis, at a place from 0 to 1.
+/// A mark at an axis, at a position from 0 to 1.
 struct Mark {
     at: f64,
     text: String,
@@ -32,7 +32,7 @@ pub(crate) fn svg(report: &Report) -> String {
     if report.series.is_empty() { latency_curves(report) } else { over_time(report) }
 }
 
-/// Latency, logarithmic, over the share of operations that were faster, in nines.
+/// Draws the latency, logarithmic, over the share of operations that were faster, in nines.
 fn latency_curves(report: &Report) -> String {
     let rows: Vec<&Row> = report.rows.iter().filter(|row| !row.curve.is_empty()).collect();
     let values = || rows.iter().flat_map(|row| &row.curve).map(|(_, us)| us.max(0.1).log10());
@@ -57,7 +57,7 @@ fn latency_curves(report: &Report) -> String {
     picture(&title, &rows.iter().map(line).collect::<Vec<_>>(), &across, &up)
 }
 
-/// Each figure in proportion to its own largest value, so that a rise is seen whatever the unit.
+/// Draws each figure in proportion to its own largest value, so that a rise shows in every unit.
 fn over_time(report: &Report) -> String {
     let points = || report.series.iter().flat_map(|series| &series.points);
     let end = points().map(|point| point.0).fold(1.0, f64::max);

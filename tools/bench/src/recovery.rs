@@ -17,9 +17,9 @@ use crate::measure::Place;
 use crate::report::{Report, Row};
 use crate::soak::disk_bytes;
 
-/// The globals outlive the fill, whatever it takes.
+/// The timeout of the globals: they must not time out while the store is filled.
 const TIMEOUT_MS: u64 = 24 * 60 * 60 * 1_000;
-/// Globals filled at a time.
+/// The number of globals that are filled at a time.
 const AT_A_TIME: u64 = 500;
 
 /// `handfast-bench recovery`.
@@ -35,7 +35,7 @@ pub(crate) struct Options {
     place: Place,
 }
 
-/// Measures each number of globals asked for.
+/// Measures each selected number of globals.
 pub(crate) async fn run(options: &Options) -> Result<Report> {
     let mut report = Report::new("recovery");
     for &globals in &options.globals {
@@ -44,7 +44,7 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// One row: so many unfinished globals with so many branches each.
+/// Measures one row: a number of unfinished globals, each with a number of branches.
 pub(crate) async fn measure(globals: u64, branches: u32, place: &Place) -> Result<Row> {
     let directory = place.directory()?;
     let settings = [
@@ -91,7 +91,8 @@ pub(crate) async fn measure(globals: u64, branches: u32, place: &Place) -> Resul
 struct Client {
     connection: Connection,
     random: SmallRng,
-    /// Each row is locked once, and stays so: of millions chosen at random some would be the same.
+    /// The next row to lock. Each row is locked once: of millions of random rows some would be
+    /// equal.
     last_key: u64,
 }
 
@@ -104,7 +105,7 @@ impl Client {
         Ok(Self { connection, random, last_key })
     }
 
-    /// Begins so many globals and registers their branches.
+    /// Begins globals and registers their branches.
     async fn fill(&mut self, globals: u64, branches: u32) -> Result<Duration> {
         let started = Instant::now();
         let mut left = globals;
@@ -138,7 +139,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends all in one frame and gives the answers as they come.
+    /// Sends all requests in one frame, and returns the replies as they arrive.
     async fn ask(&mut self, asks: Vec<Ask>) -> Result<Vec<Answer>> {
         let wanted = asks.len();
         let messages = (1..).zip(asks).map(|(id, ask)| ClientMessage { id, body: Some(ask) });
@@ -154,7 +155,7 @@ impl Client {
     }
 }
 
-/// How long reading every file below takes.
+/// Measures how long it takes to read every file below a folder.
 fn read_all(directory: &Path) -> Result<Duration> {
     let started = Instant::now();
     let mut folders = vec![directory.to_owned()];

@@ -1,4 +1,4 @@
-//! What every subcommand ends with: rows of the same columns, as a table, as JSON, as a plot.
+//! The report of every subcommand: rows of the same columns, as a table, as JSON, as a plot.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,27 +21,27 @@ pub(crate) struct Report {
     pub(crate) command: Vec<String>,
     pub(crate) cores: usize,
     pub(crate) rows: Vec<Row>,
-    /// Figures over the time of a run, for those who look at one.
+    /// Figures over the time of a run, if the subcommand records them.
     pub(crate) series: Vec<Series>,
 }
 
-/// One thing measured, over all its runs.
+/// One measured thing, over all its runs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) runs: usize,
     /// Operations a second.
     pub(crate) per_second: Spread,
-    /// Of the run in the middle; `None` where there is no latency to speak of.
+    /// The latency of the median run; `None` if there is no latency to measure.
     pub(crate) latency: Option<Percentiles>,
-    /// The medians of all runs, the spread of which the latency does not show.
+    /// The medians of all runs, whose spread the latency does not show.
     pub(crate) p50_us: Spread,
     pub(crate) cpu_us: Option<PerOperation>,
     pub(crate) resident_bytes: Option<u64>,
     pub(crate) errors: BTreeMap<String, u64>,
     pub(crate) figures: BTreeMap<String, Spread>,
     pub(crate) disturbance: Disturbance,
-    /// What it is held against.
+    /// The goals that it is compared with.
     pub(crate) goals: Vec<Goal>,
     /// Latency in microseconds at growing shares of the operations.
     pub(crate) curve: Vec<(f64, f64)>,
@@ -56,7 +56,7 @@ pub(crate) struct Series {
 }
 
 impl Report {
-    /// Of this process's command line.
+    /// Creates a report with this process's command line.
     pub(crate) fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -72,14 +72,14 @@ impl Report {
         self.rows.push(row);
     }
 
-    /// Everything that went wrong in any row.
+    /// Returns the errors of all rows.
     pub(crate) fn errors_total(&self) -> u64 {
         self.rows.iter().flat_map(|row| row.errors.values()).sum()
     }
 }
 
 impl Row {
-    /// Sums up runs with what disturbed them.
+    /// Sums up runs, with their disturbances.
     pub(crate) fn of(name: &str, runs: Vec<(Sample, Disturbance)>) -> Self {
         let per_second = Spread::of(runs.iter().map(|(sample, _)| sample.per_second));
         let p50s = runs.iter().filter_map(|(sample, _)| sample.latencies.percentiles());
@@ -97,32 +97,32 @@ impl Row {
         row
     }
 
-    /// A row of figures alone.
+    /// Creates a row of figures alone.
     pub(crate) fn of_figures(name: &str, figures: &[(&str, f64)]) -> Self {
         let spread = |value| Spread::of([value]);
         let figures = figures.iter().map(|(name, value)| ((*name).to_owned(), spread(*value)));
         Self { name: name.to_owned(), runs: 1, figures: figures.collect(), ..Self::default() }
     }
 
-    /// What could not be measured, and why.
+    /// Creates a row for what could not be measured, with the reason.
     pub(crate) fn failed(name: &str, error: &anyhow::Error) -> Self {
         let errors = BTreeMap::from([(format!("{error:#}"), 1)]);
         Self { name: format!("{name}: failed"), errors, ..Self::default() }
     }
 
-    /// The named figure's median.
+    /// Returns the median of a figure.
     pub(crate) fn figure(&self, name: &str) -> Option<f64> {
         self.figures.get(name).map(|spread| spread.median)
     }
 
-    /// Adds a figure that follows from several runs; none follows from nothing measured.
+    /// Adds a figure that is derived from several runs. Without a measurement none is added.
     pub(crate) fn set_figure(&mut self, name: &str, value: f64) {
         if value.is_finite() {
             self.figures.insert(name.to_owned(), Spread::of([value]));
         }
     }
 
-    /// Latency, processor time and memory are those of the run whose throughput is in the middle:
+    /// Takes latency, processor time and memory from the run with the median throughput, because
     /// they belong together.
     fn take_middle(&mut self, runs: &[(Sample, Disturbance)]) {
         let mut order: Vec<&Sample> = runs.iter().map(|(sample, _)| sample).collect();
@@ -136,7 +136,7 @@ impl Row {
 }
 
 impl Disturbance {
-    /// The worst of several runs.
+    /// Returns the worst of several runs.
     fn take_in(&mut self, other: &Self) {
         self.busy_before = self.busy_before.max(other.busy_before);
         self.foreign_cores = self.foreign_cores.max(other.foreign_cores);
@@ -228,7 +228,7 @@ fn disturbance(of: &Disturbance) -> String {
     format!("{:.2}{again}", of.foreign_cores)
 }
 
-/// Median, and the extremes where there are any.
+/// Formats the median, and the extremes if there are several values.
 fn spread(of: &Spread) -> String {
     if of.median == 0.0 && of.max == 0.0 {
         return String::new();
@@ -239,7 +239,7 @@ fn spread(of: &Spread) -> String {
     format!("{} ({}–{})", short(of.median), short(of.min), short(of.max))
 }
 
-/// Three significant digits or more, thousands apart.
+/// Formats with at least three significant digits, and separated thousands.
 fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 1_000.0 => thousands(value.round()),
@@ -261,7 +261,7 @@ fn thousands(value: f64) -> String {
     text.replace("-,", "-")
 }
 
-/// Long subcommands tell on standard error what they have so far.
+/// Prints intermediate results of long subcommands to standard error.
 #[expect(clippy::print_stderr, reason = "progress belongs on standard error")]
 fn eprint_progress(row: &Row) {
     let p50 = row.latency.map_or_else(String::new, |all| format!(", p50 {} µs", short(all.p50_us)));

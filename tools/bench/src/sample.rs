@@ -1,4 +1,4 @@
-//! What one measured run gave.
+//! The result of one measured run.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::statistics::Latencies;
 
-/// Microseconds of processor time an operation, of both sides.
+/// Microseconds of processor time for each operation, of both sides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PerOperation {
     pub(crate) client: f64,
@@ -16,14 +16,14 @@ pub(crate) struct PerOperation {
 /// One run.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
-    /// Operations a second; what an operation is, the row says.
+    /// Operations a second. The row's name says what an operation is.
     pub(crate) per_second: f64,
     pub(crate) latencies: Latencies,
     pub(crate) cpu_us: Option<PerOperation>,
-    /// Of the server, or of this process where there is none.
+    /// The memory of the server, or of this process if there is none.
     pub(crate) resident_bytes: Option<u64>,
     pub(crate) errors: BTreeMap<String, u64>,
-    /// Everything else worth knowing, by name.
+    /// All other figures, by name.
     pub(crate) figures: BTreeMap<String, f64>,
 }
 

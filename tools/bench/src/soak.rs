@@ -15,7 +15,7 @@ use crate::statistics::growth;
 /// `handfast-bench soak`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How long, in minutes.
+    /// The length, in minutes.
     #[arg(long, default_value_t = 60.0)]
     minutes: f64,
     /// Globals a second.
@@ -23,8 +23,8 @@ pub(crate) struct Options {
     rate: f64,
     #[arg(long, default_value_t = 1)]
     connections: usize,
-    /// Points in time that are looked at; growth is judged over the second half of them, when
-    /// caches and the history of finished globals are full.
+    /// The number of points in time that are recorded; growth is judged over the second half of
+    /// them, when caches and the history of finished globals are full.
     #[arg(long, default_value_t = 60)]
     points: usize,
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub(crate) struct Options {
     place: Place,
 }
 
-/// What is looked at, at each point.
+/// The figures of each point.
 #[derive(Debug, Default)]
 struct Course {
     resident_mb: Vec<(f64, f64)>,
@@ -43,7 +43,7 @@ struct Course {
     behind: Vec<(f64, f64)>,
 }
 
-/// Runs the load and reports the course of the figures.
+/// Runs the load, and reports the figures over time.
 pub(crate) async fn run(options: &Options) -> Result<Report> {
     if options.points < 2 || options.minutes <= 0.0 {
         bail!("a soak has a length and at least two points");
@@ -97,7 +97,7 @@ impl Course {
         ]
     }
 
-    /// Growth over the second half, in per cent of the mean.
+    /// Returns the growth over the second half, in per cent of the mean.
     fn growths(&self) -> Vec<(String, crate::statistics::Spread)> {
         let grown = |(name, points): (&str, &Vec<(f64, f64)>)| {
             let percent = 100.0 * growth(&points[points.len() / 2..]);
@@ -115,7 +115,7 @@ impl Course {
     }
 }
 
-/// Bytes of all files below; one that goes meanwhile counts nothing.
+/// Returns the bytes of all files below a folder. A file that is removed meanwhile counts nothing.
 pub(crate) fn disk_bytes(directory: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     let bytes = entries.flatten().map(|entry| match entry.metadata() {

@@ -1,11 +1,11 @@
-//! What runs have in common: percentiles of latencies, medians, spreads, slopes.
+//! Statistics of runs: percentiles of latencies, medians, spreads, slopes.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Up to an hour, in nanoseconds; longer counts as an hour.
+/// The longest latency, in nanoseconds: an hour. A longer one counts as an hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// Latencies of one run, with three significant digits.
@@ -32,19 +32,19 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Notes one.
+    /// Records a latency.
     pub(crate) fn record(&mut self, latency: Duration) {
         let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(LONGEST_NS);
         self.nanoseconds.saturating_record(nanoseconds.max(1));
     }
 
-    /// Takes in those of another part of the same run.
+    /// Adds the latencies of another part of the same run.
     pub(crate) fn add(&mut self, other: &Self) {
         let added = self.nanoseconds.add(&other.nanoseconds);
         added.expect("histograms of the same bounds can be added");
     }
 
-    /// The percentiles; `None` when nothing was measured.
+    /// Returns the percentiles, or `None` if nothing was measured.
     pub(crate) fn percentiles(&self) -> Option<Percentiles> {
         if self.nanoseconds.is_empty() {
             return None;
@@ -59,14 +59,14 @@ impl Latencies {
         })
     }
 
-    /// The curve for a plot: latency in microseconds at growing shares of the requests.
+    /// Returns the curve for a plot: latency in microseconds at growing shares of the requests.
     pub(crate) fn curve(&self) -> Vec<(f64, f64)> {
         let points = self.nanoseconds.iter_quantiles(4);
         points.map(|it| (it.quantile_iterated_to(), it.value_iterated_to() as f64 / 1e3)).collect()
     }
 }
 
-/// The middle of several runs and how far they lie apart.
+/// The median of several runs, and their spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -75,7 +75,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of these values; zeroes when there is none.
+    /// Returns the spread of values; zeroes if there are none.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -87,8 +87,8 @@ impl Spread {
     }
 }
 
-/// How much a figure grows over a run: the least-squares line's rise from end to end, as a share of
-/// its mean. 0 for fewer than two points.
+/// Returns how much a figure grows over a run: the rise of the least-squares line from end to end,
+/// as a share of the mean. Returns 0 for fewer than two points.
 pub(crate) fn growth(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return 0.0 };

@@ -1,5 +1,5 @@
-//! `table`: every goal of this project beside the bound that it is stated against, measured in
-//! turns in the same run, in one command.
+//! `table`: every goal of this project beside its bound, measured in turns in the same run, in one
+//! command.
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -13,7 +13,7 @@ use crate::{at, bound, child, recovery, tc};
 /// `handfast-bench table`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// A part of the table; may be given several times. Without any, the whole of it.
+    /// A part of the table; may be given several times. Without any, the whole table.
     #[arg(long, value_enum)]
     part: Vec<Part>,
     /// The MySQL or MariaDB server; without one its rows are left out.
@@ -48,14 +48,14 @@ enum Part {
     Recovery,
     /// Branches and globals over databases.
     At,
-    /// Rows that everyone wants.
+    /// Hot rows.
     Hot,
 }
 
 const ALL: [Part; 7] =
     [Part::Load, Part::Seata, Part::Alone, Part::Core, Part::Recovery, Part::At, Part::Hot];
 
-/// Measures the parts asked for.
+/// Measures the selected parts.
 pub(crate) async fn run(options: &Options) -> Report {
     let mut report = Report::new("table");
     let parts = if options.part.is_empty() { &ALL[..] } else { &options.part };
@@ -71,7 +71,7 @@ pub(crate) async fn run(options: &Options) -> Report {
         };
         match rows {
             Ok(rows) => rows.into_iter().for_each(|row| report.push(row)),
-            // The others took long, and are told all the same.
+            // The other parts took long, and are reported all the same.
             Err(error) => report.push(Row::failed(&format!("{part:?}"), &error)),
         }
     }
@@ -149,7 +149,7 @@ impl Options {
         Ok(rows)
     }
 
-    /// In a process of its own, whose memory nothing else has touched.
+    /// Runs a part in a process of its own, whose memory nothing else has used.
     fn core(&self) -> Result<Vec<Row>> {
         let globals = self.globals.to_string();
         let output = child::own_program()?
@@ -208,7 +208,7 @@ impl Options {
     }
 }
 
-/// The goals of the rows of [`Options::loads`], in their order.
+/// Returns the goals of the rows of [`Options::loads`], in their order.
 fn set_load_goals(rows: &mut [Row]) {
     let [echo, stream, wide_echo, wide, unary_echo, unary] = rows else { return };
     let rate = |row: &Row| row.per_second.median;
@@ -235,7 +235,7 @@ fn set_load_goals(rows: &mut [Row]) {
     ];
 }
 
-/// The goals of the rows of [`Options::seata`], in their order.
+/// Returns the goals of the rows of [`Options::seata`], in their order.
 fn set_seata_goals(rows: &mut [Row]) {
     let [echo, narrow, wide_echo, wide] = rows else { return };
     let rate = |row: &Row| row.per_second.median;

@@ -1,5 +1,5 @@
-//! `tc`: globals against a coordinator of its own, in a process of its own, on a fresh directory;
-//! or against any server that speaks the wire.
+//! `tc`: globals against a coordinator in a child process, on a fresh directory, or against any
+//! server that speaks the protocol.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -14,27 +14,27 @@ use crate::usage::Process;
 /// `handfast-bench tc`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How the client speaks.
+    /// The protocol of the client.
     #[arg(long, value_enum, default_value = "stream")]
     wire: Wire,
     /// Closed loop: globals at a time, over all connections; may be given several times.
     #[arg(long, default_values_t = [1, 64, 256], conflicts_with = "rate")]
     in_flight: Vec<usize>,
     /// Open loop: globals a second instead; may be given several times. Latency counts from the
-    /// moment at which a global was to begin.
+    /// moment at which a global was due.
     #[arg(long, value_name = "PER SECOND")]
     rate: Vec<f64>,
-    /// A server that runs already, instead of a coordinator of its own: any that speaks the wire.
+    /// A server that runs already, instead of a child: any that speaks the protocol.
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["store", "set"])]
     target: Option<String>,
-    /// The id of its process, if it is on this machine, to see what it costs.
+    /// The id of its process, if it is on this machine, to measure its cost.
     #[arg(long, value_name = "ID", requires = "target")]
     target_process: Option<u32>,
-    /// Begin nothing while phase two is behind by so many branches. A server that answers commits
-    /// and puts their phase two off shows what it keeps up with.
+    /// Begins no global while phase two is behind by this many branches. A server that replies to
+    /// commits and defers their phase two then shows what it keeps up with.
     #[arg(long, value_name = "BRANCHES")]
     behind_max: Option<u64>,
-    /// Connections.
+    /// The number of connections.
     #[arg(long, default_value_t = 1)]
     connections: usize,
     /// The coordinator's store: embedded, or memory for comparison.
@@ -51,7 +51,7 @@ pub(crate) struct Options {
     place: Place,
 }
 
-/// Measures each pace asked for.
+/// Measures each selected pace.
 pub(crate) async fn run(options: &Options) -> Result<Report> {
     let mut report = Report::new("tc");
     for pace in options.paces()? {
@@ -63,7 +63,7 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// What a row of [`once`] is called.
+/// Returns the name of a row of [`once`].
 pub(crate) fn name(load: &Load) -> String {
     let Load { connections, pace, shape, wire, behind_max } = load;
     let over = if *connections > 1 { format!(" on {connections}") } else { String::new() };
@@ -71,7 +71,7 @@ pub(crate) fn name(load: &Load) -> String {
     format!("tc, {}, {pace}{over}, {shape}{behind}", wire.name())
 }
 
-/// A load on a fresh coordinator.
+/// Runs a load on a fresh coordinator.
 pub(crate) async fn once(
     load: &Load,
     measure: &Measure,
@@ -87,7 +87,7 @@ pub(crate) async fn once(
 }
 
 impl Options {
-    /// One row: a load, as often as there are runs.
+    /// Measures one row: a load, as often as there are runs.
     async fn row(&self, load: &Load) -> Result<Row> {
         let (name, measure) = (name(load), &self.measure);
         if let Some(target) = self.target().await? {

@@ -1,4 +1,4 @@
-//! Registrations by unary calls to a server that only answers: what gRPC itself allows.
+//! Registrations by unary calls to a server that only replies: what gRPC itself allows.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use rand::rngs::SmallRng;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::child::Server;
-use crate::load::{Load, Pace, Shape, Tally, Window, cost_within};
+use crate::load::{Counters, Load, Pace, Shape, Window, cost_within};
 use crate::sample::Sample;
 
-/// Keeps so many calls in flight.
+/// Keeps a number of calls in flight.
 pub(crate) async fn measure(
     server: &Server,
     load: &Load,
@@ -30,16 +30,17 @@ pub(crate) async fn measure(
     };
     let channels = try_join_all((0..connections).map(|_| connect())).await?;
     let window = Window::after(warm_up, length);
-    let tally = Arc::<Mutex<Tally>>::default();
+    let counters = Arc::<Mutex<Counters>>::default();
     let callers = (0..in_flight).map(|number| {
         let channel = channels[number % channels.len()].clone();
-        let task = tokio::spawn(call(channel, shape, window, number, Arc::clone(&tally)));
+        let task = tokio::spawn(call(channel, shape, window, number, Arc::clone(&counters)));
         async { task.await.context("a caller panicked")? }
     });
     let (ended, cost) = tokio::join!(try_join_all(callers), cost_within(server.target()?, window));
     let (_, cost) = (ended?, cost?);
-    let tally = std::mem::take(&mut *tally.lock().expect("no holder of the tally's lock panics"));
-    Ok((tally.into_sample(window.seconds(), &cost), cost.foreign_cores))
+    let counters =
+        std::mem::take(&mut *counters.lock().expect("no holder of the counters's lock panics"));
+    Ok((counters.into_sample(window.seconds(), &cost), cost.foreign_cores))
 }
 
 async fn call(
@@ -47,7 +48,7 @@ async fn call(
     shape: Shape,
     window: Window,
     number: usize,
-    tally: Arc<Mutex<Tally>>,
+    counters: Arc<Mutex<Counters>>,
 ) -> Result<()> {
     let mut client = CoordinatorClient::new(channel);
     let mut random = SmallRng::seed_from_u64(number as u64);
@@ -57,7 +58,7 @@ async fn call(
         client.register_branch(request).await?;
         let now = Instant::now();
         if window.holds(now) {
-            tally.lock().expect("no holder of the tally's lock panics").end(now - begun);
+            counters.lock().expect("no holder of the counters's lock panics").end(now - begun);
         }
         begun = now;
     }

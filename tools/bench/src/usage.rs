@@ -1,4 +1,4 @@
-//! What a process costs: processor time and resident memory, as the kernel counts them.
+//! The cost of a process: processor time and resident memory, as the kernel counts them.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use nix::unistd::Pid;
 pub(crate) struct Process(Pid);
 
 impl Process {
-    /// This one.
+    /// Returns this process.
     pub(crate) fn own() -> Self {
         Self(Pid::this())
     }
 
-    /// The one with this id.
+    /// Returns the process with an id.
     pub(crate) fn of(id: u32) -> Result<Self> {
         Ok(Self(Pid::from_raw(i32::try_from(id).context("a process id has 31 bits")?)))
     }
 
-    /// Every process of this machine whose program has one of these names.
+    /// Returns every process of this machine whose program has one of these names.
     pub(crate) fn named(names: &[&str]) -> Result<Vec<Self>> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc").context("/proc")? {
@@ -29,7 +29,7 @@ impl Process {
             let Some(id) = folder.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
-            // One that has ended meanwhile has no name any more.
+            // A process that has ended meanwhile has no name any more.
             let name = std::fs::read_to_string(folder.path().join("comm")).unwrap_or_default();
             if names.contains(&name.trim_end()) {
                 found.push(Self(Pid::from_raw(id)));
@@ -38,14 +38,14 @@ impl Process {
         Ok(found)
     }
 
-    /// User and system time of all its threads so far.
+    /// Returns the user and system time of all its threads so far.
     pub(crate) fn cpu(self) -> Result<Duration> {
         let clock = clock_getcpuclockid(self.0).context("finding a process's clock")?;
         let spent = clock.now().context("reading a process's clock")?;
         Ok(spent.into())
     }
 
-    /// Resident memory.
+    /// Returns its resident memory.
     pub(crate) fn resident_bytes(self) -> Result<u64> {
         let path = format!("/proc/{}/status", self.0);
         let status = std::fs::read_to_string(&path).with_context(|| path.clone())?;

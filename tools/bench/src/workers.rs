@@ -1,4 +1,4 @@
-//! Clients that do the same again and again, each with a connection of its own.
+//! Clients that repeat the same operation, each with a connection of its own.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -14,17 +14,17 @@ use crate::sample::{PerOperation, Sample};
 use crate::statistics::Latencies;
 use crate::usage::Process;
 
-/// How an operation ended.
+/// The end of an operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Ended {
     Well,
-    /// Well; what is looked at is a part of it, which took so long.
+    /// It succeeded. The value is the length of the part that is measured.
     Took(Duration),
-    /// As the workload expects now and then; counted by this name, not as an error.
+    /// It failed as the workload expects sometimes. It is counted by this name, not as an error.
     Expected(&'static str),
 }
 
-/// What the clients counted together.
+/// The counts of all clients together.
 #[derive(Debug, Default)]
 struct Counted {
     latencies: Latencies,
@@ -44,11 +44,11 @@ impl Counted {
     }
 }
 
-/// Lets so many clients work for the time of a window; `servers` are the processes that work for
-/// them. An operation that ends as expected is not counted as done.
+/// Runs clients for the time of a window. `servers` are the processes that work for them. An
+/// operation that fails as expected is not counted as done.
 ///
-/// The window opens when each client has done its work once, so that neither connecting nor reading
-/// a table's description counts, however long they take on a busy machine.
+/// The window opens when each client has run its operation once, so that neither connecting nor
+/// reading a table's description counts, however long it takes on a busy machine.
 pub(crate) async fn work(
     clients: usize,
     times: (Duration, Duration),
@@ -78,7 +78,7 @@ pub(crate) async fn work(
     Ok((sample, foreign))
 }
 
-/// A client's first operation, of which only an error counts.
+/// Runs a client's first operation, of which only an error counts.
 async fn first(
     client: usize,
     counted: &RefCell<Counted>,
@@ -96,7 +96,7 @@ async fn one(
     counted: &RefCell<Counted>,
     operation: &impl AsyncFn(usize, &mut SmallRng) -> Result<Ended>,
 ) {
-    // Not the same in every run: branch ids are unique in a database.
+    // The seed differs between runs: branch ids are unique in a database.
     let mut random = SmallRng::from_rng(&mut rand::rng());
     let mut begun = Instant::now();
     while begun < window.until {
@@ -104,7 +104,7 @@ async fn one(
         let now = Instant::now();
         let mut counted = counted.borrow_mut();
         match ended {
-            // What was expected is tried again, and its time belongs to the operation.
+            // An expected failure is tried again, and its time counts.
             Ok(Ended::Expected(name)) => {
                 *counted.expected.entry(name).or_default() += 1;
                 if now < window.until {
@@ -122,7 +122,7 @@ async fn one(
 
 async fn cost_within(window: Window, servers: &[Process]) -> Result<(Duration, Duration, f64)> {
     let own = Process::own();
-    // A database server ends processes of its own accord; what those spent is not known.
+    // A database server may end processes by itself, and their cost is not known.
     let all = || servers.iter().map(|server| server.cpu().ok()).collect::<Vec<_>>();
     tokio::time::sleep_until(window.from.into()).await;
     let (own_before, before, watch) = (own.cpu()?, all(), Watch::start()?);

@@ -1,5 +1,5 @@
-//! A lean client of the coordinator's stream that awaits answers, for what the library does not do:
-//! polling for locks. It answers phase two at once, for rows that the benchmark does not undo.
+//! A small client of the coordinator's stream that awaits replies, for what the library does not
+//! do: polling for row locks. It answers phase two at once, and undoes no rows.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 use crate::child::Server;
 use crate::load::{Connection, Shape, connect, done, hello, resource};
 
-/// Refusals that polling is the answer to.
+/// The codes of refusals after which a client polls.
 const CONFLICTS: [&str; 2] = ["HF-TC-ROW-LOCKED", "HF-TC-DEADLOCK"];
 
 /// A client. Dropping it ends its stream.
@@ -32,7 +32,7 @@ struct Waiting {
 }
 
 impl Caller {
-    /// Connects and says that it serves the resources of these numbers.
+    /// Connects, and registers the resources of these numbers.
     pub(crate) async fn connect(server: &Server, numbers: &[usize]) -> Result<Self> {
         let mut hello = hello(0);
         hello.resources = numbers.iter().map(|number| resource(*number)).collect();
@@ -41,7 +41,7 @@ impl Caller {
         let waiting = Arc::new(Mutex::new(Waiting { last: 1, answers: HashMap::new() }));
         let (others, back) = (Arc::clone(&waiting), outgoing.clone());
         let reader = tokio::spawn(async move {
-            // The end of the stream drops the senders, which whoever waits is told by.
+            // The end of the stream drops the senders, and so fails the requests that wait.
             while let Ok(Some(frame)) = incoming.message().await {
                 receive(frame, &others, &back);
             }
@@ -56,7 +56,7 @@ impl Caller {
         Ok(reply.xid)
     }
 
-    /// Whether the rows were granted.
+    /// Registers a branch. Returns whether the row locks were granted.
     pub(crate) async fn register(&self, request: v1::RegisterBranchRequest) -> Result<bool> {
         let answer = self.ask(Ask::RegisterBranch(request)).await?;
         if let Answer::Rejected(refusal) = &answer
@@ -110,7 +110,7 @@ fn receive(
             }
             Some(answer) => {
                 if let Some(waiter) = lock(waiting).answers.remove(&message.id) {
-                    // Nobody waits any more when the window is over.
+                    // The caller may have been dropped at the end of the window.
                     let _ = waiter.send(answer);
                 }
             }

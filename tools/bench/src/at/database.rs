@@ -1,5 +1,5 @@
-//! What the benchmark needs of a database: a fresh one with a table, and the same work as a plain
-//! local transaction, as a branch, and under the database's own two-phase commit.
+//! The databases of the benchmark: a fresh one with a table, and the same work as a plain local
+//! transaction, as a branch, and under the database's own two-phase commit.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use sqlx::{
 };
 use tempfile::TempDir;
 
-/// Rows of the table.
+/// The number of rows of the table.
 pub(crate) const ITEMS: i64 = 100_000;
 const ITEMS_PER_INSERT: i64 = 1_000;
 
-/// What a branch does.
+/// The statement of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Statement {
-    /// One row by its key.
+    /// Changes one row by its key.
     Point,
-    /// One row by a condition that names no key, which takes a before and an after image.
+    /// Changes one row by a condition that names no key, which needs a before and an after image.
     General,
 }
 
@@ -35,7 +35,7 @@ impl Statement {
     }
 }
 
-/// A fresh database; what is to be removed when it is no longer needed.
+/// A fresh database, and what is to be removed in the end.
 #[derive(Debug)]
 pub(crate) struct Fresh<DB: sqlx::Database> {
     pub(crate) pool: Pool<DB>,
@@ -47,40 +47,40 @@ type Done<'q> = BoxFuture<'q, Result<(), sqlx::Error>>;
 
 /// A database product.
 pub(crate) trait BenchDatabase: AtDatabase + Sized {
-    /// For the report.
+    /// Its name in the report.
     const PRODUCT: &'static str;
-    /// `DROP DATABASE`, where there is a server to send it to.
+    /// `DROP DATABASE`, if there is a server to send it to.
     const DROP: Option<&'static str>;
 
-    /// A fresh database on the server at the URL, or in a file below the folder. Its connections
-    /// are all made at once: some servers have a process for each, whose cost is looked at.
+    /// Creates a fresh database on the server at the URL, or in a file below the folder. All its
+    /// connections are opened at once: some servers have a process for each, and its cost counts.
     fn create<'q>(
         url: &'q str,
         folder: &'q Path,
         connections: u32,
     ) -> BoxFuture<'q, Result<Fresh<Self>>>;
-    /// Executes SQL as it is.
+    /// Executes SQL unchanged.
     fn execute<'q>(pool: &'q Pool<Self>, sql: String) -> Done<'q>;
-    /// Executes SQL as it is within a transaction.
+    /// Executes SQL unchanged within a transaction.
     fn execute_in<'q>(local: &'q mut Transaction<'static, Self>, sql: String) -> Done<'q>;
     /// Begins a local transaction that will write.
     fn begin_local(
         pool: &Pool<Self>,
     ) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>>;
-    /// The statement in a plain local transaction.
+    /// Runs the statement in a plain local transaction.
     fn update<'q>(
         local: &'q mut Transaction<'static, Self>,
         statement: Statement,
         item: i64,
     ) -> Done<'q>;
-    /// The statement in a branch.
+    /// Runs the statement in a branch.
     fn update_branch<'q>(
         local: &'q mut AtTransaction<'_, Self>,
         statement: Statement,
         item: i64,
     ) -> Done<'q>;
-    /// The statement under the database's own two-phase commit, if it has one; the transaction's
-    /// name is unique.
+    /// Runs the statement under the database's own two-phase commit, if it has one. The name of the
+    /// transaction is unique.
     fn update_prepared<'q>(
         pool: &'q Pool<Self>,
         statement: Statement,
@@ -94,7 +94,7 @@ impl<DB: BenchDatabase> Fresh<DB> {
         Self { pool, name, _directory: directory }
     }
 
-    /// Makes and fills the table.
+    /// Creates and fills the table.
     pub(crate) async fn fill(&self) -> Result<()> {
         let table = "CREATE TABLE item (id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(40) NOT NULL, \
                      cnt BIGINT NOT NULL, price DECIMAL(10, 2) NOT NULL, note VARCHAR(100) NOT NULL)";
@@ -176,7 +176,7 @@ macro_rules! same_everywhere {
     };
 }
 
-/// The statement as text, for protocols that take several statements at once.
+/// Returns the statement as text, for protocols that take several statements at once.
 fn text(statement: Statement, item: i64) -> String {
     let condition = match statement {
         Statement::Point => format!("id = {item}"),

@@ -1,4 +1,4 @@
-//! What is wanted of branches and globals over databases.
+//! The goals of branches and globals over databases.
 
 use anyhow::Result;
 
@@ -9,7 +9,7 @@ use crate::report::Row;
 
 const CLIENTS: [usize; 3] = [1, 8, 32];
 
-/// How many times slower than the plain local transaction a branch alone may be, with 1, 8 and 32
+/// How many times slower than a plain local transaction a branch alone may be, with 1, 8 and 32
 /// clients.
 const BRANCH: [(Product, Statement, [f64; 3]); 5] = [
     (Product::Mysql, Statement::Point, [1.1, 1.35, 1.35]),
@@ -23,7 +23,7 @@ const BRANCH: [(Product, Statement, [f64; 3]); 5] = [
 const GLOBAL: [(Product, f64); 2] = [(Product::Mysql, 2.8), (Product::Postgres, 2.4)];
 
 impl Part<'_> {
-    /// The rows of a product with their goals.
+    /// Measures the rows of a product, and adds their goals.
     pub(crate) async fn goals(&self, product: Product) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         for (_, statement, wanted) in BRANCH.iter().filter(|(of, ..)| *of == product) {
@@ -63,7 +63,7 @@ impl Part<'_> {
         Ok(rows)
     }
 
-    /// Hot rows with their goals: those of the queue beside its bound and both ways of polling.
+    /// Measures hot rows, and adds the goals of the queue: its bound, and both ways of polling.
     pub(crate) async fn hot_goals(&self, product: Product, clients: usize) -> Result<Vec<Row>> {
         let mut rows = self.hot(product, &[clients]).await?;
         for row in rows.iter_mut().filter(|row| row.figure(HELD).is_some()) {

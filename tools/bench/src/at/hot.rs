@@ -1,8 +1,8 @@
-//! Rows that everyone wants: the library's queue in the coordinator beside polling.
+//! Hot rows: the library's queue in the coordinator beside polling.
 //!
-//! The bound is one over the time for which a global holds the row: what a client alone takes from
-//! the row's lock to the decision. Two rows taken in opposite orders dead-lock; a refused global is
-//! rolled back and tried again, and its time counts.
+//! The bound is the reciprocal of the time for which a global holds the row: a single client's time
+//! from the row's lock to the decision. Two rows locked in opposite orders deadlock. A refused
+//! global is rolled back and tried again, and its time counts.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -13,34 +13,34 @@ use handfast::{AtError, AtResource, TransactionError};
 use super::caller::Caller;
 use super::database::{BenchDatabase, Statement};
 use super::polling::{self, Policy, Target};
-use super::scene::{Scene, branch};
+use super::setup::{AtSetup, branch};
 use crate::measure::Measure;
 use crate::report::Row;
 use crate::sample::Sample;
 use crate::statistics::Latencies;
 use crate::workers::{Ended, work};
 
-/// What the globals want.
+/// The rows that the globals lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rows {
     /// Row 1 of the first database.
     One,
-    /// The same, then a row of one's own in the second database.
+    /// The same, then a row of the client's own in the second database.
     OneAndAnother,
     /// Rows 1 and 2 of the first database, half of the clients the other way round.
     Crossing,
 }
 
-/// Who makes the globals wait.
+/// How the globals wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// The library: queued in the coordinator, with the database's row lock held, or after rolling
-    /// back and before doing the local transaction again.
+    /// With the library: queued in the coordinator, either with the database's row lock held, or
+    /// after a rollback and before the local transaction is repeated.
     Queue(Policy),
     Polling(Policy),
 }
 
-/// Numbers of resources that no process of the library serves.
+/// The numbers of resources that no process of the library serves.
 const FIRST: usize = 9_001;
 const SECOND: usize = 9_002;
 
@@ -52,25 +52,25 @@ const ALL_WAYS: [Way; 4] = [
     Way::Polling(Policy::Back),
 ];
 
-/// Measures each number of clients.
+/// Measures hot rows with each number of clients.
 pub(crate) async fn measure<DB: BenchDatabase>(
-    scene: &Scene<DB>,
+    setup: &AtSetup<DB>,
     clients: &[usize],
     measure: &Measure,
 ) -> Result<Vec<Row>> {
     polling::require_row_locks::<DB>()?;
-    polling::prepare(&scene.first).await?;
-    polling::prepare(&scene.second).await?;
+    polling::prepare(&setup.first).await?;
+    polling::prepare(&setup.second).await?;
     let mut measured = Vec::new();
     for rows in ALL_ROWS {
-        let hold_us = hold_us(scene, rows, measure).await?;
+        let hold_us = hold_us(setup, rows, measure).await?;
         for &clients in clients {
             let name = |way: &Way| {
                 format!("{}, {}, {clients} clients: {}", DB::PRODUCT, rows.name(), way.name())
             };
             let names: Vec<String> = ALL_WAYS.iter().map(name).collect();
             let times = (measure.warm_up(), measure.length());
-            let run = async |which: usize| ways(scene, ALL_WAYS[which], rows, clients, times).await;
+            let run = async |which: usize| ways(setup, ALL_WAYS[which], rows, clients, times).await;
             let mut found = measure.rows(&names, run).await?;
             compare(&mut found, hold_us, measure.length());
             measured.extend(found);
@@ -79,8 +79,8 @@ pub(crate) async fn measure<DB: BenchDatabase>(
     Ok(measured)
 }
 
-/// The queues' rows beside their bound and beside polling, which counts as having made one in a run
-/// where it made nothing.
+/// Compares the queues with their bound and with polling. Polling that committed nothing counts as
+/// one global in the run.
 fn compare(rows: &mut [Row], hold_us: f64, run: Duration) {
     let speeds: Vec<f64> = rows.iter().map(|row| row.per_second.median).collect();
     let [_, _, hold, back] = speeds[..] else { return };
@@ -93,19 +93,19 @@ fn compare(rows: &mut [Row], hold_us: f64, run: Duration) {
     }
 }
 
-/// How long a client alone holds its first row: all of a global but its beginning.
+/// Measures how long a single client holds its first row: all of a global but its begin.
 async fn hold_us<DB: BenchDatabase>(
-    scene: &Scene<DB>,
+    setup: &AtSetup<DB>,
     rows: Rows,
     measure: &Measure,
 ) -> Result<f64> {
     let held = RefCell::new(Latencies::default());
     let times = (measure.warm_up(), measure.length());
-    work(1, times, &scene.servers()?, async |client, _| {
-        let global = scene.handfast.transaction("hot").begin().await?;
+    work(1, times, &setup.servers()?, async |client, _| {
+        let global = setup.handfast.transaction("hot").begin().await?;
         let begun = Instant::now();
         for spot in rows.spots(client) {
-            global.scope(branch(spot.resource(scene), Statement::Point, spot.item)).await?;
+            global.scope(branch(spot.resource(setup), Statement::Point, spot.item)).await?;
         }
         global.commit().await?;
         held.borrow_mut().record(begun.elapsed());
@@ -116,25 +116,25 @@ async fn hold_us<DB: BenchDatabase>(
 }
 
 async fn ways<DB: BenchDatabase>(
-    scene: &Scene<DB>,
+    setup: &AtSetup<DB>,
     way: Way,
     rows: Rows,
     clients: usize,
     times: (Duration, Duration),
 ) -> Result<(Sample, f64)> {
-    let servers = scene.servers()?;
+    let servers = setup.servers()?;
     match way {
         Way::Queue(policy) => {
             work(clients, times, &servers, async |client, _| {
-                queued(scene, policy, rows.spots(client)).await
+                queued(setup, policy, rows.spots(client)).await
             })
             .await
         }
         Way::Polling(policy) => {
-            let caller = Caller::connect(&scene.coordinator, &[FIRST, SECOND]).await?;
+            let caller = Caller::connect(&setup.coordinator, &[FIRST, SECOND]).await?;
             work(clients, times, &servers, async |client, random| {
                 let targets: Vec<Target<'_, DB>> =
-                    rows.spots(client).into_iter().map(|spot| spot.target(scene)).collect();
+                    rows.spots(client).into_iter().map(|spot| spot.target(setup)).collect();
                 let committed = polling::global(&caller, policy, &targets, random).await?;
                 Ok(if committed { Ended::Well } else { Ended::Expected("given up") })
             })
@@ -143,15 +143,15 @@ async fn ways<DB: BenchDatabase>(
     }
 }
 
-/// One global by the library.
+/// Runs one global with the library.
 async fn queued<DB: BenchDatabase>(
-    scene: &Scene<DB>,
+    setup: &AtSetup<DB>,
     policy: Policy,
     spots: Vec<Spot>,
 ) -> Result<Ended> {
-    let ran = scene.handfast.transaction("hot").run(async |_| {
+    let ran = setup.handfast.transaction("hot").run(async |_| {
         for spot in spots {
-            let (resource, item) = (spot.resource(scene), spot.item);
+            let (resource, item) = (spot.resource(setup), spot.item);
             match policy {
                 Policy::Hold => branch(resource, Statement::Point, item).await?,
                 Policy::Back => {
@@ -167,8 +167,8 @@ async fn queued<DB: BenchDatabase>(
         Ok(()) => Ok(Ended::Well),
         Err(error) => match code(&error).as_deref() {
             Some("HF-TC-DEADLOCK") => Ok(Ended::Expected("deadlocks refused")),
-            // Whoever waits with row locks for one that rolls back is refused: the rollback may
-            // need them.
+            // A branch that waits with database locks for a global that rolls back is refused: the
+            // rollback may need those locks.
             Some("HF-TC-ROW-LOCKED") => Ok(Ended::Expected("refused beside a rollback")),
             _ => Err(error.into()),
         },
@@ -183,13 +183,13 @@ struct Spot {
 }
 
 impl Spot {
-    fn resource<DB: BenchDatabase>(self, scene: &Scene<DB>) -> &AtResource<DB> {
-        if self.second { &scene.second_resource } else { &scene.first_resource }
+    fn resource<DB: BenchDatabase>(self, setup: &AtSetup<DB>) -> &AtResource<DB> {
+        if self.second { &setup.second_resource } else { &setup.first_resource }
     }
 
-    fn target<DB: BenchDatabase>(self, scene: &Scene<DB>) -> Target<'_, DB> {
+    fn target<DB: BenchDatabase>(self, setup: &AtSetup<DB>) -> Target<'_, DB> {
         let (database, number) =
-            if self.second { (&scene.second, SECOND) } else { (&scene.first, FIRST) };
+            if self.second { (&setup.second, SECOND) } else { (&setup.first, FIRST) };
         Target { database, number, item: self.item }
     }
 }
@@ -203,7 +203,7 @@ impl Rows {
         }
     }
 
-    /// The rows of a client, in order.
+    /// Returns the rows of a client, in order.
     fn spots(self, client: usize) -> Vec<Spot> {
         let hot = |item| Spot { second: false, item };
         match self {
@@ -229,7 +229,7 @@ impl Way {
     }
 }
 
-/// The coordinator's or library's code of what a global failed over.
+/// Returns the coordinator's or the library's code of a global's failure.
 fn code(error: &TransactionError<sqlx::Error>) -> Option<String> {
     error.application().and_then(AtError::of).map(|error| error.code().to_owned())
 }

@@ -1,15 +1,15 @@
-//! `at`: global transactions over real databases beside the same statements without us.
+//! `at`: global transactions over real databases beside the same statements without Handfast.
 //!
-//! Every row is held against the plain local transaction of the same connections, statement and
-//! run. A branch alone is measured with the echo in the coordinator's place, which answers at once:
-//! what is left is the library and the database.
+//! Every row is compared with the plain local transaction of the same connections, statement and
+//! run. A branch alone is measured with the echo in the coordinator's place, which replies at once:
+//! the rest is the cost of the library and the database.
 
 mod caller;
 mod database;
 mod goals;
 mod hot;
 mod polling;
-mod scene;
+mod setup;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -19,15 +19,15 @@ use crate::measure::{Measure, Place};
 use crate::report::{Report, Row};
 
 use database::Statement;
-use scene::Scene;
+use setup::AtSetup;
 
 pub(crate) use database::{BenchDatabase, Fresh, ITEMS};
-pub(crate) use scene::DATABASE_PROGRAMS;
+pub(crate) use setup::DATABASE_PROGRAMS;
 
 /// `handfast-bench at`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// A database product; may be given several times. Without any, all whose server is known.
+    /// A database product; may be given several times. Without any, all with a known server.
     #[arg(long, value_enum)]
     database: Vec<Product>,
     /// The MySQL or MariaDB server, with the right to create databases.
@@ -36,10 +36,10 @@ pub(crate) struct Options {
     /// The PostgreSQL server, with the right to create databases.
     #[arg(long, env = "HANDFAST_TEST_POSTGRES")]
     postgres: Option<String>,
-    /// What is measured; may be given several times. Without any, all but hot rows.
+    /// What to measure; may be given several times. Without any, all but hot rows.
     #[arg(long, value_enum)]
     what: Vec<What>,
-    /// What a branch does.
+    /// The statement of a branch.
     #[arg(long, value_enum, default_value = "point")]
     statement: Statement,
     /// Clients, each with a connection of its own; may be given several times.
@@ -66,7 +66,7 @@ pub(crate) enum Product {
 pub(crate) enum What {
     /// BEGIN, the statement, COMMIT.
     Local,
-    /// The same as a branch, the coordinator answering at once.
+    /// The same as a branch, with a coordinator that replies at once.
     Branch,
     /// A whole global of one branch, with the real coordinator.
     Global,
@@ -93,7 +93,7 @@ impl What {
         }
     }
 
-    /// What it is held against.
+    /// Returns the way that it is compared with.
     fn baseline(self) -> Option<Self> {
         match self {
             Self::Local | Self::LocalTwo => None,
@@ -103,7 +103,7 @@ impl What {
     }
 }
 
-/// What one product is measured with.
+/// The options for one product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part<'a> {
     pub(crate) url: &'a str,
@@ -111,7 +111,7 @@ pub(crate) struct Part<'a> {
     pub(crate) place: &'a Place,
 }
 
-/// Measures the products and ways asked for.
+/// Measures the selected products and ways.
 pub(crate) async fn run(options: &Options) -> Result<Report> {
     let mut report = Report::new("at");
     let ways = if options.what.is_empty() { &What::ALL[..] } else { &options.what };
@@ -129,7 +129,7 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
 }
 
 impl Part<'_> {
-    /// These ways for each number of clients, beside their baselines.
+    /// Measures ways with each number of clients, beside their baselines.
     async fn ways(
         &self,
         product: Product,
@@ -145,7 +145,7 @@ impl Part<'_> {
         .with_context(|| format!("{product:?}"))
     }
 
-    /// Hot rows for each number of clients, beside polling.
+    /// Measures hot rows with each number of clients, beside polling.
     async fn hot(&self, product: Product, clients: &[usize]) -> Result<Vec<Row>> {
         match product {
             Product::Mysql => self.hot_on::<MySql>(clients).await,
@@ -156,9 +156,9 @@ impl Part<'_> {
     }
 
     async fn hot_on<DB: BenchDatabase>(&self, clients: &[usize]) -> Result<Vec<Row>> {
-        let scene = Scene::<DB>::open(self.url, self.place, most(clients)).await?;
-        let rows = hot::measure(&scene, clients, self.measure).await;
-        scene.close(self.url).await?;
+        let setup = AtSetup::<DB>::open(self.url, self.place, most(clients)).await?;
+        let rows = hot::measure(&setup, clients, self.measure).await;
+        setup.close(self.url).await?;
         rows
     }
 
@@ -170,18 +170,18 @@ impl Part<'_> {
     ) -> Result<Vec<Row>> {
         let has = |what: &What| DB::DROP.is_some() || *what != What::Prepared;
         let ways: Vec<What> = ways.iter().copied().filter(has).collect();
-        let scene = Scene::<DB>::open(self.url, self.place, most(clients)).await?;
+        let setup = AtSetup::<DB>::open(self.url, self.place, most(clients)).await?;
         let mut rows = Vec::new();
         for &clients in clients {
-            rows.extend(self.ways_at_once(&scene, &ways, statement, clients).await?);
+            rows.extend(self.ways_at_once(&setup, &ways, statement, clients).await?);
         }
-        scene.close(self.url).await?;
+        setup.close(self.url).await?;
         Ok(rows)
     }
 
     async fn ways_at_once<DB: BenchDatabase>(
         &self,
-        scene: &Scene<DB>,
+        setup: &AtSetup<DB>,
         ways: &[What],
         statement: Statement,
         clients: usize,
@@ -189,14 +189,14 @@ impl Part<'_> {
         let name = |what: &What| name(DB::PRODUCT, statement, clients, *what);
         let names: Vec<String> = ways.iter().map(name).collect();
         let times = (self.measure.warm_up(), self.measure.length());
-        let run = async |which: usize| scene.measure(ways[which], statement, clients, times).await;
+        let run = async |which: usize| setup.measure(ways[which], statement, clients, times).await;
         let mut rows = self.measure.rows(&names, run).await?;
         compare(ways, &mut rows);
         Ok(rows)
     }
 }
 
-/// What a row is called.
+/// Returns the name of a row.
 fn name(product: &str, statement: Statement, clients: usize, what: What) -> String {
     let (statement, what) = (statement.name(), what.name());
     format!("{product}, {statement}, {clients} clients: {what}")
@@ -206,7 +206,7 @@ fn most(clients: &[usize]) -> usize {
     clients.iter().copied().max().unwrap_or(1)
 }
 
-/// Adds to each row how many times faster its baseline is.
+/// Adds how many times faster its baseline is to each row.
 fn compare(ways: &[What], rows: &mut [Row]) {
     let speeds: Vec<f64> = rows.iter().map(|row| row.per_second.median).collect();
     for (at, row) in rows.iter_mut().enumerate() {
@@ -217,7 +217,7 @@ fn compare(ways: &[What], rows: &mut [Row]) {
 }
 
 impl Options {
-    /// Those asked for; else SQLite, and those whose server is known.
+    /// Returns the selected products. Without any: SQLite, and those with a known server.
     fn products(&self) -> Result<Vec<Product>> {
         if !self.database.is_empty() {
             return Ok(self.database.clone());

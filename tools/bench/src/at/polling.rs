@@ -1,10 +1,9 @@
-//! Branches whose client polls for its global locks, as Seata's does it: asked every 10 ms and at
-//! most 30 times, with the row lock of the database held all the while, or after rolling back and
-//! before doing the local transaction again.
+//! Branches whose client polls for its global locks, as Seata's does: every 10 ms and at most 30
+//! times, either with the database's row lock held all the while, or after a rollback and before
+//! the local transaction is repeated.
 //!
-//! The statements are Seata's shape too: before image, statement, after image, undo row. What it
-//! leaves out makes polling look better than it is: undo rows are not deleted, and rollbacks
-//! restore nothing.
+//! The statements are those of Seata too: before image, statement, after image, undo row. Undo rows
+//! are not deleted and rollbacks restore nothing, which makes polling look better than it is.
 
 use std::time::Duration;
 
@@ -21,19 +20,19 @@ use crate::load::Shape;
 /// Seata's defaults.
 const PAUSE: Duration = Duration::from_millis(10);
 const ATTEMPTS: u32 = 30;
-/// As long as a lean undo log of one row.
+/// The length of a small undo log of one row.
 const UNDO_BYTES: usize = 150;
 
-/// What the client holds between two attempts.
+/// The locks that the client holds between two attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// The database's row lock.
     Hold,
-    /// Nothing: it rolls back first and does its work again.
+    /// Nothing: it rolls back first, and repeats its work.
     Back,
 }
 
-/// A database and the number that its resource goes by.
+/// A database, and the number of its resource.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a, DB: BenchDatabase> {
     pub(crate) database: &'a Fresh<DB>,
@@ -41,14 +40,14 @@ pub(crate) struct Target<'a, DB: BenchDatabase> {
     pub(crate) item: i64,
 }
 
-/// Makes the table for undo rows.
+/// Creates the table for undo rows.
 pub(crate) async fn prepare<DB: BenchDatabase>(database: &Fresh<DB>) -> Result<()> {
     let table = "CREATE TABLE polled_undo (branch_id BIGINT NOT NULL PRIMARY KEY, \
                  xid VARCHAR(128) NOT NULL, log VARCHAR(2000) NOT NULL)";
     Ok(DB::execute(&database.pool, table.to_owned()).await?)
 }
 
-/// One global over these rows; whether it could commit.
+/// Runs one global over these rows. Returns whether it committed.
 pub(crate) async fn global<DB: BenchDatabase>(
     caller: &Caller,
     policy: Policy,
@@ -66,7 +65,7 @@ pub(crate) async fn global<DB: BenchDatabase>(
     Ok(true)
 }
 
-/// One branch; whether it got its lock in time.
+/// Runs one branch. Returns whether it got its lock in time.
 async fn branch<DB: BenchDatabase>(
     caller: &Caller,
     policy: Policy,
@@ -107,7 +106,7 @@ async fn branch<DB: BenchDatabase>(
     Ok(false)
 }
 
-/// A product without row locks has nothing to poll for.
+/// A product without row locks cannot poll for one.
 pub(crate) fn require_row_locks<DB: BenchDatabase>() -> Result<()> {
     if DB::DROP.is_none() {
         bail!("{} locks the whole database: there are no hot rows", DB::PRODUCT);

@@ -1,19 +1,19 @@
-//! What the echo server answers: messages of the coordinator's sizes, with contents made up.
+//! The replies of the echo server: messages of the coordinator's sizes, with invented contents.
 
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{self, ServerMessage};
 
-/// An answer, and whether it must wait for the disk.
+/// A reply, and whether it must wait for the disk.
 #[derive(Debug)]
 pub(super) enum Echo {
     AtOnce(ServerMessage),
     Durable(ServerMessage),
-    /// Durable some time, without an answer.
+    /// The request is to become durable some time, and has no reply.
     Silent,
 }
 
-/// What one connection needs to remember: the branches that phase two is to be asked for.
+/// The state of one connection: the branches that phase two is to be called for.
 #[derive(Debug, Default)]
 pub(super) struct Echoes {
     globals: std::collections::HashMap<String, v1::PhaseTwoCall>,
@@ -21,7 +21,7 @@ pub(super) struct Echoes {
 }
 
 impl Echoes {
-    /// Answers one request.
+    /// Returns the reply to a request.
     pub(super) fn echo(&mut self, id: u64, ask: Ask, calls: &mut Vec<v1::PhaseTwoCall>) -> Echo {
         let durable = |body| Echo::Durable(ServerMessage { id, body: Some(body) });
         let at_once = |body| Echo::AtOnce(ServerMessage { id, body: Some(body) });
@@ -83,7 +83,7 @@ impl Echoes {
     }
 }
 
-/// Calls of one resource and decision as one, as the coordinator sends them.
+/// Joins the calls of one resource and decision, as the coordinator does.
 pub(super) fn together(calls: Vec<v1::PhaseTwoCall>) -> Vec<v1::PhaseTwoCall> {
     let mut joined: Vec<v1::PhaseTwoCall> = Vec::new();
     for call in calls {

@@ -37,20 +37,20 @@ struct EchoService {
     log: Option<Log>,
 }
 
-/// One connection: what it has asked since answers were let out last.
+/// One connection, with the requests since the last flush.
 #[derive(Debug)]
-pub(super) struct Talk {
+pub(super) struct EchoConnection {
     log: Option<Log>,
     echoes: Echoes,
     outgoing: mpsc::UnboundedSender<ServerFrame>,
-    /// For the log.
+    /// The bytes to be logged.
     bytes: Vec<u8>,
     at_once: Vec<ServerMessage>,
     durable: Vec<ServerMessage>,
     calls: Vec<wire::PhaseTwoCall>,
 }
 
-impl Talk {
+impl EchoConnection {
     pub(super) fn new(log: Option<Log>, outgoing: mpsc::UnboundedSender<ServerFrame>) -> Self {
         Self {
             log,
@@ -64,19 +64,20 @@ impl Talk {
     }
 
     async fn read(mut self, mut incoming: Streaming<wire::ClientFrame>) {
-        // A broken stream is the client's end.
+        // An error of the stream ends the connection.
         while let Ok(Some(frame)) = incoming.message().await {
-            frame.messages.into_iter().for_each(|message| self.hear(message, None));
-            self.let_out();
+            frame.messages.into_iter().for_each(|message| self.receive(message, None));
+            self.flush();
         }
     }
 
-    /// Takes one request. What came for it goes into the log, unless it is written anew.
-    pub(super) fn hear(&mut self, message: wire::ClientMessage, came: Option<&[u8]>) {
+    /// Receives one request. Its frame is logged as it arrived, or encoded again if there are no
+    /// `frame_bytes`.
+    pub(super) fn receive(&mut self, message: wire::ClientMessage, frame_bytes: Option<&[u8]>) {
         let bytes_before = self.bytes.len();
-        match came {
+        match frame_bytes {
             _ if self.log.is_none() => {}
-            Some(came) => self.bytes.extend_from_slice(came),
+            Some(frame_bytes) => self.bytes.extend_from_slice(frame_bytes),
             None => append(&message, &mut self.bytes),
         }
         let Some(ask) = message.body else { return };
@@ -90,8 +91,8 @@ impl Talk {
         }
     }
 
-    /// All answers that need no disk leave as one frame, the others as one with the next sync.
-    pub(super) fn let_out(&mut self) {
+    /// Sends the replies that need no disk as one frame, and the others as one with the next sync.
+    pub(super) fn flush(&mut self) {
         let mut at_once = std::mem::take(&mut self.at_once);
         let mut durable = std::mem::take(&mut self.durable);
         let calls = together(std::mem::take(&mut self.calls)).into_iter();
@@ -106,7 +107,7 @@ impl Talk {
         }
         self.bytes.clear();
         if !at_once.is_empty() {
-            // The client may have gone.
+            // The client may have disconnected.
             let _ = self.outgoing.send(ServerFrame { messages: at_once });
         }
     }
@@ -129,8 +130,8 @@ impl Coordinator for EchoService {
         request: Request<Streaming<wire::ClientFrame>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
         let (outgoing, frames) = mpsc::unbounded_channel();
-        let talk = Talk::new(self.log.clone(), outgoing);
-        tokio::spawn(talk.read(request.into_inner()));
+        let connection = EchoConnection::new(self.log.clone(), outgoing);
+        tokio::spawn(connection.read(request.into_inner()));
         Ok(Response::new(UnboundedReceiverStream::new(frames).map(Ok).boxed()))
     }
 

@@ -1,5 +1,5 @@
-//! A log with group commit and nothing else: whatever has gathered is written and synced at once,
-//! then everyone who waits for it is told.
+//! A log with group commit and nothing else: everything that has gathered is written and synced at
+//! once, then the replies that waited for it are sent.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -15,7 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 /// the file's metadata. Small, so that a disk with a burst limit does not meet it.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// The log; its thread ends when the last clone is dropped.
+/// The log. Its thread ends when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(super) struct Log {
     shared: Arc<Shared>,
@@ -27,14 +27,14 @@ struct Shared {
     filled: Condvar,
 }
 
-/// What the next sync makes durable.
+/// What the next sync makes durable, and the replies that wait for it.
 #[derive(Debug, Default)]
 struct Gathered {
     bytes: Vec<u8>,
     answers: Vec<Answers>,
 }
 
-/// What one connection is told then.
+/// The replies of one connection that wait for a sync.
 #[derive(Debug)]
 pub(super) struct Answers {
     pub(super) messages: Vec<ServerMessage>,
@@ -42,7 +42,7 @@ pub(super) struct Answers {
 }
 
 impl Log {
-    /// Makes the file and starts the thread.
+    /// Creates the file and starts the thread.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let file = zeroed(path, FILE_BYTES)?;
         let shared = Arc::<Shared>::default();
@@ -51,7 +51,8 @@ impl Log {
             .name("log".to_owned())
             .spawn(move || {
                 if let Err(error) = write_on(&shared, &file) {
-                    // Without its log the server cannot answer; the parent sees it end.
+                    // Without its log the server cannot reply. The parent notices that it has
+                    // ended.
                     std::process::exit(if error.kind() == std::io::ErrorKind::StorageFull {
                         28
                     } else {
@@ -63,7 +64,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Makes the bytes durable, then lets the answers out.
+    /// Makes the bytes durable, then sends the replies.
     pub(super) fn append(&self, bytes: &[u8], answers: Answers) {
         let mut gathered = self.shared.lock();
         gathered.bytes.extend_from_slice(bytes);
@@ -102,14 +103,14 @@ fn write_on(shared: &Shared, file: &File) -> std::io::Result<()> {
         at += length;
         for Answers { messages, to } in gathered.answers {
             if !messages.is_empty() {
-                // The client may have gone.
+                // The client may have disconnected.
                 let _ = to.send(ServerFrame { messages });
             }
         }
     }
 }
 
-/// A file of so many zeroes that are really on the disk.
+/// Creates a file of zeroes that are written to the disk, and not a sparse one.
 pub(super) fn zeroed(path: &Path, bytes: u64) -> Result<File> {
     let opened = OpenOptions::new().create(true).truncate(true).write(true).open(path);
     let mut file = opened.with_context(|| path.display().to_string())?;

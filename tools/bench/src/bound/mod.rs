@@ -1,9 +1,9 @@
-//! What the machine allows at best, measured in the same run as what is compared with it.
+//! The best that the machine allows, measured in the same run as what is compared with it.
 //!
 //! The echo server answers the frames that the coordinator answers, in the same sizes, and makes
-//! durable what the coordinator makes durable, as one `fdatasync` for whatever has gathered. It
-//! keeps no state and decides nothing: it is what would be left of a coordinator that costs
-//! nothing.
+//! durable what the coordinator makes durable, as one `fdatasync` for everything that has gathered.
+//! It keeps no state and decides nothing: it is what would be left of a coordinator whose decisions
+//! cost nothing.
 
 mod answer;
 mod echo;
@@ -26,19 +26,19 @@ use crate::{load, unary_echo};
 
 pub(crate) use echo::serve;
 
-/// What a row of [`sync_once`] is called.
+/// The name of a row of [`sync_once`].
 pub(crate) const SYNC: &str = "fdatasync of 4 KiB in place";
 
-/// How the echo server runs.
+/// The options of the echo server.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct EchoOptions {
-    /// Where it listens.
+    /// The address to listen on.
     #[arg(long)]
     listen: SocketAddr,
-    /// Where its log is; without one nothing is made durable.
+    /// The path of the log. Without one nothing is made durable.
     #[arg(long)]
     log: Option<PathBuf>,
-    /// Which protocol it answers.
+    /// The protocol.
     #[arg(long, value_enum, default_value = "stream")]
     wire: Wire,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Options {
     /// The echo over one wire; may be given several times.
     #[arg(long, value_enum)]
     wire: Vec<Wire>,
-    /// Requests, or over the stream transactions, in flight; may be given several times.
+    /// Requests in flight, or transactions over the stream; may be given several times.
     #[arg(long, default_values_t = [1, 64, 256])]
     in_flight: Vec<usize>,
     #[arg(long, default_value_t = 1)]
@@ -71,7 +71,7 @@ pub(crate) struct Options {
     place: Place,
 }
 
-/// Measures the bounds asked for, or all.
+/// Measures the selected bounds, or all.
 pub(crate) async fn run(options: &Options) -> Result<Report> {
     let all = !(options.stream || options.unary || options.sync) && options.wire.is_empty();
     let wants = |wire: Wire| all || options.wire.contains(&wire);
@@ -99,7 +99,7 @@ async fn sync(measure: &Measure, place: &Place) -> Result<Row> {
     measure.row(SYNC, async || sync_once(measure, place).await).await
 }
 
-/// 4 KiB written in place and synced, one after the other.
+/// Writes and syncs 4 KiB in place, one write after the other.
 pub(crate) async fn sync_once(measure: &Measure, place: &Place) -> Result<(Sample, f64)> {
     let (directory, time) = (place.directory()?, measure.length());
     let path = directory.path().join("sync");
@@ -111,13 +111,14 @@ async fn echoed(load: &Load, measure: &Measure, place: Option<&Place>) -> Result
     measure.row(&name, async || echo_once(load, measure, place).await).await
 }
 
-/// What a row of [`echo_once`] is called.
+/// Returns the name of a row of [`echo_once`].
 pub(crate) fn echo_name(load: &Load, durable: bool) -> String {
     let durable = if durable { "durable" } else { "volatile" };
     format!("echo, {}, {durable}, {}", load.wire.name(), load.pace)
 }
 
-/// Transactions echoed over a connection of the load's wire; with a place for a log, durable.
+/// Measures transactions echoed over a connection of the load's wire. They are durable if there is
+/// a place for a log.
 pub(crate) async fn echo_once(
     load: &Load,
     measure: &Measure,
@@ -137,12 +138,12 @@ async fn unary(load: &Load, measure: &Measure) -> Result<Row> {
     measure.row(&name, async || unary_once(load, measure).await).await
 }
 
-/// What a row of [`unary_once`] is called.
+/// Returns the name of a row of [`unary_once`].
 pub(crate) fn unary_name(load: &Load) -> String {
     format!("echo, unary, {}", load.pace)
 }
 
-/// Registrations echoed by unary calls.
+/// Measures registrations echoed by unary calls.
 pub(crate) async fn unary_once(load: &Load, measure: &Measure) -> Result<(Sample, f64)> {
     let server = Server::echo(&[]).await?;
     unary_echo::measure(&server, load, (measure.warm_up(), measure.length())).await

@@ -10,12 +10,12 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-use super::echo::Talk;
+use super::echo::EchoConnection;
 use super::log::Log;
 use crate::seata::READ_BYTES;
-use crate::seata::server::Side;
+use crate::seata::server::ServerSide;
 
-/// Answers that leave in one write.
+/// The number of frames that are sent in one write.
 const FRAMES_TOGETHER: usize = 256;
 
 /// Serves until the process is killed.
@@ -26,50 +26,50 @@ pub(super) async fn serve(listen: SocketAddr, log: Option<Log>) -> Result<()> {
         stream.set_nodelay(true)?;
         let log = log.clone();
         tokio::spawn(async move {
-            if let Err(error) = converse(stream, log).await {
+            if let Err(error) = serve_connection(stream, log).await {
                 say(&error);
             }
         });
     }
 }
 
-#[expect(clippy::print_stderr, reason = "whoever measures has to see it")]
+#[expect(clippy::print_stderr, reason = "the person who measures has to see it")]
 fn say(error: &anyhow::Error) {
     eprintln!("the echo closes a connection: {error:#}");
 }
 
-async fn converse(stream: TcpStream, log: Option<Log>) -> Result<()> {
+async fn serve_connection(stream: TcpStream, log: Option<Log>) -> Result<()> {
     let (reader, writer) = stream.into_split();
     let (outgoing, frames) = mpsc::unbounded_channel();
     let (registered, registrations) = mpsc::unbounded_channel();
     let writing = tokio::spawn(write_all(writer, frames, registrations));
-    let read = hear_all(reader, Talk::new(log, outgoing), &registered).await;
+    let read = receive_all(reader, EchoConnection::new(log, outgoing), &registered).await;
     drop(registered);
     writing.await.context("writing answers")??;
     read
 }
 
-/// Everything that has come is heard before answers are let out.
-async fn hear_all(
+/// Receives all frames that have arrived, then flushes their replies.
+async fn receive_all(
     mut reader: OwnedReadHalf,
-    mut talk: Talk,
+    mut connection: EchoConnection,
     registered: &mpsc::UnboundedSender<Vec<u8>>,
 ) -> Result<()> {
-    let (mut side, mut bytes) = (Side::default(), BytesMut::new());
+    let (mut side, mut bytes) = (ServerSide::default(), BytesMut::new());
     loop {
         bytes.reserve(READ_BYTES);
         if reader.read_buf(&mut bytes).await.context("reading")? == 0 {
             return Ok(());
         }
-        while let Some(heard) = side.read(&mut bytes)? {
-            if let Some(message) = heard.message {
-                talk.hear(message, Some(&heard.bytes));
+        while let Some(received) = side.read(&mut bytes)? {
+            if let Some(message) = received.message {
+                connection.receive(message, Some(&received.bytes));
             } else {
-                // The writing side notices a connection that has ended.
-                let _ = registered.send(heard.answer);
+                // The writing side reports a connection that has ended.
+                let _ = registered.send(received.answer);
             }
         }
-        talk.let_out();
+        connection.flush();
     }
 }
 
@@ -78,7 +78,7 @@ async fn write_all(
     mut frames: mpsc::UnboundedReceiver<ServerFrame>,
     mut registrations: mpsc::UnboundedReceiver<Vec<u8>>,
 ) -> Result<()> {
-    let (mut side, mut gathered, mut bytes) = (Side::default(), Vec::new(), Vec::new());
+    let (mut side, mut gathered, mut bytes) = (ServerSide::default(), Vec::new(), Vec::new());
     loop {
         tokio::select! {
             taken = frames.recv_many(&mut gathered, FRAMES_TOGETHER) => if taken == 0 {

@@ -1,4 +1,4 @@
-//! What one `fdatasync` costs.
+//! The cost of one `fdatasync`.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::usage::Process;
 const FILE_BYTES: u64 = 16 << 20;
 const BLOCK: [u8; 4_096] = [7; 4_096];
 
-/// Overwrites a block and syncs it, again and again.
+/// Overwrites a block and syncs it, repeatedly.
 pub(super) fn measure(path: &Path, time: Duration) -> Result<(Sample, f64)> {
     let file = zeroed(path, FILE_BYTES)?;
     let (watch, own) = (Watch::start()?, Process::own().cpu()?);

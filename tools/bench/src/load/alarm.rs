@@ -1,7 +1,7 @@
-//! A timer that is exact to some ten microseconds.
+//! A timer that is accurate to some ten microseconds.
 //!
 //! tokio's own timer counts milliseconds, which would be most of the latency that an open loop
-//! measures from the moment at which a transaction was to begin. So a thread sleeps instead.
+//! measures from the moment at which a transaction was due. A thread sleeps instead.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use tokio::sync::Notify;
 
-/// An alarm that can be waited for again and again, by one task.
+/// An alarm that one task can wait for repeatedly.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     asked: mpsc::Sender<Instant>,
@@ -20,12 +20,12 @@ pub(crate) struct Alarm {
 #[derive(Debug, Default)]
 struct Rung {
     notify: Notify,
-    /// Whether the thread sleeps for somebody.
+    /// Whether the thread sleeps for a waiting task.
     armed: AtomicBool,
 }
 
 impl Alarm {
-    /// Starts its thread, which ends with it.
+    /// Starts its thread, which ends when the alarm is dropped.
     pub(crate) fn new() -> Result<Self> {
         let (asked, to_sleep) = mpsc::channel::<Instant>();
         let rung = Arc::<Rung>::default();
@@ -42,8 +42,8 @@ impl Alarm {
         Ok(Self { asked, rung })
     }
 
-    /// Waits until then; returns at once when it is over. May return early, at a time that was
-    /// waited for before: the caller looks at the clock anyway.
+    /// Waits until a point in time, and returns at once if it has passed. May return early, at a
+    /// time that an earlier call waited for: the caller reads the clock anyway.
     pub(crate) async fn reach(&self, at: Instant) -> Result<()> {
         if at <= Instant::now() {
             return Ok(());

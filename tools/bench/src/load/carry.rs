@@ -1,4 +1,4 @@
-//! Takes a [`Talk`] to a server over any carrier of frames.
+//! Connects a [`StreamClient`] to a server over any carrier of frames.
 
 use std::future::{self, Future};
 use std::time::{Duration, Instant};
@@ -6,62 +6,67 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use handfast_proto::v1::{ClientFrame, ServerFrame};
 
-use super::talk::Talk;
-use super::{Alarm, Arrivals, Load, Tally, Window};
+use super::stream_client::StreamClient;
+use super::{Alarm, Arrivals, Counters, Load, Window};
 
-/// How long after the window what is under way may take to end.
+/// How long after the window transactions in progress may take to end.
 const DRAIN_WITHIN: Duration = Duration::from_secs(60);
 
-/// A connection that takes frames to a server and brings back its answers.
+/// A connection that carries frames to a server and back.
 pub(super) trait Carrier {
-    /// Sends a frame some time soon.
+    /// Queues a frame to be sent.
     ///
     /// # Errors
-    /// The connection has ended.
+    /// If the connection has ended.
     fn send(&mut self, frame: ClientFrame) -> Result<()>;
 
-    /// Waits for the next answers; `None` at the end. Nothing is lost if it is cancelled.
+    /// Waits for the next frame, `None` at the end. Cancellation loses no frame.
     fn receive(&mut self) -> impl Future<Output = Result<Option<ServerFrame>>> + Send;
 
-    /// Says that nothing more comes and waits until all that was sent is taken: otherwise the last
-    /// outcomes of phase two could be lost, and the next connection would be asked again.
+    /// Closes the sending side, and waits until the server has read everything. Otherwise the last
+    /// outcomes of phase two could be lost, and the server would repeat the calls on the next
+    /// connection.
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
-/// Loads one connection for the time of the window and gives back what it counted.
+/// Loads one connection for the time of the window, and returns the counts.
 pub(super) async fn run(
     mut carrier: impl Carrier,
     share: Load,
     window: Window,
     number: usize,
-) -> Result<Tally> {
+) -> Result<Counters> {
     let arrivals = Arrivals::new(share.pace, Instant::now(), window.until);
-    let mut talk = Talk::new(&share, arrivals, window, number);
+    let mut client = StreamClient::new(&share, arrivals, window, number);
     let drained = tokio::time::sleep_until((window.until + DRAIN_WITHIN).into());
     tokio::select! {
-        ended = converse(&mut carrier, &mut talk, window) => ended?,
-        () = drained => return Ok(talk.into_tally()),
+        ended = drive(&mut carrier, &mut client, window) => ended?,
+        () = drained => return Ok(client.into_counters()),
     }
     carrier.close().await;
-    Ok(talk.into_tally())
+    Ok(client.into_counters())
 }
 
-async fn converse(carrier: &mut impl Carrier, talk: &mut Talk, window: Window) -> Result<()> {
+async fn drive(
+    carrier: &mut impl Carrier,
+    client: &mut StreamClient,
+    window: Window,
+) -> Result<()> {
     let alarm = Alarm::new()?;
     loop {
         let now = Instant::now();
-        talk.start_due(now);
-        while let Some(frame) = talk.next_frame() {
+        client.start_due(now);
+        while let Some(frame) = client.next_frame() {
             carrier.send(frame)?;
         }
-        if talk.over(now) {
+        if client.over(now) {
             return Ok(());
         }
-        let due = talk.next_due().or_else(|| (now < window.until).then_some(window.until));
+        let due = client.next_due().or_else(|| (now < window.until).then_some(window.until));
         tokio::select! {
             biased;
             frame = carrier.receive() => match frame? {
-                Some(frame) => talk.receive(Instant::now(), frame),
+                Some(frame) => client.receive(Instant::now(), frame),
                 None => bail!("the server has ended the connection"),
             },
             reached = reach(&alarm, due) => reached?,

@@ -1,18 +1,18 @@
 //! The coordinator's load: globals of one shape, over the stream or by unary calls, closed or open
 //! loop.
 //!
-//! The stream's client is one state machine a connection and no task a transaction, so that what is
-//! measured is the server and the wire rather than the wake-ups of the load generator. It knows
-//! nothing of which server answers: the coordinator, or the echo that its bound is measured with.
+//! The stream's client is one state machine for each connection and has no task for a transaction,
+//! so that the server and the wire are measured rather than the wake-ups of the load generator. It
+//! does not know which server answers: the coordinator, or the echo that measures its bound.
 
 mod alarm;
 mod carry;
+mod counters;
 mod pace;
 mod seata;
 mod shape;
 mod stream;
-mod talk;
-mod tally;
+mod stream_client;
 mod unary;
 
 use std::net::SocketAddr;
@@ -27,19 +27,19 @@ use crate::sample::Sample;
 use crate::usage::Process;
 
 pub(crate) use alarm::Alarm;
+pub(crate) use counters::Counters;
 pub(crate) use pace::{Arrivals, Pace};
 pub(crate) use shape::{Shape, done, hello, resource, resource_id};
 pub(crate) use stream::{Connection, connect};
-pub(crate) use tally::Tally;
 
-/// How the client speaks to the server.
+/// The protocol between client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Wire {
-    /// One long stream a connection, requests multiplexed.
+    /// One long stream for each connection, with requests multiplexed.
     Stream,
-    /// One call a request.
+    /// One call for each request.
     Unary,
-    /// Seata's own protocol, as its Java clients speak it.
+    /// Seata's own protocol, as its Java clients use it.
     Seata,
 }
 
@@ -57,7 +57,7 @@ impl Wire {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
-    /// Its process, to see what it costs; without one that is not known.
+    /// Its process, to measure its cost. Without one the cost is not known.
     pub(crate) process: Option<Process>,
 }
 
@@ -67,15 +67,15 @@ pub(crate) struct Load {
     pub(crate) wire: Wire,
     pub(crate) connections: usize,
     pub(crate) shape: Shape,
-    /// Of all connections together.
+    /// The pace of all connections together.
     pub(crate) pace: Pace,
-    /// Nothing begins while phase two is behind by so many branches, over all connections: what is
-    /// measured then is what the server keeps up with, not what it puts off.
+    /// No transaction begins while phase two is behind by this many branches, over all connections.
+    /// The throughput is then what the server keeps up with, and not what it defers.
     pub(crate) behind_max: Option<u64>,
 }
 
 impl Load {
-    /// What one of its connections has to do.
+    /// Returns the load of one of its connections.
     fn share(&self) -> Self {
         let connections = self.connections as u64;
         let behind_max = self.behind_max.map(|all| all.div_ceil(connections));
@@ -83,7 +83,7 @@ impl Load {
     }
 }
 
-/// When what happens counts.
+/// The time within which events count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) from: Instant,
@@ -91,13 +91,13 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// So long, after a warm-up.
+    /// Returns a window of a length, after a warm-up.
     pub(crate) fn after(warm_up: Duration, length: Duration) -> Self {
         let from = Instant::now() + warm_up;
         Self { from, until: from + length }
     }
 
-    /// Whether a transaction that ended at this point counts.
+    /// Returns whether a transaction that ended at a point in time counts.
     pub(crate) fn holds(&self, at: Instant) -> bool {
         self.from <= at && at < self.until
     }
@@ -107,8 +107,8 @@ impl Window {
     }
 }
 
-/// Puts a load on a server and measures both within the window. Gives the cores that other
-/// processes took meanwhile, too.
+/// Puts a load on a server, and measures both within the window. Also returns the cores that other
+/// processes took meanwhile.
 pub(crate) async fn measure(
     target: Target,
     load: &Load,
@@ -121,20 +121,20 @@ pub(crate) async fn measure(
         let task = tokio::spawn(connection(target.address, share, window, number));
         async { task.await.context("a connection's task panicked")? }
     });
-    let (tallies, cost) = tokio::join!(try_join_all(runs), cost_within(target, window));
-    let (cost, tallies) = (cost?, tallies?);
-    let mut tally = Tally::default();
-    tallies.iter().for_each(|of| tally.add(of));
-    Ok((tally.into_sample(window.seconds(), &cost), cost.foreign_cores))
+    let (all, cost) = tokio::join!(try_join_all(runs), cost_within(target, window));
+    let (cost, all) = (cost?, all?);
+    let mut counters = Counters::default();
+    all.iter().for_each(|of| counters.add(of));
+    Ok((counters.into_sample(window.seconds(), &cost), cost.foreign_cores))
 }
 
-/// One connection's part of a load.
+/// Runs one connection's part of a load.
 async fn connection(
     address: SocketAddr,
     share: Load,
     window: Window,
     number: usize,
-) -> Result<Tally> {
+) -> Result<Counters> {
     let endpoint = format!("http://{address}");
     match share.wire {
         Wire::Stream => {
@@ -142,30 +142,30 @@ async fn connection(
             carry::run(stream, share, window, number).await
         }
         Wire::Seata => {
-            let line = seata::Line::connect(address, &resource_id(number)).await?;
-            carry::run(line, share, window, number).await
+            let client = seata::SeataClient::connect(address, &resource_id(number)).await?;
+            carry::run(client, share, window, number).await
         }
         Wire::Unary => unary::run(endpoint, share, window, number).await,
     }
 }
 
-/// What client and server spent within a window.
+/// The cost of client and server within a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) client_cpu: Duration,
-    /// Of the server, if it can be seen.
+    /// The cost of the server, if its process is known.
     pub(crate) server: Option<ServerCost>,
     pub(crate) foreign_cores: f64,
 }
 
-/// What a server spent.
+/// The cost of a server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ServerCost {
     pub(crate) cpu: Duration,
     pub(crate) resident_bytes: u64,
 }
 
-/// Waits for the window to pass and tells what it cost.
+/// Waits for the window to pass, and returns its cost.
 pub(crate) async fn cost_within(target: Target, window: Window) -> Result<Cost> {
     let (own, other) = (Process::own(), target.process);
     tokio::time::sleep_until(window.from.into()).await;

@@ -1,8 +1,9 @@
-//! When the next transaction begins.
+//! Decides when the next transaction begins.
 //!
-//! Closed loop: when an earlier one has ended, so the load adapts to the server. Open loop: when
-//! its time has come, whatever the server does; latency counts from that time, so that a server
-//! that stands still is seen by every transaction that it held up (no coordinated omission).
+//! In a closed loop it begins when an earlier one has ended, so the load adapts to the server. In
+//! an open loop it begins at a time of its own, whatever the server does. Latency counts from that
+//! time, so that a pause of the server shows in every transaction that it delayed (no coordinated
+//! omission).
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -13,9 +14,9 @@ use rand::rngs::SmallRng;
 /// Closed or open loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pace {
-    /// So many transactions at a time.
+    /// A fixed number of transactions at a time.
     Closed { in_flight: usize },
-    /// So many transactions a second, at random times, however many are open.
+    /// A fixed rate of transactions a second, at random times, however many are open.
     Open { per_second: f64 },
 }
 
@@ -29,7 +30,7 @@ impl fmt::Display for Pace {
 }
 
 impl Pace {
-    /// What one of so many connections has to do.
+    /// Returns the pace of one of several connections.
     pub(crate) fn share_of(self, connections: usize) -> Self {
         match self {
             Self::Closed { in_flight } => {
@@ -40,7 +41,7 @@ impl Pace {
     }
 }
 
-/// The transactions that have to begin.
+/// The transactions that are to begin.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     pace: Pace,
@@ -49,12 +50,12 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// From a moment on until another.
+    /// Returns the transactions between two points in time.
     pub(crate) fn new(pace: Pace, from: Instant, until: Instant) -> Self {
         Self { pace, next: from, until }
     }
 
-    /// When the next one was to begin, if that is over by now and there is room for it.
+    /// Returns when the next transaction was due, if it is due by now and there is room for it.
     pub(crate) fn due(
         &mut self,
         now: Instant,
@@ -74,7 +75,7 @@ impl Arrivals {
         }
     }
 
-    /// When to ask again, for an open loop that goes on.
+    /// Returns when the next transaction is due, for an open loop that goes on.
     pub(crate) fn next(&self) -> Option<Instant> {
         match self.pace {
             Pace::Closed { .. } => None,
@@ -82,7 +83,7 @@ impl Arrivals {
         }
     }
 
-    /// Whether none will be due any more.
+    /// Returns whether no more transactions will be due.
     pub(crate) fn over(&self, now: Instant) -> bool {
         match self.pace {
             Pace::Closed { .. } => now >= self.until,
@@ -91,7 +92,7 @@ impl Arrivals {
     }
 }
 
-/// Between arrivals that do not know of one another: exponentially distributed.
+/// Draws the time between two independent arrivals: it is exponentially distributed.
 fn pause(per_second: f64, random: &mut SmallRng) -> Duration {
     let uniform: f64 = random.random();
     Duration::from_secs_f64(-(1.0 - uniform).ln() / per_second)

@@ -1,4 +1,4 @@
-//! A connection of a Seata client as a [`Carrier`]: what gathers leaves in one write.
+//! A connection of a Seata client as a [`Carrier`]. Frames that gather are sent in one write.
 
 use std::net::SocketAddr;
 
@@ -12,18 +12,18 @@ use tokio::sync::mpsc;
 
 use super::carry::Carrier;
 use crate::seata::READ_BYTES;
-use crate::seata::client::Side;
+use crate::seata::client::ClientSide;
 
 /// A connection, registered as TM and as the RM of one resource.
 #[derive(Debug)]
-pub(super) struct Line {
-    side: Side,
+pub(super) struct SeataClient {
+    side: ClientSide,
     outgoing: mpsc::UnboundedSender<Vec<u8>>,
     incoming: OwnedReadHalf,
     bytes: BytesMut,
 }
 
-impl Line {
+impl SeataClient {
     /// Connects and registers.
     pub(super) async fn connect(address: SocketAddr, resource: &str) -> Result<Self> {
         let stream = TcpStream::connect(address).await.context("connecting")?;
@@ -31,15 +31,16 @@ impl Line {
         let (incoming, writer) = stream.into_split();
         let (outgoing, frames) = mpsc::unbounded_channel();
         tokio::spawn(write_all(writer, frames));
-        let mut line = Self { side: Side::default(), outgoing, incoming, bytes: BytesMut::new() };
-        let mut greeting = Vec::new();
-        line.side.greet(resource, &mut greeting)?;
-        line.outgoing.send(greeting).context("the server has ended the connection")?;
-        while !line.side.is_known() {
-            ensure!(line.read_more().await? > 0, "the server takes no registrations");
-            line.side.read(&mut line.bytes)?;
+        let mut client =
+            Self { side: ClientSide::default(), outgoing, incoming, bytes: BytesMut::new() };
+        let mut registrations = Vec::new();
+        client.side.register_process(resource, &mut registrations)?;
+        client.outgoing.send(registrations).context("the server has ended the connection")?;
+        while !client.side.is_registered() {
+            ensure!(client.read_more().await? > 0, "the server takes no registrations");
+            client.side.read(&mut client.bytes)?;
         }
-        Ok(line)
+        Ok(client)
     }
 
     async fn read_more(&mut self) -> Result<usize> {
@@ -48,7 +49,7 @@ impl Line {
     }
 }
 
-impl Carrier for Line {
+impl Carrier for SeataClient {
     fn send(&mut self, frame: ClientFrame) -> Result<()> {
         let mut bytes = Vec::new();
         self.side.write(frame, &mut bytes)?;
@@ -70,7 +71,7 @@ impl Carrier for Line {
     async fn close(self) {
         let Self { outgoing, mut incoming, mut bytes, .. } = self;
         drop(outgoing);
-        // A broken connection has ended too.
+        // An error ends the connection, too.
         while incoming.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
             bytes.clear();
         }
@@ -82,11 +83,11 @@ async fn write_all(mut writer: OwnedWriteHalf, mut frames: mpsc::UnboundedReceiv
         while let Ok(more) = frames.try_recv() {
             bytes.extend(more);
         }
-        // The reading side notices a connection that has ended.
+        // The reading side reports a connection that has ended.
         if writer.write_all(&bytes).await.is_err() {
             return;
         }
     }
-    // A connection that has ended already need not be.
+    // The connection may have ended already.
     let _ = writer.shutdown().await;
 }

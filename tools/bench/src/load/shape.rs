@@ -1,4 +1,4 @@
-//! What one global consists of.
+//! The shape of a global: branches, rows and its end.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use handfast_proto::v1;
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
-/// How long a registration waits for a row that another global holds.
+/// How long a registration waits for a row that another global has locked.
 const LOCK_WAIT_MS: u64 = 30_000;
 const TABLE: &str = "public.stock_item";
 
@@ -20,7 +20,7 @@ pub(crate) struct Shape {
     /// Rows that each branch locks.
     #[arg(long, default_value_t = 1)]
     pub(crate) rows: u32,
-    /// Rows to choose from, each as likely as the other.
+    /// The number of rows to choose from, with equal probability.
     #[arg(long, default_value_t = 10_000_000)]
     pub(crate) keys: u64,
     /// Hot rows among them.
@@ -48,7 +48,8 @@ impl fmt::Display for Shape {
 }
 
 impl Shape {
-    /// One row a branch, chosen among so many that two globals hardly ever meet.
+    /// Returns a shape of one row for each branch, chosen among so many rows that two globals
+    /// hardly ever conflict.
     pub(crate) fn of_one_row() -> Self {
         Self {
             branches: 2,
@@ -68,7 +69,7 @@ impl Shape {
         }
     }
 
-    /// The registration of one branch with rows chosen at random.
+    /// Returns the registration of a branch with rows chosen at random.
     pub(crate) fn registration(
         &self,
         xid: &str,
@@ -79,7 +80,7 @@ impl Shape {
         Self::registration_of(xid, resource, &keys, random)
     }
 
-    /// The registration of one branch with these rows.
+    /// Returns the registration of a branch with the given rows.
     pub(crate) fn registration_of(
         xid: &str,
         resource: &str,
@@ -123,12 +124,12 @@ impl Shape {
     }
 }
 
-/// A canonical key of one column, 20 bytes as one of an order number is.
+/// Returns a canonical key of one column, of 20 bytes as for an order number.
 fn key_bytes(key: u64) -> Vec<u8> {
     format!("17:{key:017}").into_bytes()
 }
 
-/// A database as the coordinator knows it: its own identity, 60 bytes or so.
+/// Returns the resource id of a database: about 60 bytes, as a real one has.
 pub(crate) fn resource_id(number: usize) -> String {
     format!("postgres:7312456789012345678/shop-{number:04}/5f0c9ad2e1b34a6f")
 }
@@ -141,7 +142,7 @@ pub(crate) fn resource(number: usize) -> v1::Resource {
     }
 }
 
-/// What a connection of this number says of itself: one process with one database.
+/// Returns the handshake of a connection: one process with one database.
 pub(crate) fn hello(number: usize) -> v1::Hello {
     v1::Hello {
         client_id: format!("handfast-bench-{}-{number}", std::process::id()),
@@ -151,7 +152,7 @@ pub(crate) fn hello(number: usize) -> v1::Hello {
     }
 }
 
-/// The good outcome of every branch of a phase-two call.
+/// Returns a successful outcome for every branch of a phase-two call.
 pub(crate) fn done(call: v1::PhaseTwoCall) -> Vec<v1::BranchOutcome> {
     let decision = call.decision;
     let outcome = |branch: v1::PhaseTwoBranch| v1::BranchOutcome {

@@ -32,12 +32,12 @@ impl Carrier for Connection {
     async fn close(self) {
         let Self { outgoing, mut incoming } = self;
         drop(outgoing);
-        // A broken stream has ended too.
+        // An error ends the stream, too.
         while let Ok(Some(_)) = incoming.message().await {}
     }
 }
 
-/// Opens a stream and greets; the answer is still to be read.
+/// Opens a stream and sends the handshake. The reply is still to be read.
 pub(crate) async fn connect(endpoint: String, hello: v1::Hello) -> Result<Connection> {
     let channel = Endpoint::from_shared(endpoint)?.tcp_nodelay(true).connect().await?;
     let mut client = CoordinatorClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! The same globals by unary calls: a task each, one call a request.
+//! The same globals by unary calls: one task for each global, one call for each request.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -13,42 +13,42 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use super::shape::{Shape, done, hello, resource_id};
-use super::{Alarm, Arrivals, Load, Pace, Tally, Window};
+use super::{Alarm, Arrivals, Counters, Load, Pace, Window};
 
 /// How long after the window phase two may take to reach every branch.
 const DRAIN_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// What the tasks of one connection share.
+/// The state that the tasks of one connection share.
 #[derive(Clone, Debug)]
 struct Caller {
     client: CoordinatorClient<Channel>,
     shape: Shape,
     resource: Arc<str>,
     window: Window,
-    tally: Arc<Mutex<Tally>>,
+    counters: Arc<Mutex<Counters>>,
 }
 
-/// Loads one connection for the time of the window and gives back what it counted.
+/// Loads one connection for the time of the window, and returns the counts.
 pub(super) async fn run(
     endpoint: String,
     share: Load,
     window: Window,
     number: usize,
-) -> Result<Tally> {
+) -> Result<Counters> {
     let Load { shape, pace, behind_max, .. } = share;
     ensure!(behind_max.is_none(), "unary calls do not look at how far phase two is behind");
     let channel = Endpoint::from_shared(endpoint)?.tcp_nodelay(true).connect().await?;
     let client = CoordinatorClient::new(channel);
     let resource = resource_id(number).into();
-    let caller = Caller { client, shape, resource, window, tally: Arc::default() };
+    let caller = Caller { client, shape, resource, window, counters: Arc::default() };
     let calls = caller.subscribe(number).await?;
     let finishing = tokio::spawn(caller.clone().finish_phase_two(calls, hello(number).client_id));
     caller.begin_all(pace, number).await?;
     caller.drained().await;
     finishing.abort();
-    let tally = caller.lock().clone();
-    Ok(tally)
+    let counters = caller.lock().clone();
+    Ok(counters)
 }
 
 impl Caller {
@@ -76,17 +76,17 @@ impl Caller {
         Ok(())
     }
 
-    /// One global, or in a closed loop one after the other.
+    /// Runs one global, or in a closed loop one after the other.
     async fn transact(mut self, pace: Pace, mut due: Instant, mut random: SmallRng) {
         loop {
             let ended = self.global(&mut random).await;
             let now = Instant::now();
             {
-                let mut tally = self.lock();
+                let mut counters = self.lock();
                 match ended {
-                    Ok(()) if self.window.holds(now) => tally.end(now - due),
+                    Ok(()) if self.window.holds(now) => counters.end(now - due),
                     Ok(()) => {}
-                    Err(status) => tally.error(&code_of(&status)),
+                    Err(status) => counters.error(&code_of(&status)),
                 }
             }
             let goes_on = matches!(pace, Pace::Closed { .. }) && now < self.window.until;
@@ -129,10 +129,10 @@ impl Caller {
             let outcome = Some(v1::PhaseTwoOutcome { branches });
             let request = v1::FinishPhaseTwoRequest { outcome, client_id: client_id.clone() };
             let told = self.client.finish_phase_two(request).await;
-            let mut tally = self.lock();
+            let mut counters = self.lock();
             match told {
-                Ok(_) => tally.finished += count,
-                Err(status) => tally.error(&code_of(&status)),
+                Ok(_) => counters.finished += count,
+                Err(status) => counters.error(&code_of(&status)),
             }
         }
     }
@@ -145,16 +145,16 @@ impl Caller {
     }
 
     fn behind(&self) -> bool {
-        let tally = self.lock();
-        tally.finished < tally.owed
+        let counters = self.lock();
+        counters.finished < counters.owed
     }
 
-    fn lock(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().expect("no holder of the tally's lock panics")
+    fn lock(&self) -> MutexGuard<'_, Counters> {
+        self.counters.lock().expect("no holder of the counters's lock panics")
     }
 }
 
-/// The coordinator's own code where there is one.
+/// Returns the coordinator's own error code, if there is one.
 fn code_of(status: &Status) -> String {
     let own = status.metadata().get("handfast-code").and_then(|code| code.to_str().ok());
     own.map_or_else(|| Code::description(&status.code()).to_owned(), str::to_owned)

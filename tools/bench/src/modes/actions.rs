@@ -1,4 +1,4 @@
-//! The two halves of the action as participants in TCC mode and in sagas.
+//! The two halves of the action, as participants in TCC mode and in sagas.
 
 use std::marker::PhantomData;
 
@@ -16,11 +16,11 @@ pub(crate) struct Change {
     pub(crate) by: i64,
 }
 
-/// Changes a row: tried, what is to come is held; confirmed, it counts.
+/// Changes a row in TCC mode: the try holds the change, the confirm applies it.
 #[derive(Debug)]
 pub(crate) struct Held<DB>(PhantomData<fn() -> DB>);
 
-/// Changes a row as a step of a saga, and back.
+/// Changes a row as a step of a saga, and changes it back as its compensation.
 #[derive(Debug)]
 pub(crate) struct Step<DB>(PhantomData<fn() -> DB>);
 

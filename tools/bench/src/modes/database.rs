@@ -10,12 +10,12 @@ use crate::at::BenchDatabase;
 
 type Done<'q> = BoxFuture<'q, Result<(), sqlx::Error>>;
 
-/// What a statement changes of a row.
+/// The column that a statement changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Column {
-    /// What everybody sees.
+    /// The value that every reader sees.
     Count,
-    /// What belongs to transactions that are not decided.
+    /// The part that is held for transactions without a decision.
     Held,
 }
 
@@ -24,9 +24,9 @@ pub(crate) trait XaBranch: Send + Sync {
     fn change(&self, item: i64, by: i64) -> Done<'_>;
 }
 
-/// A database product in all modes that it has.
+/// A database product, in all modes that it supports.
 pub(crate) trait ModesDatabase: BenchDatabase {
-    /// Whether it has two-phase commit.
+    /// Whether the product has two-phase commit.
     const HAS_XA: bool;
 
     /// Changes a column of a row in a local transaction.
@@ -34,7 +34,7 @@ pub(crate) trait ModesDatabase: BenchDatabase {
     /// Changes the count of a row in a branch.
     fn change_in_branch<'q>(local: &'q mut AtTransaction<'_, Self>, item: i64, by: i64)
     -> Done<'q>;
-    /// The database in two-phase commit, if it has that.
+    /// Returns the database for two-phase commit, if it has that.
     fn xa(
         handfast: &Handfast,
         pool: Pool<Self>,

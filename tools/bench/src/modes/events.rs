@@ -1,5 +1,5 @@
-//! The action by an event: the first database emits it with its change, a relay takes it to a
-//! broker in this process, a consumer lets it take effect in the second database.
+//! The action by an event: the first database emits it with its change, a relay carries it to a
+//! broker in this process, and a consumer applies it to the second database.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,10 +20,10 @@ use super::actions::Change;
 use super::database::{Column, ModesDatabase};
 
 const TOPIC: &str = "changes";
-/// A relay looks at once for what PostgreSQL tells it of, and this often for what others have.
+/// The interval of a relay's rounds. PostgreSQL also notifies the relay of an event at once.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A relay and a consumer at work.
+/// A running relay and consumer.
 #[derive(Debug)]
 pub(crate) struct Events<DB: ModesDatabase> {
     first: Pool<DB>,
@@ -33,11 +33,11 @@ pub(crate) struct Events<DB: ModesDatabase> {
     consumer: JoinHandle<Result<(), OutboxError>>,
 }
 
-/// Who waits for the effect of an event.
+/// The callers that wait for the effect of an event.
 #[derive(Clone, Debug, Default)]
 struct Waiting(Arc<Mutex<HashMap<EventId, oneshot::Sender<()>>>>);
 
-/// What the consumer hears; whoever waits for an event is told when its effect is committed.
+/// The consumer. It wakes the caller that waits for an event when its effect is committed.
 struct Told {
     events: InProcessSubscription,
     waiting: Waiting,
@@ -63,7 +63,8 @@ impl<DB: ModesDatabase> Events<DB> {
         }
     }
 
-    /// Takes from a row of the first database, and waits until the second one has given.
+    /// Takes from a row of the first database, and waits until the second one has the event's
+    /// effect.
     pub(crate) async fn transfer(&self, from: i64, to: i64) -> Result<()> {
         let event = Event::new(TOPIC, to.to_string()).json(&Change { item: to, by: 1 })?;
         let (told, wait) = oneshot::channel();
@@ -87,7 +88,7 @@ impl<DB: ModesDatabase> Events<DB> {
 fn stopped(stop: &watch::Sender<bool>) -> impl Future<Output = ()> + use<> {
     let mut stop = stop.subscribe();
     async move {
-        // The sender's end means the same.
+        // A dropped sender means the same.
         let _ = stop.wait_for(|stop| *stop).await;
     }
 }
@@ -121,7 +122,7 @@ impl Subscription for Told {
         delivery: &'s Delivery,
     ) -> BoxFuture<'s, Result<(), OutboxError>> {
         if let Some(told) = self.waiting.lock().remove(&delivery.event.id()) {
-            // Nobody waits any more when the run is over.
+            // The caller may have been dropped at the end of the run.
             let _ = told.send(());
         }
         self.events.acknowledge(delivery)

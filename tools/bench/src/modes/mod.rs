@@ -1,15 +1,15 @@
 //! `modes`: the same business action in every mode, in turns in one run.
 //!
 //! The action takes one unit from a row of one database and gives it to a row of another. An
-//! operation ends when its caller may rely on it: with the decision in AT, TCC and two-phase
-//! commit, whose second phase goes on behind; with the last step in a saga; when the other database
-//! has it with an event. Plain local transactions, which may leave the unit nowhere, are the
-//! measure of all.
+//! operation ends when its caller may rely on it. In AT, TCC and two-phase commit that is the
+//! decision, and phase two runs in the background; in a saga it is the last step; with an event it
+//! is its effect in the other database. All are compared with plain local transactions, which may
+//! lose the unit.
 
 mod actions;
 mod database;
 mod events;
-mod stage;
+mod setup;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -20,12 +20,12 @@ use crate::measure::{Measure, Place};
 use crate::report::{Report, Row};
 
 use database::ModesDatabase;
-use stage::Stage;
+use setup::ModesSetup;
 
 /// `handfast-bench modes`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// A database product; may be given several times. Without any, all whose server is known.
+    /// A database product; may be given several times. Without any, all with a known server.
     #[arg(long, value_enum)]
     database: Vec<Product>,
     /// The MySQL or MariaDB server, with the right to create databases.
@@ -34,10 +34,10 @@ pub(crate) struct Options {
     /// The PostgreSQL server, with the right to create databases.
     #[arg(long, env = "HANDFAST_TEST_POSTGRES")]
     postgres: Option<String>,
-    /// A mode; may be given several times. Without any, all that the product has.
+    /// A mode; may be given several times. Without any, all that the product supports.
     #[arg(long, value_enum)]
     mode: Vec<Mode>,
-    /// Clients at once; may be given several times.
+    /// Concurrent clients; may be given several times.
     #[arg(long, default_values_t = [1, 16])]
     clients: Vec<usize>,
     #[command(flatten)]
@@ -71,7 +71,7 @@ impl Mode {
     }
 }
 
-/// Measures the products and modes asked for.
+/// Measures the selected products and modes.
 pub(crate) async fn run(options: &Options) -> Result<Report> {
     let mut report = Report::new("modes");
     for product in options.products() {
@@ -110,23 +110,23 @@ impl Options {
         let has = |mode: &Mode| *mode != Mode::Xa || DB::HAS_XA;
         let modes: Vec<Mode> = all.iter().copied().filter(has).collect();
         let most = self.clients.iter().copied().max().unwrap_or(1);
-        let stage = Stage::<DB>::open(url, &self.place, most).await?;
+        let setup = ModesSetup::<DB>::open(url, &self.place, most).await?;
         let times = (self.measure.warm_up(), self.measure.length());
         let mut rows = Vec::new();
         for &clients in &self.clients {
             let name = |mode: &Mode| format!("{}, {clients} clients: {}", DB::PRODUCT, mode.name());
             let names: Vec<String> = modes.iter().map(name).collect();
-            let run = async |which: usize| stage.measure(modes[which], clients, times).await;
+            let run = async |which: usize| setup.measure(modes[which], clients, times).await;
             let mut measured = self.measure.rows(&names, run).await?;
             compare(&modes, &mut measured);
             rows.extend(measured);
         }
-        stage.close(url).await?;
+        setup.close(url).await?;
         Ok(rows)
     }
 }
 
-/// Sets every mode beside plain local transactions.
+/// Compares every mode with plain local transactions.
 fn compare(modes: &[Mode], rows: &mut [Row]) {
     let Some(local) = modes.iter().position(|mode| *mode == Mode::Local) else { return };
     let plain = rows[local].per_second.median;

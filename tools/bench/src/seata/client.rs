@@ -1,4 +1,4 @@
-//! The side that asks: TM and RM in one, as an application of Seata is.
+//! The client's side: TM and RM in one, as an application of Seata is.
 
 use std::collections::VecDeque;
 
@@ -17,44 +17,44 @@ use handfast_seata_wire::value::{BranchStatus, BranchType};
 use super::{VERSION, take, write};
 
 const TIMEOUT_MS: i32 = 60_000;
-/// Ids of the two registrations, which no request has.
-const GREETINGS: [i32; 2] = [0, 1];
+/// The ids of the two registrations, which no other request has.
+const REGISTRATIONS: [i32; 2] = [0, 1];
 
-/// What one connection has to remember.
+/// The state of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Side {
-    /// Ids of the calls that are not answered yet, in their order.
+pub(crate) struct ClientSide {
+    /// The ids of the calls without an outcome, in order.
     calls: VecDeque<i32>,
     registrations: usize,
 }
 
-impl Side {
+impl ClientSide {
     /// Appends the registrations of TM and RM.
     ///
     /// # Errors
-    /// A resource that has no form in a frame.
-    pub(crate) fn greet(&self, resource: &str, out: &mut Vec<u8>) -> Result<()> {
+    /// If the resource cannot be encoded in a frame.
+    pub(crate) fn register_process(&self, resource: &str, out: &mut Vec<u8>) -> Result<()> {
         let client = Register {
             version: VERSION.to_owned(),
             application_id: "handfast-bench".to_owned(),
             transaction_service_group: "default_tx_group".to_owned(),
             extra_data: String::new(),
         };
-        let [tm, rm] = GREETINGS;
+        let [tm, rm] = REGISTRATIONS;
         write(&Message::RegisterTm(client.clone()), MessageKind::Request, tm, out)?;
         let resources = RegisterResources { client, resource_list: resource.to_owned() };
         write(&Message::RegisterRm(resources), MessageKind::Request, rm, out)
     }
 
-    /// Whether both registrations are answered.
-    pub(crate) fn is_known(&self) -> bool {
-        self.registrations == GREETINGS.len()
+    /// Returns whether both registrations have a reply.
+    pub(crate) fn is_registered(&self) -> bool {
+        self.registrations == REGISTRATIONS.len()
     }
 
-    /// Appends the frames of a conversation's messages.
+    /// Appends the frames of a client's messages.
     ///
     /// # Errors
-    /// A message that Seata's protocol has nothing for.
+    /// If Seata's protocol has no frame for a message.
     pub(crate) fn write(&mut self, frame: ClientFrame, out: &mut Vec<u8>) -> Result<()> {
         for ClientMessage { id, body } in frame.messages {
             let id = i32::try_from(id).context("an id of a request has 31 bits")?;
@@ -73,10 +73,10 @@ impl Side {
         Ok(())
     }
 
-    /// Takes everything that is whole off a stream's bytes.
+    /// Takes all complete frames from a stream's bytes.
     ///
     /// # Errors
-    /// A damaged stream, a refused registration, or what no server sends.
+    /// If the stream is damaged, a registration was refused, or a message is not a server's.
     #[expect(clippy::wildcard_enum_match_arm, reason = "all others are answers to requests")]
     pub(crate) fn read(&mut self, bytes: &mut BytesMut) -> Result<ServerFrame> {
         let mut messages = Vec::new();
@@ -93,7 +93,7 @@ impl Side {
                 Message::BranchRollback(it) => self.call(id, it, Decision::RollBack),
                 message => answer(message)?,
             };
-            // Talk's ids are those of its requests; a call has none.
+            // A reply has the id of its request; a call has none.
             let id = if matches!(body, Answer::PhaseTwo(_)) { 0 } else { u64::try_from(id)? };
             messages.push(ServerMessage { id, body: Some(body) });
         }
@@ -109,10 +109,10 @@ impl Side {
         Answer::PhaseTwo(v1::PhaseTwoCall { resource_id, decision, branches, ..Default::default() })
     }
 
-    /// Outcomes come in the order of the calls.
+    /// Appends the outcomes of calls, which come in the order of the calls.
     fn finished(&mut self, outcome: v1::PhaseTwoOutcome, out: &mut Vec<u8>) -> Result<()> {
         for branch in outcome.branches {
-            let id = self.calls.pop_front().context("an outcome that nobody asked for")?;
+            let id = self.calls.pop_front().context("an outcome without a call")?;
             let commits = branch.decision() == Decision::Commit;
             let status = match commits {
                 true => BranchStatus::PhaseTwoCommitted,
@@ -134,7 +134,7 @@ fn begin(request: v1::BeginRequest) -> Message {
     Message::GlobalBegin(GlobalBegin { timeout_ms: TIMEOUT_MS, name: request.name })
 }
 
-/// The lock key is `table:key,key`.
+/// Encodes a registration. Seata's lock key is `table:key,key`.
 fn register(request: v1::RegisterBranchRequest) -> Result<Message> {
     let mut lock_key = String::new();
     for rows in &request.rows {
@@ -146,7 +146,7 @@ fn register(request: v1::RegisterBranchRequest) -> Result<Message> {
         for (position, key) in rows.keys.iter().enumerate() {
             lock_key.push(if position == 0 { ':' } else { ',' });
             let text = std::str::from_utf8(key).context("a key is text")?;
-            // Behind its length, which a canonical key begins with.
+            // A canonical key begins with its length, which is left out here.
             lock_key.push_str(text.split_once(':').map_or(text, |(_, key)| key));
         }
     }

@@ -1,5 +1,5 @@
 //! The coordinator's messages as frames of Seata's protocol, so that one load and one echo serve
-//! every wire: [`client`] for the side that asks, [`server`] for the echo.
+//! every wire: [`client`] for the load, [`server`] for the echo.
 
 pub(crate) mod client;
 pub(crate) mod server;
@@ -12,13 +12,13 @@ use handfast_seata_wire::{
     ClientVersion, Dialect, Encoding, FrameVersion, Limits, Received, decode, encode,
 };
 
-/// A client of this version is simulated, in the protocol's commonest form: frames of version 1,
-/// serializer `seata`, no compression.
+/// The version of the simulated client. It uses the protocol's most common form: frames of version
+/// 1, serializer `seata`, no compression.
 const VERSION: &str = "2.2.0";
 const DIALECT: Dialect =
     Dialect { frame: FrameVersion::V1, ..Dialect::java(ClientVersion::new(2, 2, 0)) };
 
-/// Room for a read: without it one would take a few bytes.
+/// The room for a read. Without it a read would return a few bytes.
 pub(crate) const READ_BYTES: usize = 64 << 10;
 
 /// Appends a frame.
@@ -26,7 +26,8 @@ fn write(message: &Message, kind: MessageKind, id: i32, out: &mut Vec<u8>) -> Re
     encode(message, kind, id, Encoding::default(), &DIALECT, out).context("writing a frame")
 }
 
-/// The next whole frame of a stream's bytes, which are left standing, and its length.
+/// Decodes the next complete frame of a stream's bytes without consuming it. Returns it with its
+/// length.
 fn read(bytes: &BytesMut) -> Result<Option<(Received, usize)>> {
     let limits = Limits::default();
     match split(bytes, &limits).context("cutting the stream into frames")? {
@@ -38,7 +39,7 @@ fn read(bytes: &BytesMut) -> Result<Option<(Received, usize)>> {
     }
 }
 
-/// Takes the next whole frame off a stream's bytes.
+/// Takes the next complete frame from a stream's bytes.
 fn take(bytes: &mut BytesMut) -> Result<Option<Received>> {
     let Some((received, length)) = read(bytes)? else { return Ok(None) };
     bytes.advance(length);

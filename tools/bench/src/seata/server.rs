@@ -1,5 +1,4 @@
-//! The side of the echo: what clients ask, as the coordinator's messages, and its answers
-//! as frames.
+//! The echo's side: requests of clients as the coordinator's messages, and its replies as frames.
 
 use anyhow::{Context, Result, bail};
 use bytes::{Buf, Bytes, BytesMut};
@@ -15,35 +14,35 @@ use handfast_seata_wire::value::{BranchType, GlobalStatus};
 
 use super::{VERSION, read, write};
 
-/// What one connection has to remember.
+/// The state of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Side {
+pub(crate) struct ServerSide {
     last_branch: u64,
     last_call: i32,
 }
 
-/// One frame of a client.
+/// A frame of a client.
 #[derive(Debug)]
-pub(crate) struct Heard {
-    /// Its request, unless it is one that is answered here.
+pub(crate) struct Received {
+    /// Its request, unless the reply is already here.
     pub(crate) message: Option<ClientMessage>,
-    /// The answer to a registration or a heartbeat.
+    /// The reply to a registration or a heartbeat.
     pub(crate) answer: Vec<u8>,
-    /// The frame as it came.
+    /// The frame as it arrived.
     pub(crate) bytes: Bytes,
 }
 
-impl Side {
-    /// Takes the next whole frame off a stream's bytes.
+impl ServerSide {
+    /// Takes the next complete frame from a stream's bytes.
     ///
     /// # Errors
-    /// A damaged stream, or what the load does not send.
-    pub(crate) fn read(&mut self, bytes: &mut BytesMut) -> Result<Option<Heard>> {
+    /// If the stream is damaged, or the load does not send such a message.
+    pub(crate) fn read(&mut self, bytes: &mut BytesMut) -> Result<Option<Received>> {
         let Some((received, length)) = read(bytes)? else { return Ok(None) };
         let bytes = bytes.copy_to_bytes(length);
         let mut answer = Vec::new();
         let message = self.message(&received.header, received.message, &mut answer)?;
-        Ok(Some(Heard { message, answer, bytes }))
+        Ok(Some(Received { message, answer, bytes }))
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "all others are refused alike")]
@@ -83,7 +82,7 @@ impl Side {
         Ok(Some(ClientMessage { id, body: Some(body) }))
     }
 
-    /// The server chooses the branch's id.
+    /// Converts a registration. The server chooses the branch's id.
     fn registration(&mut self, request: BranchRegister) -> v1::RegisterBranchRequest {
         self.last_branch += 1;
         let BranchRegister { xid, resource_id, .. } = request;
@@ -91,10 +90,10 @@ impl Side {
         v1::RegisterBranchRequest { xid, branch_id, resource_id, mode, ..Default::default() }
     }
 
-    /// Appends the frames of an answer or a call.
+    /// Appends the frames of a reply or a call.
     ///
     /// # Errors
-    /// An answer that Seata's protocol has nothing for.
+    /// If Seata's protocol has no frame for the reply.
     pub(crate) fn write(&mut self, answer: ServerMessage, out: &mut Vec<u8>) -> Result<()> {
         let id = i32::try_from(answer.id).context("an id of a request has 31 bits")?;
         let standing = |status| GlobalStatusAnswer { result: Ok(()), status };

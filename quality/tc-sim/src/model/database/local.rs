@@ -9,24 +9,24 @@ use std::sync::Arc;
 use futures::channel::oneshot;
 use handfast_rm_core::fence::{Operation, Pass, Refusal, decide};
 
-use super::{Database, DatabaseError, Flavour, HeldSession, LockKey, SessionId};
+use super::{Database, DatabaseError, Flavour, HeldConnection, LocalTransactionId, LockKey};
 use crate::model::values::{Cell, Event, EventId, EventStatus, RowId, Undo, UndoKey};
 
 /// An open local transaction.
 #[derive(Debug)]
 pub(crate) struct LocalTransaction {
     database: Arc<Database>,
-    session: SessionId,
+    session: LocalTransactionId,
     ended: bool,
 }
 
 impl LocalTransaction {
-    pub(super) fn new(database: Arc<Database>, session: SessionId) -> Self {
+    pub(super) fn new(database: Arc<Database>, session: LocalTransactionId) -> Self {
         Self { database, session, ended: false }
     }
 
     /// Returns its session.
-    pub(super) fn session(&self) -> SessionId {
+    pub(super) fn session(&self) -> LocalTransactionId {
         self.session
     }
 
@@ -145,7 +145,7 @@ impl LocalTransaction {
 
     /// `PREPARE TRANSACTION`, or `XA END` and `XA PREPARE`. Once it is sent the database executes
     /// it even if the client dies. Returns the session if the branch stays bound to it.
-    pub(crate) async fn prepare(mut self) -> Result<Option<HeldSession>, DatabaseError> {
+    pub(crate) async fn prepare(mut self) -> Result<Option<HeldConnection>, DatabaseError> {
         self.ended = true;
         let (sender, outcome) = oneshot::channel();
         let (database, session) = (Arc::clone(&self.database), self.session);

@@ -26,7 +26,7 @@ use prepared::Prepared;
 
 pub(crate) use local::LocalTransaction;
 pub(crate) use outbox::Claim;
-pub(crate) use prepared::HeldSession;
+pub(crate) use prepared::HeldConnection;
 
 /// How long a statement waits for a lock of another local transaction.
 const LOCK_WAIT: u64 = 3 * SECOND;
@@ -68,9 +68,9 @@ pub(crate) enum LockKey {
     Writer,
 }
 
-/// A session of the database, with at most one local transaction.
+/// Identifies a local transaction, and the connection that it runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SessionId(u64);
+pub(crate) struct LocalTransactionId(u64);
 
 /// A database server.
 pub(crate) struct Database {
@@ -87,10 +87,10 @@ struct State {
     undo: BTreeMap<UndoKey, Undo>,
     fences: BTreeMap<UndoKey, fence::State>,
     locks: BTreeMap<LockKey, Lock>,
-    open: BTreeMap<SessionId, OpenTransaction>,
+    open: BTreeMap<LocalTransactionId, OpenTransaction>,
     prepared: BTreeMap<String, Prepared>,
     /// Sessions whose prepared branch was committed. PostgreSQL keeps a transaction's outcome.
-    committed: BTreeSet<SessionId>,
+    committed: BTreeSet<LocalTransactionId>,
     outbox: Outbox,
     session_last: u64,
     down: bool,
@@ -115,8 +115,8 @@ struct OpenTransaction {
 
 #[derive(Debug)]
 struct Lock {
-    holder: SessionId,
-    waiting: VecDeque<(SessionId, oneshot::Sender<()>)>,
+    holder: LocalTransactionId,
+    waiting: VecDeque<(LocalTransactionId, oneshot::Sender<()>)>,
 }
 
 impl Database {
@@ -154,7 +154,7 @@ impl Database {
         let session = {
             let mut state = self.lock();
             state.session_last += 1;
-            let session = SessionId(state.session_last);
+            let session = LocalTransactionId(state.session_last);
             state.open.insert(session, OpenTransaction::default());
             session
         };
@@ -184,7 +184,11 @@ impl Database {
     }
 
     /// Acquires a lock for a local transaction, and waits for it.
-    async fn acquire(&self, session: SessionId, key: LockKey) -> Result<(), DatabaseError> {
+    async fn acquire(
+        &self,
+        session: LocalTransactionId,
+        key: LockKey,
+    ) -> Result<(), DatabaseError> {
         let Some(granted) = self.lock().acquire(session, key)? else { return Ok(()) };
         let timeout = self.world.sleep(LOCK_WAIT);
         match futures::future::select(granted, timeout).await {
@@ -198,7 +202,7 @@ impl Database {
     }
 
     /// Releases a lock before the transaction ends.
-    fn release(&self, session: SessionId, key: LockKey) {
+    fn release(&self, session: LocalTransactionId, key: LockKey) {
         let mut state = self.lock();
         let held = state.open.get_mut(&session).is_some_and(|open| open.locks.remove(&key));
         if held {
@@ -207,14 +211,19 @@ impl Database {
     }
 
     /// Returns a row as the local transaction sees it.
-    fn cell(&self, session: SessionId, row: RowId) -> Result<Cell, DatabaseError> {
+    fn cell(&self, session: LocalTransactionId, row: RowId) -> Result<Cell, DatabaseError> {
         let state = self.lock();
         let open = state.open.get(&session).ok_or(DatabaseError::Broken)?;
         let cell = open.rows.get(&row).or_else(|| state.rows.get(&row));
         Ok(*cell.expect("every row of the model is set up at the start"))
     }
 
-    fn write(&self, session: SessionId, row: RowId, cell: Cell) -> Result<(), DatabaseError> {
+    fn write(
+        &self,
+        session: LocalTransactionId,
+        row: RowId,
+        cell: Cell,
+    ) -> Result<(), DatabaseError> {
         let mut state = self.lock();
         let open = state.open.get_mut(&session).ok_or(DatabaseError::Broken)?;
         assert!(open.holds_row(row), "a row is written under its lock");
@@ -223,7 +232,11 @@ impl Database {
     }
 
     /// Returns a row of the undo log: as this local transaction left it, or else as committed.
-    fn undo(&self, session: SessionId, key: UndoKey) -> Result<Option<Undo>, DatabaseError> {
+    fn undo(
+        &self,
+        session: LocalTransactionId,
+        key: UndoKey,
+    ) -> Result<Option<Undo>, DatabaseError> {
         let state = self.lock();
         let open = state.open.get(&session).ok_or(DatabaseError::Broken)?;
         Ok(open.undo.get(&key).cloned().unwrap_or_else(|| state.undo.get(&key).cloned()))
@@ -232,7 +245,7 @@ impl Database {
     /// Inserts a row of the undo log or, with `None`, deletes it.
     fn put_undo(
         &self,
-        session: SessionId,
+        session: LocalTransactionId,
         key: UndoKey,
         undo: Option<Undo>,
     ) -> Result<(), DatabaseError> {
@@ -245,7 +258,7 @@ impl Database {
     /// Returns a row of the fence: as this local transaction left it, or else as committed.
     fn fence(
         &self,
-        session: SessionId,
+        session: LocalTransactionId,
         key: UndoKey,
     ) -> Result<Option<fence::State>, DatabaseError> {
         let state = self.lock();
@@ -255,7 +268,7 @@ impl Database {
 
     fn put_fence(
         &self,
-        session: SessionId,
+        session: LocalTransactionId,
         key: UndoKey,
         fence: fence::State,
     ) -> Result<(), DatabaseError> {
@@ -266,7 +279,7 @@ impl Database {
     }
 
     /// Commits a local transaction: all its changes become visible and durable at once.
-    fn commit(&self, session: SessionId) -> Result<(), DatabaseError> {
+    fn commit(&self, session: LocalTransactionId) -> Result<(), DatabaseError> {
         let written = {
             let mut state = self.lock();
             let open = state.open.remove(&session).ok_or(DatabaseError::Broken)?;
@@ -283,7 +296,7 @@ impl Database {
     }
 
     /// Rolls a local transaction back. Does nothing if it has ended before.
-    fn roll_back(&self, session: SessionId) {
+    fn roll_back(&self, session: LocalTransactionId) {
         let mut state = self.lock();
         if let Some(open) = state.open.remove(&session) {
             state.release(session, &open);
@@ -333,7 +346,7 @@ impl State {
     /// Acquires a lock, or queues for it. Returns `None` if the session has the lock at once.
     fn acquire(
         &mut self,
-        session: SessionId,
+        session: LocalTransactionId,
         key: LockKey,
     ) -> Result<Option<oneshot::Receiver<()>>, DatabaseError> {
         let open = self.open.get_mut(&session).ok_or(DatabaseError::Broken)?;
@@ -352,14 +365,14 @@ impl State {
         }
     }
 
-    fn cancel_wait(&mut self, session: SessionId, key: LockKey) {
+    fn cancel_wait(&mut self, session: LocalTransactionId, key: LockKey) {
         if let Some(lock) = self.locks.get_mut(&key) {
             lock.waiting.retain(|(waiting, _)| *waiting != session);
         }
     }
 
     /// Releases every lock of a transaction that has ended.
-    fn release(&mut self, session: SessionId, open: &OpenTransaction) {
+    fn release(&mut self, session: LocalTransactionId, open: &OpenTransaction) {
         for key in &open.locks {
             self.pass_lock(session, *key);
         }
@@ -369,7 +382,7 @@ impl State {
     }
 
     /// Passes a lock to the first session that still waits for it, or frees it.
-    fn pass_lock(&mut self, from: SessionId, key: LockKey) {
+    fn pass_lock(&mut self, from: LocalTransactionId, key: LockKey) {
         let Some(mut lock) = self.locks.remove(&key) else { return };
         assert!(lock.holder == from, "a lock is released by its holder");
         while let Some((next, grant)) = lock.waiting.pop_front() {

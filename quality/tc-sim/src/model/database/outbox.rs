@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use handfast_rm_core::relay::{LaneOwner, LaneShares, in_order, shares};
 
-use super::{Database, DatabaseError, Flavour, OpenTransaction, SessionId, State};
+use super::{Database, DatabaseError, Flavour, LocalTransactionId, OpenTransaction, State};
 use crate::model::values::{Event, EventId, EventRow, EventStatus, Seq, UndoKey, Written};
 
 /// The number of lanes that the keys are spread over.
@@ -77,7 +77,7 @@ impl Outbox {
 impl Database {
     pub(super) fn insert_event(
         &self,
-        session: SessionId,
+        session: LocalTransactionId,
         event: Event,
         branch: UndoKey,
         status: EventStatus,
@@ -98,7 +98,7 @@ impl Database {
     /// Deletes the events that a branch holds.
     pub(super) fn delete_held_events(
         &self,
-        session: SessionId,
+        session: LocalTransactionId,
         branch: UndoKey,
     ) -> Result<(), DatabaseError> {
         let mut state = self.lock();
@@ -114,7 +114,7 @@ impl Database {
     /// Inserts an event into the inbox, under the lock on its row. Returns whether it was absent.
     pub(super) fn insert_inbox(
         &self,
-        session: SessionId,
+        session: LocalTransactionId,
         id: EventId,
     ) -> Result<bool, DatabaseError> {
         let mut state = self.lock();

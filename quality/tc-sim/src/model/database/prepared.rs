@@ -12,7 +12,8 @@ use handfast_core::Decision;
 use handfast_rm_core::two_phase::{Answer, Trace};
 
 use super::{
-    Database, DatabaseError, Flavour, LocalTransaction, Lock, OpenTransaction, SessionId, State,
+    Database, DatabaseError, Flavour, LocalTransaction, LocalTransactionId, Lock, OpenTransaction,
+    State,
 };
 use crate::model::observation::Observation;
 use crate::model::values::{UndoKey, Written};
@@ -21,7 +22,7 @@ use crate::world::{MS, Owner, SECOND, World};
 /// A prepared transaction, which waits for the decision.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    session: SessionId,
+    session: LocalTransactionId,
     /// Whether it is bound to its session, so that no other session can end it.
     attached: bool,
     open: OpenTransaction,
@@ -30,12 +31,12 @@ pub(super) struct Prepared {
 /// A session that stays with the branch that it has prepared. When it is dropped the session ends,
 /// and any session may end the branch.
 #[derive(Debug)]
-pub(crate) struct HeldSession {
+pub(crate) struct HeldConnection {
     database: Arc<Database>,
-    session: SessionId,
+    session: LocalTransactionId,
 }
 
-impl Drop for HeldSession {
+impl Drop for HeldConnection {
     fn drop(&mut self) {
         self.database.disconnect(self.session);
     }
@@ -66,8 +67,8 @@ impl Database {
     /// Prepares an open branch. Returns its session if the branch stays bound to it.
     pub(super) fn prepare(
         self: &Arc<Self>,
-        session: SessionId,
-    ) -> Result<Option<HeldSession>, DatabaseError> {
+        session: LocalTransactionId,
+    ) -> Result<Option<HeldConnection>, DatabaseError> {
         let attached = self.flavour == Flavour::MariaDb;
         let mut state = self.lock();
         let open = state.open.remove(&session).ok_or(DatabaseError::Broken)?;
@@ -76,7 +77,7 @@ impl Database {
         drop(state);
         self.world.log(self.owner(), || format!("prepares {name}"));
         self.observer.observe(&Observation::Prepared { branch });
-        Ok(attached.then(|| HeldSession { database: Arc::clone(self), session }))
+        Ok(attached.then(|| HeldConnection { database: Arc::clone(self), session }))
     }
 
     /// `COMMIT PREPARED`, `XA COMMIT` or the rollback, over the session that holds the branch or
@@ -85,7 +86,7 @@ impl Database {
         self: &Arc<Self>,
         name: String,
         decision: Decision,
-        held: Option<HeldSession>,
+        held: Option<HeldConnection>,
     ) -> Result<Answer, DatabaseError> {
         let (sender, outcome) = oneshot::channel();
         let database = Arc::clone(self);
@@ -101,7 +102,7 @@ impl Database {
         self.answer(answer).await
     }
 
-    fn end(&self, name: &str, decision: Decision, held: Option<&HeldSession>) -> Answer {
+    fn end(&self, name: &str, decision: Decision, held: Option<&HeldConnection>) -> Answer {
         let mut state = self.lock();
         let may_end = |prepared: &Prepared| {
             !prepared.attached || held.is_some_and(|held| held.session == prepared.session)
@@ -135,7 +136,9 @@ impl Database {
     ) -> Result<Trace, DatabaseError> {
         self.travel().await?;
         let trace = match (self.flavour, number.map(str::parse::<u64>)) {
-            (Flavour::Postgres, Some(Ok(number))) => self.lock().trace_of_number(SessionId(number)),
+            (Flavour::Postgres, Some(Ok(number))) => {
+                self.lock().trace_of_number(LocalTransactionId(number))
+            }
             (Flavour::Postgres, Some(Err(_)) | None) => Trace::Open,
             (Flavour::MariaDb | Flavour::Sqlite, _) => self.lock().trace_of_name(name),
         };
@@ -158,13 +161,13 @@ impl Database {
     pub(crate) fn add_prepared(&self, name: String) {
         let mut state = self.lock();
         state.session_last += 1;
-        let session = SessionId(state.session_last);
+        let session = LocalTransactionId(state.session_last);
         let prepared = Prepared { session, attached: false, open: OpenTransaction::default() };
         state.prepared.insert(name, prepared);
     }
 
     /// Ends a client's connection. The server notices at once or seconds later.
-    pub(super) fn disconnect(self: &Arc<Self>, session: SessionId) {
+    pub(super) fn disconnect(self: &Arc<Self>, session: LocalTransactionId) {
         let (database, world) = (Arc::clone(self), Arc::clone(&self.world));
         let sleep = world.sleep(disconnect_delay(&world));
         world.spawn(Owner::World, async move {
@@ -174,7 +177,7 @@ impl Database {
     }
 
     /// Rolls back what is open in a session, and frees a branch that it has prepared.
-    fn end_session(&self, session: SessionId) {
+    fn end_session(&self, session: LocalTransactionId) {
         let mut state = self.lock();
         let mut prepared = state.prepared.values_mut();
         if let Some(prepared) = prepared.find(|prepared| prepared.session == session) {
@@ -207,7 +210,7 @@ impl State {
     }
 
     /// As `pg_xact_status` answers.
-    fn trace_of_number(&self, session: SessionId) -> Trace {
+    fn trace_of_number(&self, session: LocalTransactionId) -> Trace {
         let is_prepared = self.prepared.values().any(|prepared| prepared.session == session);
         if is_prepared || self.open.contains_key(&session) {
             Trace::Open

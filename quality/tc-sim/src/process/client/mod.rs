@@ -43,7 +43,7 @@ use handfast_rm_core::link::{ConnectionId, Event, Failure, Moment, Protocol, Req
 
 use super::installation::Installation;
 use crate::judge::Judge;
-use crate::model::database::{Database, HeldSession};
+use crate::model::database::{Database, HeldConnection};
 use crate::model::network::{Connection, Endpoint};
 use crate::model::values::{self, EventId};
 use crate::plan::{self, Fault};
@@ -75,7 +75,7 @@ pub(crate) struct ClientProcess {
     resources: Vec<Arc<AtResource>>,
     call_queues: Vec<CallQueue>,
     /// Sessions that stay with the branches that they have prepared, by the branch's name.
-    held_sessions: Mutex<BTreeMap<String, HeldSession>>,
+    held_sessions: Mutex<BTreeMap<String, HeldConnection>>,
     state: Mutex<State>,
 }
 
@@ -172,7 +172,7 @@ impl ClientProcess {
         values::Event { id, key: draft.key, units: draft.units }
     }
 
-    fn sessions(&self) -> MutexGuard<'_, BTreeMap<String, HeldSession>> {
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<String, HeldConnection>> {
         self.held_sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -25,7 +25,7 @@ use handfast_rm_core::two_phase::{
 use super::ClientProcess;
 use super::at::{BranchError, is_unanswered, parse_xid};
 use super::phase_two::branch_outcome;
-use crate::model::database::{Database, DatabaseError, HeldSession, LocalTransaction};
+use crate::model::database::{Database, DatabaseError, HeldConnection, LocalTransaction};
 use crate::model::values::{Cell, EventStatus, UndoKey};
 use crate::plan::Mode;
 use crate::workload::edit::EventDraft;
@@ -98,7 +98,7 @@ impl ClientProcess {
     async fn handle_prepared(
         self: &Arc<Self>,
         name: BranchName,
-        prepared: Result<Option<HeldSession>, DatabaseError>,
+        prepared: Result<Option<HeldConnection>, DatabaseError>,
     ) -> Result<(), BranchError> {
         let answer = if prepared.is_ok() { Answer::Done } else { Answer::Lost };
         let report = match of_prepare(answer, None) {
@@ -118,7 +118,7 @@ impl ClientProcess {
     }
 
     /// Keeps a session with its prepared branch until its phase two, or until the limit.
-    fn hold(self: &Arc<Self>, name: String, held: HeldSession) {
+    fn hold(self: &Arc<Self>, name: String, held: HeldConnection) {
         self.sessions().insert(name.clone(), held);
         let (process, limit) = (Arc::clone(self), self.world.sleep(HOLD_LIMIT));
         self.world.spawn(self.owner(), async move {

@@ -1,4 +1,4 @@
-//! Two databases, a coordinator, and a participant of every mode in each.
+//! The setup: two databases, a coordinator, and a participant of every mode in each database.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,15 +22,15 @@ use crate::sample::Sample;
 use crate::usage::Process;
 use crate::workers::{Ended, work};
 
-/// Connections for what goes on behind: phase two, steps, the relay and the consumer.
+/// The number of connections for background work: phase two, steps, the relay and the consumer.
 const SPARE_CONNECTIONS: usize = 8;
-/// How long the end of a saga is waited for.
+/// How long to wait for the end of a saga.
 const SAGA_ENDS_WITHIN: Duration = Duration::from_secs(60);
-/// What participants of sagas do.
+/// The action of the participants of sagas.
 const CHANGE: &str = "change";
 
-/// Everything that one database product is measured with.
-pub(crate) struct Stage<DB: ModesDatabase> {
+/// The servers and participants that one database product is measured with.
+pub(crate) struct ModesSetup<DB: ModesDatabase> {
     first: Side<DB>,
     second: Side<DB>,
     handfast: Handfast,
@@ -40,13 +40,13 @@ pub(crate) struct Stage<DB: ModesDatabase> {
     _directory: TempDir,
 }
 
-/// One database, and how it takes part.
+/// One database with its participants.
 struct Side<DB: ModesDatabase> {
     fresh: Fresh<DB>,
     at: AtResource<DB>,
     tcc: TccResource<Held<DB>>,
     xa: Option<Box<dyn XaBranch>>,
-    /// Its name in steps of sagas.
+    /// Its resource in the steps of sagas.
     saga: String,
 }
 
@@ -94,8 +94,8 @@ impl<DB: ModesDatabase> Side<DB> {
     }
 }
 
-impl<DB: ModesDatabase> Stage<DB> {
-    /// Makes all of it.
+impl<DB: ModesDatabase> ModesSetup<DB> {
+    /// Starts and connects everything.
     pub(crate) async fn open(url: &str, place: &Place, clients: usize) -> Result<Self> {
         let directory = place.directory()?;
         let folder: PathBuf = directory.path().to_owned();
@@ -108,7 +108,7 @@ impl<DB: ModesDatabase> Stage<DB> {
         Ok(Self { first, second, handfast, coordinator, events, sagas, _directory: directory })
     }
 
-    /// Ends all of it.
+    /// Ends everything.
     pub(crate) async fn close(self, url: &str) -> Result<()> {
         self.events.close().await?;
         self.handfast.close().await;
@@ -167,7 +167,7 @@ impl<DB: ModesDatabase> Stage<DB> {
         }
     }
 
-    /// Does work in a global transaction.
+    /// Runs work in a global transaction.
     async fn global(&self, work: impl Future<Output = Result<()>>) -> Result<()> {
         let global = self.handfast.transaction("bench").begin().await?;
         global.scope(work).await?;

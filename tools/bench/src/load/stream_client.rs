@@ -1,4 +1,5 @@
-//! The client's side of one stream: what to send next, given what has come. No socket, no task.
+//! The client's side of one stream: what to send next, given what has arrived. It has no socket and
+//! no task.
 
 use std::time::Instant;
 
@@ -9,16 +10,16 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use super::shape::{Shape, done, resource_id};
-use super::{Arrivals, Load, Tally, Window};
+use super::{Arrivals, Counters, Load, Window};
 
-/// The API's limit of messages in a frame, less one for the outcomes of phase two.
+/// The API's limit of messages in a frame, minus one for the outcomes of phase two.
 const FRAME_MESSAGES_MAX: usize = 1_000;
-/// Ids of requests are those of their slots, counted on from here; 1 is the greeting's.
+/// The id of the first slot's requests. Further slots follow; 1 is the id of the handshake.
 const FIRST_ID: u64 = 2;
 
 /// All transactions of one connection.
 #[derive(Debug)]
-pub(crate) struct Talk {
+pub(crate) struct StreamClient {
     shape: Shape,
     resource: String,
     window: Window,
@@ -29,31 +30,31 @@ pub(crate) struct Talk {
     free: Vec<usize>,
     outgoing: Vec<ClientMessage>,
     outcomes: Vec<BranchOutcome>,
-    tally: Tally,
+    counters: Counters,
 }
 
-/// A transaction under way, or a place for one.
+/// A transaction in progress, or a free place for one.
 #[derive(Clone, Debug)]
 struct Slot {
     xid: String,
-    /// When it was to begin.
+    /// When it was due to begin.
     due: Instant,
     step: Step,
 }
 
-/// Which answer is awaited.
+/// The reply that a slot waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Free,
     Beginning,
-    /// So many branches are registered.
+    /// The number of branches that are registered.
     Registering(u32),
     Ending,
     /// Rolling back after a refusal.
-    GivingUp,
+    RollingBack,
 }
 
-impl Talk {
+impl StreamClient {
     pub(crate) fn new(share: &Load, arrivals: Arrivals, window: Window, number: usize) -> Self {
         Self {
             shape: share.shape,
@@ -66,13 +67,13 @@ impl Talk {
             free: Vec::new(),
             outgoing: Vec::new(),
             outcomes: Vec::new(),
-            tally: Tally::default(),
+            counters: Counters::default(),
         }
     }
 
-    /// Begins what is due, unless phase two is too far behind.
+    /// Begins the transactions that are due, unless phase two is too far behind.
     pub(crate) fn start_due(&mut self, now: Instant) {
-        while self.tally.behind() < self.behind_max {
+        while self.counters.behind() < self.behind_max {
             let open = self.slots.len() - self.free.len();
             let Some(due) = self.arrivals.due(now, open, &mut self.random) else { return };
             let slot = Slot { xid: String::new(), due, step: Step::Beginning };
@@ -90,19 +91,19 @@ impl Talk {
         }
     }
 
-    /// Takes what the server sent.
+    /// Receives a frame of the server.
     pub(crate) fn receive(&mut self, now: Instant, frame: v1::ServerFrame) {
         for message in frame.messages {
             match message.body {
                 Some(Answer::PhaseTwo(call)) => self.finish(call),
-                Some(Answer::GoAway(notice)) => self.tally.error(&notice.reason),
+                Some(Answer::GoAway(notice)) => self.counters.error(&notice.reason),
                 Some(answer) if message.id >= FIRST_ID => self.answered(now, message.id, answer),
                 Some(_) | None => {}
             }
         }
     }
 
-    /// Everything that is to be sent, if there is anything.
+    /// Returns the next frame to send, if there is anything to send.
     pub(crate) fn next_frame(&mut self) -> Option<ClientFrame> {
         let rest = self.outgoing.len().min(FRAME_MESSAGES_MAX);
         let mut messages: Vec<ClientMessage> = self.outgoing.drain(..rest).collect();
@@ -114,29 +115,29 @@ impl Talk {
         (!messages.is_empty()).then_some(ClientFrame { messages })
     }
 
-    /// When the next transaction is due, in an open loop.
+    /// Returns when the next transaction is due, in an open loop.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.arrivals.next()
     }
 
-    /// Whether all has ended that will ever begin, phase two included.
+    /// Returns whether every transaction has ended, phase two included, and no more will begin.
     pub(crate) fn over(&self, now: Instant) -> bool {
         let all_ended = self.free.len() == self.slots.len();
-        all_ended && self.arrivals.over(now) && self.tally.finished >= self.tally.owed
+        all_ended && self.arrivals.over(now) && self.counters.finished >= self.counters.owed
     }
 
-    /// What was counted; what is still under way counts as lost.
-    pub(crate) fn into_tally(mut self) -> Tally {
+    /// Returns the counts. A transaction that is still in progress counts as unanswered.
+    pub(crate) fn into_counters(mut self) -> Counters {
         for _ in self.free.len()..self.slots.len() {
-            self.tally.error("unanswered");
+            self.counters.error("unanswered");
         }
-        self.tally
+        self.counters
     }
 
     fn answered(&mut self, now: Instant, id: u64, answer: Answer) {
         let at = usize::try_from(id - FIRST_ID).unwrap_or(usize::MAX);
         let Some(slot) = self.slots.get_mut(at) else {
-            return self.tally.error("answer to nothing");
+            return self.counters.error("reply without a request");
         };
         match (slot.step, answer) {
             (Step::Beginning, Answer::Begin(reply)) => {
@@ -145,16 +146,16 @@ impl Talk {
             }
             (Step::Registering(before), Answer::RegisterBranch(_)) => self.register(at, before + 1),
             (Step::Ending, Answer::End(_)) => self.ended(now, at),
-            (Step::GivingUp, _) => self.release(at),
+            (Step::RollingBack, _) => self.release(at),
             (step, Answer::Rejected(refusal)) => self.refused(at, step, &refusal.code),
             (_, other) => {
-                self.tally.error(&format!("unexpected answer {other:?}"));
+                self.counters.error(&format!("unexpected answer {other:?}"));
                 self.release(at);
             }
         }
     }
 
-    /// Registers the next branch, or ends the global when it has all.
+    /// Registers the next branch, or ends the global if it has all.
     fn register(&mut self, at: usize, registered: u32) {
         if registered == self.shape.branches {
             let decision = self.shape.decision(&mut self.random);
@@ -166,27 +167,27 @@ impl Talk {
         self.send(at, Ask::RegisterBranch(request));
     }
 
-    /// Asks for the end of a global with so many branches.
+    /// Requests the end of a global that has `registered` branches.
     fn end(&mut self, at: usize, step: Step, registered: u32, decision: Decision) {
-        self.tally.owe(registered.into());
+        self.counters.owe(registered.into());
         self.slots[at].step = step;
         self.send(at, Ask::End(Shape::end(&self.slots[at].xid, decision)));
     }
 
     fn ended(&mut self, now: Instant, at: usize) {
         if self.window.holds(now) {
-            self.tally.end(now.saturating_duration_since(self.slots[at].due));
+            self.counters.end(now.saturating_duration_since(self.slots[at].due));
         }
         self.release(at);
     }
 
     fn refused(&mut self, at: usize, step: Step, code: &str) {
-        self.tally.error(code);
+        self.counters.error(code);
         match step {
             Step::Registering(registered) => {
-                self.end(at, Step::GivingUp, registered, Decision::RollBack);
+                self.end(at, Step::RollingBack, registered, Decision::RollBack);
             }
-            Step::Free | Step::Beginning | Step::Ending | Step::GivingUp => self.release(at),
+            Step::Free | Step::Beginning | Step::Ending | Step::RollingBack => self.release(at),
         }
     }
 
@@ -196,7 +197,7 @@ impl Talk {
     }
 
     fn finish(&mut self, call: v1::PhaseTwoCall) {
-        self.tally.finished += call.branches.len() as u64;
+        self.counters.finished += call.branches.len() as u64;
         self.outcomes.extend(done(call));
     }
 
@@ -212,98 +213,113 @@ mod tests {
     use super::super::{Pace, Wire};
     use super::*;
 
-    fn talk(in_flight: usize) -> (Talk, Instant) {
+    fn client(in_flight: usize) -> (StreamClient, Instant) {
         let now = Instant::now();
         let window = Window { from: now, until: now + Duration::from_secs(1) };
         let shape = Shape { branches: 1, ..Shape::of_one_row() };
         let arrivals = Arrivals::new(Pace::Closed { in_flight }, now, window.until);
         let (wire, pace) = (Wire::Stream, Pace::Closed { in_flight });
         let share = Load { wire, connections: 1, shape, pace, behind_max: Some(2) };
-        (Talk::new(&share, arrivals, window, 0), now)
+        (StreamClient::new(&share, arrivals, window, 0), now)
     }
 
-    fn say(talk: &mut Talk, now: Instant, id: u64, body: Answer) {
+    fn receive(client: &mut StreamClient, now: Instant, id: u64, body: Answer) {
         let message = v1::ServerMessage { id, body: Some(body) };
-        talk.receive(now, v1::ServerFrame { messages: vec![message] });
+        client.receive(now, v1::ServerFrame { messages: vec![message] });
     }
 
-    fn asked(talk: &mut Talk) -> Vec<ClientMessage> {
-        talk.next_frame().map(|frame| frame.messages).unwrap_or_default()
+    fn sent(client: &mut StreamClient) -> Vec<ClientMessage> {
+        client.next_frame().map(|frame| frame.messages).unwrap_or_default()
     }
 
     #[test]
-    fn a_global_goes_from_begin_to_its_end_and_phase_two() {
-        let (mut talk, now) = talk(1);
-        talk.start_due(now);
+    fn global_runs_from_begin_to_phase_two() {
+        let (mut client, now) = client(1);
+        client.start_due(now);
         assert!(matches!(
-            asked(&mut talk)[..],
+            sent(&mut client)[..],
             [ClientMessage { id: 2, body: Some(Ask::Begin(_)) }]
         ));
-        say(&mut talk, now, 2, Answer::Begin(v1::BeginReply { xid: "a:1".into(), timeout_ms: 1 }));
-        assert!(matches!(asked(&mut talk)[0].body, Some(Ask::RegisterBranch(_))));
-        say(&mut talk, now, 2, Answer::RegisterBranch(v1::RegisterBranchReply::default()));
-        assert!(matches!(asked(&mut talk)[0].body, Some(Ask::End(_))));
-        say(&mut talk, now, 2, Answer::End(v1::EndReply::default()));
+        receive(
+            &mut client,
+            now,
+            2,
+            Answer::Begin(v1::BeginReply { xid: "a:1".into(), timeout_ms: 1 }),
+        );
+        assert!(matches!(sent(&mut client)[0].body, Some(Ask::RegisterBranch(_))));
+        receive(&mut client, now, 2, Answer::RegisterBranch(v1::RegisterBranchReply::default()));
+        assert!(matches!(sent(&mut client)[0].body, Some(Ask::End(_))));
+        receive(&mut client, now, 2, Answer::End(v1::EndReply::default()));
         let later = now + Duration::from_secs(1);
-        assert!(!talk.over(later), "phase two has not come");
+        assert!(!client.over(later), "phase two has not come");
         let branches = vec![v1::PhaseTwoBranch::default()];
         let call = v1::PhaseTwoCall { branches, ..v1::PhaseTwoCall::default() };
-        say(&mut talk, now, 0, Answer::PhaseTwo(call));
-        assert!(matches!(asked(&mut talk)[0].body, Some(Ask::Finished(_))));
-        assert!(talk.over(later));
-        let tally = talk.into_tally();
-        assert_eq!((tally.ended, tally.owed, tally.finished), (1, 1, 1));
-        assert!(tally.errors.is_empty());
+        receive(&mut client, now, 0, Answer::PhaseTwo(call));
+        assert!(matches!(sent(&mut client)[0].body, Some(Ask::Finished(_))));
+        assert!(client.over(later));
+        let counters = client.into_counters();
+        assert_eq!((counters.ended, counters.owed, counters.finished), (1, 1, 1));
+        assert!(counters.errors.is_empty());
     }
 
     #[test]
-    fn nothing_begins_while_phase_two_is_too_far_behind() {
-        let (mut talk, now) = talk(3);
-        let end = |talk: &mut Talk, id| {
-            say(talk, now, id, Answer::Begin(v1::BeginReply { xid: "a:1".into(), timeout_ms: 1 }));
-            say(talk, now, id, Answer::RegisterBranch(v1::RegisterBranchReply::default()));
-            say(talk, now, id, Answer::End(v1::EndReply::default()));
+    fn no_begin_while_phase_two_is_too_far_behind() {
+        let (mut client, now) = client(3);
+        let end = |client: &mut StreamClient, id| {
+            receive(
+                client,
+                now,
+                id,
+                Answer::Begin(v1::BeginReply { xid: "a:1".into(), timeout_ms: 1 }),
+            );
+            receive(client, now, id, Answer::RegisterBranch(v1::RegisterBranchReply::default()));
+            receive(client, now, id, Answer::End(v1::EndReply::default()));
         };
-        talk.start_due(now);
-        assert_eq!(asked(&mut talk).len(), 3);
-        end(&mut talk, 2);
-        end(&mut talk, 3);
-        asked(&mut talk);
-        talk.start_due(now);
-        assert!(asked(&mut talk).is_empty(), "two branches are owed");
+        client.start_due(now);
+        assert_eq!(sent(&mut client).len(), 3);
+        end(&mut client, 2);
+        end(&mut client, 3);
+        sent(&mut client);
+        client.start_due(now);
+        assert!(sent(&mut client).is_empty(), "two branches are owed");
         let branches = vec![v1::PhaseTwoBranch::default()];
-        say(
-            &mut talk,
+        receive(
+            &mut client,
             now,
             0,
             Answer::PhaseTwo(v1::PhaseTwoCall { branches, ..Default::default() }),
         );
-        talk.start_due(now);
+        client.start_due(now);
         let begun =
-            asked(&mut talk).into_iter().filter(|it| matches!(it.body, Some(Ask::Begin(_))));
+            sent(&mut client).into_iter().filter(|it| matches!(it.body, Some(Ask::Begin(_))));
         assert_eq!(begun.count(), 2);
     }
 
     #[test]
-    fn a_refused_registration_is_given_up_and_counted() {
-        let (mut talk, now) = talk(1);
-        talk.start_due(now);
-        say(&mut talk, now, 2, Answer::Begin(v1::BeginReply { xid: "a:1".into(), timeout_ms: 1 }));
-        asked(&mut talk);
+    fn refused_registration_is_rolled_back_and_counted() {
+        let (mut client, now) = client(1);
+        client.start_due(now);
+        receive(
+            &mut client,
+            now,
+            2,
+            Answer::Begin(v1::BeginReply { xid: "a:1".into(), timeout_ms: 1 }),
+        );
+        sent(&mut client);
         let refusal = v1::Rejection { code: "HF-TC-DEADLOCK".into(), ..v1::Rejection::default() };
-        say(&mut talk, now, 2, Answer::Rejected(refusal));
-        assert!(matches!(asked(&mut talk)[0].body, Some(Ask::End(_))));
-        say(&mut talk, now, 2, Answer::End(v1::EndReply::default()));
-        let tally = talk.into_tally();
-        assert_eq!(tally.errors.get("HF-TC-DEADLOCK"), Some(&1));
-        assert_eq!((tally.ended, tally.owed), (0, 0));
+        receive(&mut client, now, 2, Answer::Rejected(refusal));
+        assert!(matches!(sent(&mut client)[0].body, Some(Ask::End(_))));
+        receive(&mut client, now, 2, Answer::End(v1::EndReply::default()));
+        let counters = client.into_counters();
+        assert_eq!(counters.errors.get("HF-TC-DEADLOCK"), Some(&1));
+        assert_eq!((counters.ended, counters.owed), (0, 0));
     }
 
     #[test]
-    fn what_is_never_answered_is_counted() {
-        let (mut talk, now) = talk(3);
-        talk.start_due(now);
-        assert_eq!(asked(&mut talk).len(), 3);
-        assert_eq!(talk.into_tally().errors.get("unanswered"), Some(&3));
+    fn unanswered_request_is_counted() {
+        let (mut client, now) = client(3);
+        client.start_due(now);
+        assert_eq!(sent(&mut client).len(), 3);
+        assert_eq!(client.into_counters().errors.get("unanswered"), Some(&3));
     }
 }

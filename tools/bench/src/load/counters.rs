@@ -1,4 +1,4 @@
-//! What a run counted.
+//! The counts of a run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,45 +7,45 @@ use super::{Cost, ServerCost};
 use crate::sample::{PerOperation, Sample};
 use crate::statistics::Latencies;
 
-/// Counts within the window, but for errors and phase two, which count from the first to the last.
+/// Counts within the window. Errors and phase two are counted over the whole run.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Counters {
     pub(crate) latencies: Latencies,
     pub(crate) ended: u64,
-    /// Refusals by code, and faults of the connection.
+    /// Refusals by code, and failures of the connection.
     pub(crate) errors: BTreeMap<String, u64>,
     /// Branches of ended globals, each of which phase two must reach.
     pub(crate) owed: u64,
     /// Branches that phase two has reached.
     pub(crate) finished: u64,
-    /// The most branches that phase two was behind by.
+    /// The largest number of branches that phase two was behind by.
     pub(crate) behind_max: u64,
 }
 
-impl Tally {
-    /// A global ended, so long after it was to begin.
+impl Counters {
+    /// Counts a global that has ended, with the time since it was due to begin.
     pub(crate) fn end(&mut self, latency: Duration) {
         self.ended += 1;
         self.latencies.record(latency);
     }
 
-    /// Phase two of so many branches is owed from here on.
+    /// Counts branches whose phase two is owed from here on.
     pub(crate) fn owe(&mut self, branches: u64) {
         self.owed += branches;
         self.behind_max = self.behind_max.max(self.behind());
     }
 
-    /// Branches that phase two is behind by.
+    /// Returns the number of branches that phase two is behind by.
     pub(crate) fn behind(&self) -> u64 {
         self.owed.saturating_sub(self.finished)
     }
 
-    /// Something went wrong.
+    /// Counts an error.
     pub(crate) fn error(&mut self, code: &str) {
         *self.errors.entry(code.to_owned()).or_default() += 1;
     }
 
-    /// Takes in another connection's.
+    /// Adds the counts of another connection.
     pub(crate) fn add(&mut self, other: &Self) {
         self.latencies.add(&other.latencies);
         self.ended += other.ended;
@@ -57,7 +57,7 @@ impl Tally {
         }
     }
 
-    /// What the report shows. Branches that phase two did not reach are errors.
+    /// Returns the figures of the report. Branches that phase two did not reach are errors.
     pub(crate) fn into_sample(self, seconds: f64, cost: &Cost) -> Sample {
         let mut errors = self.errors;
         let missing = self.owed.abs_diff(self.finished);
@@ -87,14 +87,14 @@ mod tests {
 
     #[test]
     fn branches_that_phase_two_did_not_reach_are_errors() {
-        let mut tally = Tally::default();
-        tally.end(Duration::from_micros(100));
-        tally.owe(2);
-        tally.finished = 1;
-        tally.error("HF-TC-BUSY");
-        let mut all = Tally::default();
-        all.add(&tally);
-        all.add(&tally);
+        let mut counters = Counters::default();
+        counters.end(Duration::from_micros(100));
+        counters.owe(2);
+        counters.finished = 1;
+        counters.error("HF-TC-BUSY");
+        let mut all = Counters::default();
+        all.add(&counters);
+        all.add(&counters);
         let (client_cpu, server) = (Duration::from_micros(10), Some(ServerCost::default()));
         let cost = Cost { client_cpu, server, ..Cost::default() };
         let sample = all.into_sample(2.0, &cost);

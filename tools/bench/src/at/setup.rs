@@ -1,4 +1,4 @@
-//! Two databases, a coordinator, an echo in its place, and the library between them.
+//! The setup: two databases, a coordinator, an echo in its place, and the library between them.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,14 +21,14 @@ use crate::workers::{Ended, work};
 
 /// Programs whose processor time counts as the server's.
 pub(crate) const DATABASE_PROGRAMS: [&str; 3] = ["mariadbd", "mysqld", "postgres"];
-/// Branches of one global where a branch alone is measured.
+/// The number of branches of one global, where a branch alone is measured.
 const BRANCHES_PER_GLOBAL: u32 = 100;
-/// Connections for the background: phase two.
+/// The number of connections for phase two, in the background.
 const SPARE_CONNECTIONS: usize = 4;
 
-/// Everything that one database product is measured with.
+/// The servers and connections that one database product is measured with.
 #[derive(Debug)]
-pub(crate) struct Scene<DB: BenchDatabase> {
+pub(crate) struct AtSetup<DB: BenchDatabase> {
     pub(crate) first: Fresh<DB>,
     pub(crate) second: Fresh<DB>,
     pub(crate) coordinator: Server,
@@ -42,8 +42,8 @@ pub(crate) struct Scene<DB: BenchDatabase> {
     _directory: TempDir,
 }
 
-impl<DB: BenchDatabase> Scene<DB> {
-    /// Makes all of it.
+impl<DB: BenchDatabase> AtSetup<DB> {
+    /// Starts and connects everything.
     pub(crate) async fn open(url: &str, place: &Place, clients: usize) -> Result<Self> {
         let directory = place.directory()?;
         let folder: PathBuf = directory.path().to_owned();
@@ -73,7 +73,7 @@ impl<DB: BenchDatabase> Scene<DB> {
         })
     }
 
-    /// Ends all of it.
+    /// Ends everything.
     pub(crate) async fn close(self, url: &str) -> Result<()> {
         self.handfast.close().await;
         self.echo_client.close().await;
@@ -81,7 +81,7 @@ impl<DB: BenchDatabase> Scene<DB> {
         self.second.remove(url).await
     }
 
-    /// Everything that works for the clients.
+    /// Returns the processes that work for the clients.
     pub(crate) fn servers(&self) -> Result<Vec<Process>> {
         let mut servers = Process::named(&DATABASE_PROGRAMS)?;
         servers.extend([self.coordinator.process()?, self.echo.process()?]);
@@ -130,8 +130,8 @@ impl<DB: BenchDatabase> Scene<DB> {
         Ok(measured)
     }
 
-    /// A branch of the client's running global, so that the coordinator's part of a global is
-    /// shared by many and falls out of the figure.
+    /// Runs a branch in the client's current global. Many branches share a global, so that the
+    /// coordinator's part of it does not count.
     async fn branch(
         &self,
         running: &mut Option<(Global, u32)>,
@@ -160,7 +160,7 @@ impl<DB: BenchDatabase> Scene<DB> {
     }
 }
 
-/// The global that each client's branches are of.
+/// The current global of each client.
 struct Running {
     globals: Vec<Mutex<Option<(Global, u32)>>>,
 }
@@ -184,7 +184,7 @@ fn item(random: &mut SmallRng) -> i64 {
     random.random_range(0..ITEMS)
 }
 
-/// BEGIN, the statement, COMMIT.
+/// Runs BEGIN, the statement, COMMIT.
 pub(crate) async fn local<DB: BenchDatabase>(
     database: &Fresh<DB>,
     statement: Statement,
@@ -195,7 +195,7 @@ pub(crate) async fn local<DB: BenchDatabase>(
     local.commit().await
 }
 
-/// The same as a branch of the ambient global.
+/// Runs the same as a branch of the ambient global.
 pub(crate) async fn branch<DB: BenchDatabase>(
     resource: &AtResource<DB>,
     statement: Statement,
