@@ -5,7 +5,7 @@ use handfast_locks::LockName;
 
 use super::Seen;
 use super::tree::predecessor;
-use super::watched::{Between, hold};
+use super::watched::{Between, lock_ref};
 use crate::ground::{Ground, LEASE};
 
 /// The predecessor goes after the list was read and before it is watched.
@@ -27,7 +27,7 @@ pub(super) async fn gone_as_written(ground: &Ground) -> Result<Seen> {
 pub(super) async fn gone_ours(ground: &Ground) -> Result<Seen> {
     let (locks, passed) = ground.zookeeper_locks().await?;
     let name = LockName::new(fresh())?;
-    let a = hold(&name, 1);
+    let a = lock_ref(&name, 1);
     passed.take(&a, LEASE).await?;
     passed.next(Between::LeaveFirst(a)).await;
     let guard = locks.lock(name.as_str()).await?;
@@ -45,7 +45,7 @@ pub(super) async fn foreign_as_written(ground: &Ground) -> Result<Seen> {
     tree.close().await?;
     match before {
         Some(before) => {
-            let what = format!("nobody holds the lock, and A waits for the end of `{before}`");
+            let what = format!("no client holds the lock, and A waits for the end of `{before}`");
             Seen::new(false, what)
         }
         None => Seen::new(true, "A holds the lock"),

@@ -54,11 +54,11 @@ mod tests {
 
     use super::*;
 
-    fn heard(client: &mut client::Side, ask: Ask) -> Vec<ClientMessage> {
+    fn heard(client: &mut client::ClientSide, ask: Ask) -> Vec<ClientMessage> {
         let mut bytes = Vec::new();
         let messages = vec![ClientMessage { id: 7, body: Some(ask) }];
         client.write(ClientFrame { messages }, &mut bytes).unwrap();
-        let (mut bytes, mut server) = (BytesMut::from(&bytes[..]), server::Side::default());
+        let (mut bytes, mut server) = (BytesMut::from(&bytes[..]), server::ServerSide::default());
         let mut heard = Vec::new();
         while let Some(part) = server.read(&mut bytes).unwrap() {
             heard.extend(part.message);
@@ -66,16 +66,16 @@ mod tests {
         heard
     }
 
-    fn told(client: &mut client::Side, answer: Answer) -> Vec<ServerMessage> {
+    fn received(client: &mut client::ClientSide, answer: Answer) -> Vec<ServerMessage> {
         let mut bytes = Vec::new();
         let message = ServerMessage { id: 7, body: Some(answer) };
-        server::Side::default().write(message, &mut bytes).unwrap();
+        server::ServerSide::default().write(message, &mut bytes).unwrap();
         client.read(&mut BytesMut::from(&bytes[..])).unwrap().messages
     }
 
     #[test]
-    fn what_a_client_asks_arrives() {
-        let mut client = client::Side::default();
+    fn requests_arrive() {
+        let mut client = client::ClientSide::default();
         let begin = v1::BeginRequest { name: "place-order".into(), ..v1::BeginRequest::default() };
         let begun = heard(&mut client, Ask::Begin(begin));
         assert!(matches!(&begun[..], [ClientMessage { id: 7, body: Some(Ask::Begin(it)) }]
@@ -104,28 +104,28 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_answers_arrives() {
-        let mut client = client::Side::default();
+    fn answers_arrive() {
+        let mut client = client::ClientSide::default();
         let begun = v1::BeginReply { xid: "a:1".into(), timeout_ms: 1 };
-        let begun = told(&mut client, Answer::Begin(begun));
+        let begun = received(&mut client, Answer::Begin(begun));
         assert!(matches!(&begun[..], [ServerMessage { id: 7, body: Some(Answer::Begin(it)) }]
             if it.xid == "a:1"));
         let registered = v1::RegisterBranchReply { fencing_token: 3 };
-        let registered = told(&mut client, Answer::RegisterBranch(registered));
+        let registered = received(&mut client, Answer::RegisterBranch(registered));
         assert!(matches!(registered[0].body, Some(Answer::RegisterBranch(_))));
-        let ended = told(&mut client, Answer::End(v1::EndReply::default()));
+        let ended = received(&mut client, Answer::End(v1::EndReply::default()));
         assert!(matches!(ended[0].body, Some(Answer::End(_))));
     }
 
     #[test]
     fn a_call_of_phase_two_is_answered_under_its_own_id() {
-        let mut client = client::Side::default();
+        let mut client = client::ClientSide::default();
         let branch =
             v1::PhaseTwoBranch { xid: "a:1".into(), branch_id: 9, ..v1::PhaseTwoBranch::default() };
         let (resource_id, branches) = ("shop".into(), vec![branch]);
         let mut call = v1::PhaseTwoCall { resource_id, branches, ..v1::PhaseTwoCall::default() };
         call.set_decision(v1::Decision::Commit);
-        let calls = told(&mut client, Answer::PhaseTwo(call));
+        let calls = received(&mut client, Answer::PhaseTwo(call));
         let [ServerMessage { body: Some(Answer::PhaseTwo(call)), .. }] = &calls[..] else {
             unreachable!("{calls:?}")
         };

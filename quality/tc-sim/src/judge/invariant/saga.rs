@@ -7,6 +7,7 @@ use handfast_core::{
 };
 use handfast_proto::v1::SagaStatus;
 use handfast_proto::v1::server_message::Body as ServerBody;
+use handfast_rm_core::fence::State;
 
 use super::Invariant;
 use crate::judge::ledger::{BranchKey, Ledger};

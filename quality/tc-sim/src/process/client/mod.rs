@@ -39,7 +39,6 @@ use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::server_message::Body as ServerBody;
 use handfast_proto::v1::{BranchOutcome, Mode, Resource, ServerFrame};
 use handfast_rm_core::link::{ConnectionId, Event, Failure, Moment, Protocol, RequestId, Settings};
-use handfast_rm_core::link::{ConnectionId, Event, Failure, Moment, Protocol, RequestId, Settings};
 
 use super::installation::Installation;
 use crate::judge::Judge;

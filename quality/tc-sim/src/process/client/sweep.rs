@@ -9,6 +9,7 @@ use handfast::{Error, GlobalStatus};
 use handfast_proto::v1::GetStatusRequest;
 use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::server_message::Body as ServerBody;
+use handfast_rm_core::two_phase::{BranchName, SweepAction, of_sweep};
 
 use super::ClientProcess;
 use crate::model::database::Database;
