@@ -113,7 +113,9 @@ impl Coordinator {
         self.globals.get(xid).map(Global::status).or_else(finished).unwrap_or(GlobalStatus::Unknown)
     }
 
-    /// Has the request decided by the wing that it belongs to.
+    /// Has the request decided by the wing that it belongs to. Inlined, since a request is large to
+    /// move.
+    #[inline(always)]
     fn answer(
         &mut self,
         now: Timestamp,
@@ -219,6 +221,7 @@ impl Coordinator {
 
     // ---- the wings ----
 
+    #[inline]
     pub(crate) fn global_wing<'a>(
         &'a mut self,
         now: Timestamp,

@@ -30,6 +30,7 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
+    #[inline]
     pub(crate) fn deciding<'a>(&'a mut self, now: Timestamp, out: &'a mut Outcome) -> Deciding<'a> {
         Deciding {
             now,
@@ -61,6 +62,7 @@ pub(crate) struct Deciding<'a> {
 
 impl Deciding<'_> {
     /// Lends the context to another wing.
+    #[inline]
     pub(crate) fn lend(&mut self) -> Deciding<'_> {
         Deciding {
             now: self.now,
