@@ -135,8 +135,8 @@ async fn certificates_that_cannot_be_used_are_refused() {
         (https(), "needs the CA's certificate"),
         (https().tls_ca("/etc/ca.pem"), "the text, not the file's name"),
         (https().tls_ca(&ca).tls_identity("no certificate", "no key"), "certificates:"),
-        (EtcdOptions::new(["http://127.0.0.1:1"]).tls_ca(&ca), "begins with https://"),
-        (EtcdOptions::new(["etcd:2379"]), "begins with http:// or https://"),
+        (EtcdOptions::new(["http://127.0.0.1:1"]).tls_ca(&ca), "begin with https://"),
+        (EtcdOptions::new(["etcd:2379"]), "begin with http:// or https://"),
     ] {
         let refused = EtcdLocks::connect_with(wrong).await;
         let Err(LockError::Refused { source }) = refused else { panic!("{words}: {refused:?}") };
@@ -181,7 +181,7 @@ async fn etcd_knows_its_users() {
     make_users(&etcd);
     let denied = [
         (user("orders", "guess"), "authentication failed"),
-        (user("nobody", "secret"), "authentication failed"),
+        (user("stranger", "secret"), "authentication failed"),
         (user("guest", "secret"), "permission denied"),
         (EtcdOptions::new([&member]), "user name is empty"),
     ];

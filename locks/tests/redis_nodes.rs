@@ -18,7 +18,7 @@ use handfast_locks::{
 use handfast_test_services::{DatabaseServer, Kind};
 use redis::aio::MultiplexedConnection;
 
-use setup::{acquire_request, fresh, lock_ref, over, redlock, server};
+use setup::{acquire_request, fresh, lock_ref, over, redis_connection, redlock, server};
 
 const NODES: usize = 5;
 /// So short that a test can wait until restarted servers vote.
@@ -48,8 +48,7 @@ impl Nodes {
     }
 
     async fn connection(&self, node: usize) -> MultiplexedConnection {
-        let client = redis::Client::open(self.servers[node].url()).unwrap();
-        client.get_multiplexed_async_connection().await.unwrap()
+        redis_connection(&self.servers[node].url()).await
     }
 
     async fn is_held_on(&self, node: usize, name: &str) -> bool {

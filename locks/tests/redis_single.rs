@@ -19,15 +19,11 @@ use handfast_locks::{
 use handfast_test_services::{DatabaseServer, Kind, Place};
 use redis::aio::MultiplexedConnection;
 
-use setup::{LEASE, acquire_request, fresh, lock_ref, over, server};
+use setup::{LEASE, acquire_request, fresh, lock_ref, over, redis_connection, server};
 
 async fn start() -> DatabaseServer {
     let start = || DatabaseServer::start(Kind::Redis, &Place::new()?, &|| Ok(()));
     tokio::task::spawn_blocking(start).await.unwrap().unwrap()
-}
-
-async fn connection(url: &str) -> MultiplexedConnection {
-    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
 }
 
 async fn locks(url: &str) -> Locks {
@@ -39,7 +35,7 @@ async fn locks(url: &str) -> Locks {
 #[tokio::test]
 async fn no_holder_is_kept_without_an_expiry() {
     let url = server("HANDFAST_TEST_REDIS");
-    let (locks, mut redis) = (locks(&url).await, connection(&url).await);
+    let (locks, mut redis) = (locks(&url).await, redis_connection(&url).await);
     for is_shared in [false, true] {
         let name = fresh();
         let guard = if is_shared {
@@ -73,7 +69,7 @@ async fn a_lock_is_one_slot_of_a_cluster() {
         anyhow::Ok(redis)
     };
     let redis = tokio::task::spawn_blocking(restart).await.unwrap().unwrap();
-    let mut connection = connection(&redis.url()).await;
+    let mut connection = redis_connection(&redis.url()).await;
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("ADDSLOTSRANGE").arg(0).arg(16383);
     let () = slots.query_async(&mut connection).await.unwrap();
@@ -108,7 +104,8 @@ async fn a_lock_is_one_slot_of_a_cluster() {
 #[tokio::test]
 async fn batched_requests_get_their_own_answers() {
     let url = server("HANDFAST_TEST_REDIS");
-    let (backend, mut redis) = (RedisLocks::connect(&url).await.unwrap(), connection(&url).await);
+    let (backend, mut redis) =
+        (RedisLocks::connect(&url).await.unwrap(), redis_connection(&url).await);
     let names: Vec<String> = (0..100).map(|_| fresh()).collect();
     let lock_refs: Vec<LockRef> = names.iter().map(|name| lock_ref(name)).collect();
     // The counter of the first lock has another type.
@@ -151,7 +148,7 @@ async fn a_forbidden_lock_does_not_block_its_batch() {
     let mut user = redis::cmd("ACL");
     user.arg("SETUSER").arg("teller").arg(&["on", ">secret", "+@all", "&*"]);
     user.arg(allowed.iter().map(|name| format!("~*{name}*")).collect::<Vec<_>>());
-    let () = user.query_async(&mut connection(&server.url()).await).await.unwrap();
+    let () = user.query_async(&mut redis_connection(&server.url()).await).await.unwrap();
     let url = server.url().replace("redis://", "redis://teller:secret@");
     let backend = RedisLocks::connect(&url).await.unwrap();
     let names = allowed.iter().take(10).chain([&forbidden]).chain(allowed.iter().skip(10));
@@ -174,7 +171,7 @@ async fn a_forbidden_lock_does_not_block_its_batch() {
 async fn a_fail_over_that_loses_a_lock_is_fenced() {
     let (mut primary, replica) = (start().await, start().await);
     let (address, name) = (primary.address(), fresh());
-    let mut standby = connection(&replica.url()).await;
+    let mut standby = redis_connection(&replica.url()).await;
     let mut follow = redis::cmd("REPLICAOF");
     follow.arg(address.ip().to_string()).arg(address.port());
     let () = follow.query_async(&mut standby).await.unwrap();
@@ -194,7 +191,7 @@ async fn a_fail_over_that_loses_a_lock_is_fenced() {
         "{old:?}, {new:?}"
     );
 
-    let mut redis = connection(&server("HANDFAST_TEST_REDIS")).await;
+    let mut redis = redis_connection(&server("HANDFAST_TEST_REDIS")).await;
     let value = FencedKey::new(&fresh());
     value.claim(&mut redis, new.fencing_token()).await.unwrap();
     let late = value.set(&mut redis, old.fencing_token(), b"old").await;
@@ -230,7 +227,7 @@ async fn a_lock_outlives_its_server_where_every_write_is_synced() {
 #[tokio::test]
 async fn tokens_grow_over_older_data() {
     let url = server("HANDFAST_TEST_REDIS");
-    let (locks, mut redis, name) = (locks(&url).await, connection(&url).await, fresh());
+    let (locks, mut redis, name) = (locks(&url).await, redis_connection(&url).await, fresh());
     let mut last = locks.lock(&name).await.unwrap().fencing_token();
     let older = counter(&mut redis, &name).await;
     assert_eq!(older, last.to_string());
@@ -249,7 +246,8 @@ async fn tokens_grow_over_older_data() {
 #[tokio::test]
 async fn a_holder_without_a_counter_has_a_token() {
     let url = server("HANDFAST_TEST_REDIS");
-    let (backend, mut redis) = (RedisLocks::connect(&url).await.unwrap(), connection(&url).await);
+    let (backend, mut redis) =
+        (RedisLocks::connect(&url).await.unwrap(), redis_connection(&url).await);
     let (name, mut fences) = (fresh(), Vec::new());
     let request = acquire_request(&lock_ref(&name), QueueMode::Join);
     for _ in 0..2 {
@@ -268,7 +266,7 @@ async fn a_holder_without_a_counter_has_a_token() {
 async fn counter_is_marked_while_more_than_a_holder_exists() {
     let url = server("HANDFAST_TEST_REDIS");
     let (one, other) = (locks(&url).await, locks(&url).await);
-    let (mut redis, name) = (connection(&url).await, fresh());
+    let (mut redis, name) = (redis_connection(&url).await, fresh());
     let writer = one.lock(&name).await.unwrap();
     assert_eq!(counter(&mut redis, &name).await, writer.fencing_token().to_string());
     let waiting = tokio::spawn({

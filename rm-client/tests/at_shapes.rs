@@ -256,7 +256,7 @@ async fn a_statement_runs_in_the_scope_that_awaits_it() {
     let global = stage.begin().await;
     global.scope(resource.execute(jack)).await.unwrap();
     global.scope(resource.fetch_one(jack)).await.unwrap();
-    let made = global.scope(async { resource.fetch_all(jack) }).await;
+    let (made,) = global.scope(async { (resource.fetch_all(jack),) }).await;
     made.await.unwrap();
     // The inner scope has no global.
     let suspended = global.scope(async {

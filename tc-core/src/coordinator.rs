@@ -181,9 +181,7 @@ impl Coordinator {
             What::ReleaseLock { name, token, is_doubtful } => {
                 self.global_wing(now, out).named_locks().release_lock(&name, token, is_doubtful)
             }
-            What::FindLock { name } => {
-                Ok(Some(Reply::LockFound { holder: self.leases.holder(now, &name) }))
-            }
+            What::FindLock { name } => self.find_lock(now, &name),
             What::BreakLock { name, token } => {
                 self.global_wing(now, out).named_locks().break_lock(&name, token)
             }
@@ -205,6 +203,10 @@ impl Coordinator {
             None => self.saga_wing(now, out).finish_step(xid, branch, decision, outcome),
         }
         Ok(Some(Reply::Reported))
+    }
+
+    fn find_lock(&self, now: Timestamp, name: &str) -> Answer {
+        Ok(Some(Reply::LockFound { holder: self.leases.holder(now, name) }))
     }
 
     fn client_came(&mut self, client: ClientId) -> Answer {

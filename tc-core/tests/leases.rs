@@ -1,5 +1,5 @@
 //! Named locks under random requests: whatever is asked in whatever order, the invariants hold,
-//! nobody waits for a lock that nobody holds, fences grow from holder to holder, and a restart
+//! no request waits for a free lock, fencing tokens grow from holder to holder, and a restart
 //! changes nothing but the queues.
 
 mod support;
@@ -125,7 +125,7 @@ impl World {
     }
 
     /// The fence of a lease that was not there before is not below any before it, and a writer's is
-    /// larger, unless it is that of his own global.
+    /// larger, unless it is that of its own global.
     fn granted(&mut self, to: Correlation, fence: FencingToken) {
         let wanted = &self.asked[&to];
         if self.granted.insert(wanted.token, fence) == Some(fence) {
@@ -204,7 +204,7 @@ impl World {
     fn check(&self) {
         self.coordinator.check_invariants().expect("the invariants hold");
         for lock in self.coordinator.named_locks(None, PageBounds::NONE).items {
-            assert!(lock.waiting == 0 || !lock.held.is_empty(), "nobody holds {lock:?}");
+            assert!(lock.waiting == 0 || !lock.held.is_empty(), "no client holds {lock:?}");
         }
         let loaded = self.store.load(self.epoch + 1, &Limits::default()).expect("RECORDED");
         assert_eq!(recorded(&self.coordinator).3, recorded(&loaded).3, "RECORDED");

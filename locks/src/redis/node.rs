@@ -385,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn server_info_fields_are_found_by_name() {
+    fn server_fields_are_found_by_name() {
         let about = "# Server\r\nuptime_in_seconds:17\r\nuptime_in_days:0\r\n";
         assert_eq!(field(about, "uptime_in_seconds"), "17");
         assert_eq!(field(about, "uptime"), "");

@@ -375,10 +375,10 @@ impl Backend for ZooKeeperLocks {
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireResponse, BackendError> {
         self.inner.check_lease(request.lease)?;
         let found = self.inner.registry().register(Moment::now(), request);
-        let nobody = |retry_after| Ok(AcquireResponse::Busy { holder: None, retry_after });
+        let unknown_holder = |retry_after| Ok(AcquireResponse::Busy { holder: None, retry_after });
         match found {
-            Registration::Barred => return nobody(WAITER_HEARTBEAT),
-            Registration::Ending => return nobody(RETRY_SOON),
+            Registration::Barred => return unknown_holder(WAITER_HEARTBEAT),
+            Registration::Ending => return unknown_holder(RETRY_SOON),
             Registration::First | Registration::Earlier => {}
         }
         let now = Moment::now();

@@ -8,7 +8,7 @@ use sqlx::mysql::MySqlPool;
 use sqlx::postgres::PgPool;
 use sqlx::sqlite::SqlitePool;
 
-use crate::setup::{fresh, mysql, postgres, server, sqlite};
+use crate::setup::{fresh, mysql, postgres, redis_connection, server, sqlite};
 
 /// The number of pauses on each resource. `HANDFAST_TEST_PAUSES` asks for more.
 const PAUSES: u32 = 300;
@@ -194,8 +194,7 @@ async fn no_pause_loses_an_update_of_a_row_on_sqlite() {
 
 #[tokio::test]
 async fn no_pause_loses_an_update_on_redis() {
-    let client = redis::Client::open(server("HANDFAST_TEST_REDIS")).unwrap();
-    let connection = client.get_multiplexed_async_connection().await.unwrap();
+    let connection = redis_connection(&server("HANDFAST_TEST_REDIS")).await;
     no_update_is_lost_with_a_claim(&RedisKey(fresh(), connection.clone())).await;
     some_are_without(&RedisKey(fresh(), connection)).await;
 }

@@ -139,6 +139,15 @@ pub(crate) fn coordinator() -> String {
     EmbeddedCoordinator::shared().endpoint()
 }
 
+/// Connects to Redis. The client's own limit for an answer, half a second, is shorter than a busy
+/// machine pauses.
+pub(crate) async fn redis_connection(url: &str) -> redis::aio::MultiplexedConnection {
+    let limit = Some(Duration::from_secs(60));
+    let patient = redis::AsyncConnectionConfig::new().set_response_timeout(limit);
+    let client = redis::Client::open(url).unwrap();
+    client.get_multiplexed_async_connection_with_config(&patient).await.unwrap()
+}
+
 pub(crate) async fn mysql() -> String {
     let url = server("HANDFAST_TEST_MYSQL");
     let name = format!("locks_{:032x}", rand_u128());

@@ -128,7 +128,7 @@ async fn no_update_is_lost<R: Resource>(kind: Kind, made: impl AsyncFn() -> Vec<
     writeln!(out, "\n{kind:?}: claimed {claimed:?}, compared {compared:?}").unwrap();
     assert_eq!(claimed.lost.into_inner(), 0, "{kind:?}");
     assert!(compared.lost.into_inner() > 0, "{kind:?}: the pauses prove nothing");
-    assert!(claimed.refused.into_inner() > 0, "{kind:?}: nobody came too late");
+    assert!(claimed.refused.into_inner() > 0, "{kind:?}: no holder came too late");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -30,11 +30,12 @@ pub const COORDINATOR_POINTS: [&str; 14] = [
 ];
 
 /// The crash points of a service. See `rm-client/src/at/crash_point.rs`.
-pub const SERVICE_POINTS: [&str; 10] = [
+pub const SERVICE_POINTS: [&str; 11] = [
     "before-undo-insert",
     "before-register",
     "after-register",
     "before-replay",
+    "before-local-commit",
     "before-check",
     "after-local-commit",
     AFTER_A_BROKEN_COMMIT,

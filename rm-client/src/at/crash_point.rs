@@ -11,6 +11,7 @@
 //! | `before-register` | nothing, as above |
 //! | `after-register` | a branch with locks and without undo row: its rollback leaves a guard row |
 //! | `before-replay` | the same, with no local transaction open |
+//! | `before-local-commit` | the same: the database has the undo row, and drops it |
 //! | `before-check` | nothing: a globally committed read that its reader has not seen |
 //! | `after-local-commit` | a whole branch |
 //! | `before-phase-one-report` | a branch that committed or did not: its undo row tells |

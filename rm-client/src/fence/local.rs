@@ -10,7 +10,7 @@ use super::{Fence, Fenced};
 use crate::at::{AtDatabase, BoundQuery};
 
 /// How often a local transaction may be ended in favour of others before the error goes to the
-/// caller (BOUNDED). Whoever is in the way makes headway meanwhile, so that a few are enough.
+/// caller (BOUNDED). The transaction in the way makes headway meanwhile, so that a few are enough.
 const REPEATS_MAX: u32 = 20;
 
 /// The largest data that a branch may leave in its fence: it is there for names and numbers.

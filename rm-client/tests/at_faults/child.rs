@@ -37,7 +37,7 @@ pub(crate) async fn before_the_timeout<T>(work: impl AsyncFn(Duration) -> Option
 #[test]
 fn runs_its_role() {
     run_role(async |role| match role.name() {
-        "client" => client::play(role.input()).await,
+        "client" => Box::pin(client::play(role.input())).await,
         other => unreachable!("no role is called {other}"),
     });
 }

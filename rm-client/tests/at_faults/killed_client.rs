@@ -17,10 +17,11 @@ on_every_database!(
 
 /// The crash points of phase one: whether the coordinator knows the branch there, and how many
 /// guard rows its rollback leaves. A guard row marks a branch that never committed locally.
-const PHASE_ONE: [(&str, bool, i64); 4] = [
+const PHASE_ONE: [(&str, bool, i64); 5] = [
     ("before-undo-insert", false, 0),
     ("before-register", false, 0),
     ("after-register", true, 1),
+    ("before-local-commit", true, 1),
     ("after-local-commit", true, 0),
 ];
 

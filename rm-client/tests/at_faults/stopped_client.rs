@@ -36,7 +36,7 @@ async fn a_late_commit_is_undone<DB: TestDatabase>() {
     let before = scene.bank.accounts().await;
     let global = scene.begin().await;
     let xid = global.xid().clone();
-    let mut client = scene.client(Some(&xid), &CHANGES).stop_at("after-register");
+    let mut client = scene.client(Some(&xid), &CHANGES).stop_at("before-local-commit");
     client.stopped().await;
     let rolled_back = roll_back(global);
     scene.until(&xid, Status::RollingBack).await;

@@ -297,7 +297,8 @@ impl Twin for Postgres {
     }
 
     fn align<'q>(_: &'q Pool<Self>, _: &'q Pool<Self>) -> BoxFuture<'q, ()> {
-        // A local transaction that is rolled back does not return its numbers either, so both are equal.
+        // A local transaction that is rolled back does not return its numbers either, so both are
+        // equal.
         std::future::ready(()).boxed()
     }
 
@@ -332,7 +333,8 @@ impl Twin for MySql {
     }
 
     fn align<'q>(_: &'q Pool<Self>, _: &'q Pool<Self>) -> BoxFuture<'q, ()> {
-        // A local transaction that is rolled back does not return its numbers either, so both are equal.
+        // A local transaction that is rolled back does not return its numbers either, so both are
+        // equal.
         std::future::ready(()).boxed()
     }
 

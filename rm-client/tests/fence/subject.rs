@@ -182,7 +182,11 @@ impl RedisSubject {
             panic!("HANDFAST_TEST_REDIS is not set: run the tests with `cargo xtask test`")
         });
         let client = redis::Client::open(url).unwrap();
-        let connection = client.get_multiplexed_async_connection().await.unwrap();
+        // Longer than a busy machine pauses.
+        let limit = Some(Duration::from_secs(60));
+        let patient = redis::AsyncConnectionConfig::new().set_response_timeout(limit);
+        let connection = client.get_multiplexed_async_connection_with_config(&patient);
+        let connection = connection.await.unwrap();
         let work = FencedScript::new(
             "if ARGV[2] == 'fails' then return redis.error_reply('PURPOSE served') end
              return redis.call('RPUSH', KEYS[1], ARGV[1])",

@@ -81,12 +81,20 @@ async fn unacknowledged_events_are_redelivered<DB: Effect>() {
 
 /// A consumer that is dropped while it waits, in a `select!` for instance, leaves its read at the
 /// server. The event that answered this read was delivered after the events behind it.
+/// Connects to Redis. The client's own limit for an answer, half a second, is shorter than a busy
+/// machine pauses.
+async fn connection(url: &str) -> redis::aio::MultiplexedConnection {
+    let limit = Some(Duration::from_secs(60));
+    let patient = redis::AsyncConnectionConfig::new().set_response_timeout(limit);
+    let client = redis::Client::open(url).unwrap();
+    client.get_multiplexed_async_connection_with_config(&patient).await.unwrap()
+}
+
 #[tokio::test]
 async fn an_event_of_a_dropped_read_precedes_later_ones() {
     // Only this test uses this database of the server, so a blocked client is its own.
     let url = format!("{}/9", std::env::var("HANDFAST_TEST_REDIS").unwrap());
-    let client = redis::Client::open(url.as_str()).unwrap();
-    let server = client.get_multiplexed_async_connection().await.unwrap();
+    let server = connection(&url).await;
     let broker = RedisStreams::connect(&url).await.unwrap().prefix(fresh_prefix());
     let hour = Duration::from_secs(3_600);
     let mut events = broker.subscribe(TOPIC, "payments", "one", hour).await.unwrap();
@@ -120,8 +128,7 @@ async fn a_lost_group_is_created_again() {
     broker.publish(&event("1", "a")).await.unwrap();
     let delivery = events.next().await.unwrap();
     events.acknowledge(&delivery).await.unwrap();
-    let client = redis::Client::open(std::env::var("HANDFAST_TEST_REDIS").unwrap()).unwrap();
-    let mut server = client.get_multiplexed_async_connection().await.unwrap();
+    let mut server = connection(&std::env::var("HANDFAST_TEST_REDIS").unwrap()).await;
     let stream = format!("{prefix}{TOPIC}");
     redis::cmd("DEL").arg(&stream).exec_async(&mut server).await.unwrap();
     // Events that are published before the group is created again are not lost.

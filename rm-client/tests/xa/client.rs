@@ -24,8 +24,8 @@ pub(crate) struct Work {
 /// In the child: does the work and reports the end of phase one.
 pub(crate) async fn play(input: ClientInput<Work>) {
     match input.database.as_str() {
-        Postgres::NAME_IN_TESTS => play_on::<Postgres>(input).await,
-        MySql::NAME_IN_TESTS => play_on::<MySql>(input).await,
+        Postgres::NAME_IN_TESTS => Box::pin(play_on::<Postgres>(input)).await,
+        MySql::NAME_IN_TESTS => Box::pin(play_on::<MySql>(input)).await,
         other => unreachable!("no database is called {other}"),
     }
 }

@@ -190,7 +190,7 @@ async fn a_statement_runs_in_the_scope_that_awaits_it() {
     let resource = scene.resource().await;
     let global = scene.begin().await;
     global.scope(resource.execute(DEBIT)).await.unwrap();
-    let made = global.scope(async { resource.fetch_optional(OTHER_DEBIT) }).await;
+    let (made,) = global.scope(async { (resource.fetch_optional(OTHER_DEBIT),) }).await;
     made.await.unwrap();
     assert_eq!(scene.prepared().await.len(), 2);
     global.rollback("test").await.unwrap();

@@ -4,8 +4,8 @@ use thiserror::Error;
 
 /// A statement that cannot be undone exactly, found before it ran.
 ///
-/// The text says what was found and what to do instead. Whoever accepts that a statement is not
-/// undone writes `/* handfast: unprotected */` in front of it.
+/// The text says what was found and what to do instead. An application that accepts that a
+/// statement is not undone writes `/* handfast: unprotected */` in front of it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {

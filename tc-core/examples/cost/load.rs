@@ -1,6 +1,6 @@
 //! The load that the core is measured under: globals with branches on rows of their own.
 //!
-//! It reads no clock, so that whoever measures it decides what is measured.
+//! It reads no clock, so that its caller decides what is measured.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Load {
         }
     }
 
-    /// Begins a global and registers its branches, each on rows that nobody holds.
+    /// Begins a global and registers its branches, each on free rows.
     pub(crate) fn open_one(&mut self, see: &mut impl FnMut(&Outcome)) {
         let [application, name, ..] = self.names.clone();
         self.ask(What::Begin { application, name, timeout_ms: None });

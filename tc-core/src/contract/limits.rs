@@ -61,7 +61,7 @@ pub struct Limits {
     /// Steps of one saga, with its child sagas and their steps. Too few: long processes are
     /// refused. Too many: each change of a step stores them all.
     pub saga_steps_max: usize,
-    /// Child sagas within one another. Too few: sagas made of sagas are refused. Too many: nobody
+    /// Child sagas within one another. Too few: sagas made of sagas are refused. Too many: no one
     /// understands where a step stands.
     pub saga_depth_max: usize,
     /// Bytes of names and inputs of one saga. Too few: sagas with documents in them are refused.

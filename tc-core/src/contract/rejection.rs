@@ -151,7 +151,7 @@ pub enum Rejection {
         by_address: Arc<str>,
     },
     /// The named lock is not held, or not by that acquisition.
-    #[error("nobody holds lock {name}")]
+    #[error("no client holds lock {name}")]
     LockNotHeld {
         /// The lock.
         name: Arc<str>,

@@ -196,7 +196,7 @@ pub(crate) fn check_votings(globals: &GlobalTable, votings: &Votings) -> Result<
             global.phase == Phase::Active && voters(global).any(is_missing)
         };
         if !globals.get(*xid).is_some_and(waits) {
-            return Err(format!("VOTES: the voting of xid {xid} waits for nobody"));
+            return Err(format!("VOTES: the voting of xid {xid} waits for no branch"));
         }
     }
     let commits_unprepared =

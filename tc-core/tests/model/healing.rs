@@ -7,7 +7,7 @@ use crate::system::{Setup, System};
 /// More rounds than the globals of any set-up have branches and deadlines.
 const ROUNDS_MAX: usize = 32;
 
-/// Whoever leads, the leader of this moment or the next one, brings every global to its end.
+/// The leader of this moment, or the next one, brings every global to its end.
 pub(crate) fn everything_ends(setup: &Setup, system: &System) -> bool {
     let next = system.store.load(system.epoch + 1, &setup.limits);
     let current = system.current().map(|leader| leader.coordinator.clone());

@@ -192,7 +192,7 @@ impl Model for Setup {
                 witness::acknowledged_is_stored(it)
             }),
             Property::always(
-                "nobody with database locks waits for a rollback",
+                "no request with database locks waits for a rollback",
                 |setup: &Self, it: &System| {
                     setup.globals.iter().all(|plan| plan.holding == Holding::Nothing)
                         || it.leaders.iter().all(Leader::lets_roll_back)

@@ -84,7 +84,7 @@ fn token_of(name: &str) -> LockToken {
 
 pub(crate) fn held(holder: &Option<LockHeld>) -> String {
     let by = holder.as_ref().map(|holder| format!("{} holds", holder.label));
-    by.unwrap_or_else(|| "nobody holds".to_owned())
+    by.unwrap_or_else(|| "free".to_owned())
 }
 
 pub(crate) fn lease(lease: &LeaseRecord) -> String {

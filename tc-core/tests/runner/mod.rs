@@ -219,7 +219,7 @@ impl Names {
     fn tell(&self, effects: &[Effect]) -> String {
         let lines = effects.iter().map(|effect| match effect {
             Effect::Reply { to, reply, .. } => {
-                let name = self.requests.get(to).map_or("nobody", String::as_str);
+                let name = self.requests.get(to).map_or("none", String::as_str);
                 format!("{name} {}\n", text::reply(reply))
             }
             Effect::PhaseTwo(call) => format!("call {}\n", text::call(call)),

@@ -5,7 +5,7 @@
 //! register x1/1 RESOURCE [ROW...] [mode=tcc|two-phase] [wait=MS] [holding=database] [as=NAME]
 //!     [data=TEXT]
 //! report x1/1 done|failed|unknown|running [data=TEXT]
-//! check x1|nobody RESOURCE ROW... [wait=MS] [holding=database] [as=NAME]
+//! check x1|outside RESOURCE ROW... [wait=MS] [holding=database] [as=NAME]
 //! commit|rollback x1 [rounds=2] [when=finished|effective] [by=operator] [reason=TEXT] [as=NAME]
 //! vote x1/1 can-commit|prepare yes|no|retry
 //! finish x1/1 done|retry|refuse [decision=commit|rollback] [gives=TEXT]
@@ -58,7 +58,7 @@ pub(crate) fn parse(
         "begin" => begin(arguments)?,
         "register" => register(global, branch, arguments)?,
         "report" => report(global, branch, arguments)?,
-        "check" => check((subject != "nobody").then_some(global), arguments)?,
+        "check" => check((subject != "outside").then_some(global), arguments)?,
         "commit" => end(global, Decision::Commit, arguments)?,
         "rollback" => end(global, Decision::RollBack, arguments)?,
         "finish" => finish(coordinator, global, branch, arguments)?,

@@ -132,7 +132,7 @@ impl World {
         assert_eq!(owed, due.collect(), "EFFECTS-REPEAT: owed");
     }
 
-    /// Nobody who holds database locks waits for a row of a global that rolls back.
+    /// No request that holds database locks waits for a row of a global that rolls back.
     fn check_fail_fast(&self, locks: &[LockView]) {
         for pending in self.pending.values() {
             if pending.holding != Some(Holding::DatabaseLocks) {
@@ -211,7 +211,7 @@ fn check_exclusive(locks: &[LockView]) {
 }
 
 /// No global waits, through others, for itself. Every edge is taken, and globals that wait for
-/// nobody are removed until none is left.
+/// no other are removed until none is left.
 fn check_no_cycle(locks: &[LockView]) {
     let mut edges = BTreeSet::new();
     for lock in locks {

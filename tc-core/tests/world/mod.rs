@@ -57,7 +57,7 @@ pub(crate) enum Step {
         call: usize,
         outcome: PhaseTwoOutcome,
     },
-    /// Answers a call that perhaps nobody made.
+    /// Answers a call that perhaps was not made.
     Invent {
         global: usize,
         branch: u64,
@@ -189,7 +189,7 @@ impl World {
     fn restart(&mut self) -> Outcome {
         self.epoch += 1;
         self.coordinator = self.store.load(self.epoch, &self.limits).expect("RECORDED");
-        // Whoever waited asks again or gives up; globals without a branch are gone.
+        // A client that waited asks again or gives up; globals without a branch are gone.
         self.pending.clear();
         self.statuses.retain(|&xid, _| self.coordinator.global(xid).is_some());
         let mut out = Outcome::default();

@@ -38,12 +38,16 @@ impl Application {
     }
 
     pub(crate) async fn begin(&mut self, name: &str) -> String {
+        self.try_begin(name).await.unwrap()
+    }
+
+    pub(crate) async fn try_begin(&mut self, name: &str) -> Result<String, Status> {
         let request = BeginRequest {
             application: "order-service".to_owned(),
             name: name.to_owned(),
             timeout_ms: 0,
         };
-        self.client.begin(request).await.unwrap().into_inner().xid
+        Ok(self.client.begin(request).await?.into_inner().xid)
     }
 
     pub(crate) async fn register(

@@ -27,8 +27,12 @@ async fn a_full_disk_loses_nothing_acknowledged() {
     let coordinator = Coordinator::start_on_small_disk(&arguments, 2_400);
     let mut application = Application::connect(coordinator.grpc).await;
     let mut acknowledged = Vec::new();
+    // A write that no request waits for may be the first to fail, and then a begin is refused.
     let refusal = loop {
-        let xid = application.begin("place-order").await;
+        let xid = match application.try_begin("place-order").await {
+            Ok(xid) => xid,
+            Err(status) => break status,
+        };
         let key = format!("{}", acknowledged.len());
         match application.register(&xid, 7, &format!("{}:{key}", key.len())).await {
             Ok(()) => acknowledged.push(xid),

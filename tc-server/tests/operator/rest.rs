@@ -65,7 +65,7 @@ async fn lists_are_filtered_and_paged() {
     // The limit of the configuration holds for any request.
     let page: TransactionPage = admin.get("/api/v1/transactions?limit=100000").await;
     assert_eq!(page.items.len(), roomy().admin.page_items_max);
-    for empty in ["older_than=1h", "application=nobody", "status=committed"] {
+    for empty in ["older_than=1h", "application=absent", "status=committed"] {
         let page: TransactionPage = admin.get(&format!("/api/v1/transactions?{empty}")).await;
         assert_eq!(page.items, []);
     }

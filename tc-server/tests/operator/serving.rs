@@ -263,7 +263,7 @@ async fn a_coordinator_restarts_inside_one_process() {
     assert_ne!(application.begin("place-order").await, xid);
 }
 
-// Whoever reads the log must not be able to act as an operator.
+// A reader of the log must not be able to act as an operator.
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_are_never_logged() {
     let tokens = TokensFile::draw();

@@ -98,7 +98,7 @@ async fn a_search_continues_after_an_empty_page() {
     let output = run(server.admin_address, "tx ls --name rare").await;
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains(&rare) && !text.contains("more:"), "{text}");
-    let output = run(server.admin_address, "tx ls --name nobody").await;
+    let output = run(server.admin_address, "tx ls --name absent").await;
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "no transactions\n");
 }
 
@@ -110,7 +110,7 @@ async fn an_excess_view_is_refused_with_a_retry_time() {
     let xid = application.begin("place-order").await;
     application.register(&xid, 7, "2:42").await.unwrap();
     let ask = async || {
-        let path = format!("{}/api/v1/transactions?name=nobody", admin.base);
+        let path = format!("{}/api/v1/transactions?name=absent", admin.base);
         admin.http.get(path).send().await.unwrap()
     };
     // Whether two run at the same time depends on the network.

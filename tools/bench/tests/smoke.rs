@@ -67,8 +67,8 @@ fn load(arguments: &[&str]) -> Report {
     load_until(arguments, |report| report.rows.iter().all(has_result))
 }
 
-/// Runs a benchmark for longer and longer, until its report will do. Returns the last report if none
-/// of them does.
+/// Runs a benchmark for longer and longer, until its report will do. Returns the last report if
+/// none of them does.
 fn load_until(arguments: &[&str], will_do: impl Fn(&Report) -> bool) -> Report {
     let [shorter @ .., longest] = SECONDS;
     let run = |seconds| bench(arguments, &[&["--seconds", seconds], ONCE].concat());

@@ -5,6 +5,6 @@ use std::io::Write;
 
 /// Writes a line to standard error, where it mixes in order with what the started programs say.
 pub(crate) fn say(line: impl Display) {
-    // A closed standard error leaves nobody to tell.
+    // A closed standard error leaves no reader.
     let _ = writeln!(std::io::stderr(), "xtask: {line}");
 }

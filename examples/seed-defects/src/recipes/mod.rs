@@ -113,7 +113,7 @@ impl Recipe {
             Self::ClientClock => "the expiry is the database's time, compared with the client's",
             Self::RowDeleted => "unlock deletes the row, and fencing tokens start again",
             Self::RenewalDies => "the first error ends the renewal",
-            Self::RenewalFindsNothing => "a renewal that finds no row tells nobody",
+            Self::RenewalFindsNothing => "a renewal that finds no row goes unnoticed",
             Self::RenewedForAThread => "renewed while the thread lives, not while the job does",
             Self::SchedulerPerLock => {
                 "a scheduler for each lock; a wait that spins once it is interrupted"

@@ -50,5 +50,5 @@ async fn a_service_that_dies_at_any_point_leaves_nothing() {
 fn assert_all_reached(stage: &Stage, points: &[&str]) {
     let reached = |point: &str| stage.faults.keys().any(|fault| fault.ends_with(point));
     let missed: Vec<&&str> = points.iter().filter(|point| !reached(point)).collect();
-    assert!(missed.is_empty(), "nobody came to {missed:?}");
+    assert!(missed.is_empty(), "no process came to {missed:?}");
 }

@@ -176,7 +176,7 @@ async fn a_coordinator_that_dies_at_any_point_ends_its_sagas() {
             let coordinator = &mut scene.coordinator;
             coordinator.restart(Some(&format!("{point}:{pass}"))).await.unwrap();
             let crashed = coordinator.running().unwrap().crashed(PATIENCE).await.unwrap();
-            assert!(crashed && !sagas.is_finished(), "nobody came to {point}:{pass}");
+            assert!(crashed && !sagas.is_finished(), "no process came to {point}:{pass}");
         }
     }
     scene.coordinator.restart(None).await.unwrap();

@@ -55,7 +55,7 @@ pub(super) fn before_commit(stage: &Stage) -> Result<()> {
 pub(super) fn after_rollback(stage: &Stage) -> Result<()> {
     let row = stage.new_row()?;
     let xid = decide_without_phase_two(stage, row, |desk| desk.tell("rollback").map(drop))?;
-    ensure!(stage.amount(row)? == AMOUNT - 1, "rolled back by nobody");
+    ensure!(stage.amount(row)? == AMOUNT - 1, "rolled back without a reason");
     stage.shop().go_on()?;
     stage.until_amount(row, AMOUNT)?;
     stage.until_no_undo_rows(&xid)?;

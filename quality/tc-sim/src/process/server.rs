@@ -123,9 +123,9 @@ impl Server {
         let phase_two: Arc<dyn EffectSink> = Arc::new(dispatcher.clone());
         let prepared = Engine::prepare(store, clock, engine_settings(), phase_two).await?;
         let engine = prepared.handle;
-        let (bounds, nobody) = (Bounds::default(), HttpCaller::disabled());
+        let (bounds, no_http) = (Bounds::default(), HttpCaller::disabled());
         let front =
-            GrpcFrontend::new(engine.clone(), prepared.leadership, dispatcher, bounds, nobody);
+            GrpcFrontend::new(engine.clone(), prepared.leadership, dispatcher, bounds, no_http);
         self.world.spawn(self.owner(), front.clone().keep_watch());
         *self.lock() = Some(ServerProcess { front, engine });
         prepared.run.await

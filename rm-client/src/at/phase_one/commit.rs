@@ -83,6 +83,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         branch.registered |= registered.as_ref().map_or_else(is_unanswered, |()| true);
         noted.map_err(|error| map_guard_conflict(error, branch))?;
         registered.map_err(AtError::from)?;
+        crash_point("before-local-commit");
         Ok(ending)
     }
 

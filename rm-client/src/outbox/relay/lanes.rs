@@ -115,7 +115,7 @@ fn number_of_first<DB: AtDatabase>(row: &DB::Row) -> Result<i64, sqlx::Error> {
     number_of::<DB>(row, 0)
 }
 
-/// All lanes, locked: whoever shares them out next waits.
+/// Returns all lanes, locked: the next relay that shares them out waits.
 async fn lock_lanes<DB: AtDatabase>(
     connection: &mut DB::Connection,
     name: &str,

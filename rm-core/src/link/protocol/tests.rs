@@ -613,7 +613,7 @@ fn resources_are_announced_once_per_connection() {
     let mut driven = Driven::new(&["a"]);
     driven.protocol.register_resource(resource("early"));
     driven.protocol.register_resource(resource("early"));
-    assert!(driven.greet().resources.is_empty(), "nobody has accepted any");
+    assert!(driven.greet().resources.is_empty(), "no coordinator has accepted any");
     driven.protocol.register_resource(resource("later"));
     let (id, announced) = driven.announcement();
     assert_eq!(announced, [resource("early"), resource("later")]);

@@ -1,4 +1,4 @@
-//! Files that nobody includes, and files that must be there.
+//! Files that no other file includes, and files that must be there.
 
 use std::collections::BTreeSet;
 

@@ -17,6 +17,12 @@ const QUOTATIONS: &[(&str, &str)] = &[
     // The account of Unix that servers run under where root may not run them.
     ("quality/test-services/src/process.rs", "\"nobody\""),
     ("quality/test-services/src/process.rs", "nor nobody"),
+    ("quality/test-services/src/process.rs", "or `nobody`"),
+    // Pages that say which words are not used.
+    (GLOSSARY, "whoever, who does"),
+    (GLOSSARY, "nobody, somebody"),
+    (GLOSSARY, "he, him, his, she"),
+    ("docs/contribute/style.md", "whoever goes away while he waits"),
 ];
 /// The file with the pronouns above.
 const SELF: &str = "tools/xtask/src/tidy/language.rs";
@@ -26,6 +32,70 @@ const NOT_USED: &str = "## Not used here";
 
 /// From this many crates on, a type name is asked about.
 const CRATES_MAX: usize = 3;
+
+/// Type names that mean the same in each crate that declares them.
+const ONE_MEANING: &[&str] = &[
+    // What the command line of a program gives it.
+    "Arguments",
+    "Command",
+    "Options",
+    "Task",
+    // The product's nouns, which each side of a wire has its own type for.
+    "Branch",
+    "BranchState",
+    "Change",
+    "Coordinator",
+    "Effect",
+    "Event",
+    "Global",
+    "GlobalStatus",
+    "Limits",
+    "LockMode",
+    "Mode",
+    "Operation",
+    "Outcome",
+    "Phase",
+    "Query",
+    "Request",
+    "Resource",
+    "RollbackReason",
+    "RowLock",
+    "Saga",
+    "Settings",
+    "Step",
+    "Trigger",
+    // What they are called everywhere.
+    "Backend",
+    "Broker",
+    "Client",
+    "Connection",
+    "Dialect",
+    "Frame",
+    "Node",
+    "Page",
+    "Plan",
+    "Process",
+    "Queue",
+    "Role",
+    "Row",
+    "Server",
+    "Service",
+    "Table",
+    "Wire",
+    "Workload",
+    // The example's business.
+    "OrderService",
+    "Product",
+    "Report",
+];
+/// Type names with several meanings. Each is to be replaced by names that say which one is meant;
+/// one that fewer crates declare has to leave this list.
+const SEVERAL_MEANINGS: &[&str] = &[
+    "Alarm", "Answer", "Answered", "Cell", "Claim", "Course", "End", "Ended", "Entry", "Events",
+    "Failure", "Kind", "Line", "Log", "Names", "Part", "Pending", "Place", "Prepared", "Received",
+    "Refusal", "Run", "Running", "Seen", "Services", "Shared", "Stage", "State", "Told", "Verdict",
+    "Waiting", "Watch", "Way", "What", "Written",
+];
 
 /// Finds all three.
 pub(super) fn check(files: &[SourceFile]) -> Vec<Complaint> {
@@ -89,26 +159,38 @@ fn not_used(glossary: &str) -> BTreeMap<&str, &str> {
     names
 }
 
-/// Finds type names that so many crates declare that a reader cannot know which one is meant.
+/// Finds type names that so many crates declare that a reader cannot know which one is meant. The
+/// tests of a crate name their parts for themselves.
 fn check_types(files: &[SourceFile]) -> Vec<Complaint> {
+    let declared = crates_that_declare(files);
+    let homes = |name: &str| declared.get(name).map_or(0, BTreeSet::len);
+    let mut complaints = Vec::new();
+    for (name, homes) in declared.iter().filter(|(_, homes)| homes.len() >= CRATES_MAX) {
+        if !ONE_MEANING.contains(&name.as_str()) && !SEVERAL_MEANINGS.contains(&name.as_str()) {
+            let places: Vec<&str> = homes.iter().copied().collect();
+            let what = format!("{} crates declare a type `{name}`", homes.len());
+            complaints.push(Complaint::about(&places.join(", "), what));
+        }
+    }
+    let listed = ONE_MEANING.iter().chain(SEVERAL_MEANINGS);
+    for name in listed.filter(|name| homes(name) < CRATES_MAX) {
+        let what = format!("`{name}` is listed, and fewer than {CRATES_MAX} crates declare it");
+        complaints.push(Complaint::about(SELF, what));
+    }
+    complaints
+}
+
+fn crates_that_declare(files: &[SourceFile]) -> BTreeMap<String, BTreeSet<&str>> {
     let crates: BTreeSet<&str> =
         files.iter().filter_map(|file| file.path.strip_suffix("/Cargo.toml")).collect();
     let mut declared: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for (file, _, name) in declared_types(files) {
-        if let Some(home) = home_of(&file.path, &crates) {
+        let home = home_of(&file.path, &crates).filter(|_| file.path.contains("/src/"));
+        if let Some(home) = home {
             declared.entry(name).or_default().insert(home);
         }
     }
-    let allowed = |name: &str| ONE_MEANING.iter().any(|(names, _)| names.contains(&name));
-    let several = declared.into_iter().filter(|(_, homes)| homes.len() >= CRATES_MAX);
-    let several = several.filter(|(name, _)| !allowed(name));
-    several
-        .map(|(name, homes)| {
-            let homes: Vec<&str> = homes.into_iter().collect();
-            let what = format!("{} crates declare a type `{name}`", homes.len());
-            Complaint::about(&homes.join(", "), what)
-        })
-        .collect()
+    declared
 }
 
 fn home_of<'c>(path: &str, crates: &BTreeSet<&'c str>) -> Option<&'c str> {
@@ -118,7 +200,77 @@ fn home_of<'c>(path: &str, crates: &BTreeSet<&'c str>) -> Option<&'c str> {
 
 fn declared_types(files: &[SourceFile]) -> impl Iterator<Item = (&SourceFile, usize, String)> {
     files.iter().filter(|file| file.is_rust()).flat_map(|file| {
-        let named = |(at, line): (usize, String)| Some((file, at, declared_type(&line)?.to_owned()));
-        file.code_lines().filter_map(named)
+        let named = |(at, line): (usize, String)| {
+            declared_type(&line).map(|name| (file, at, name.to_owned()))
+        };
+        file.code_lines().filter_map(named).collect::<Vec<_>>()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaints(files: &[(&str, &str)]) -> Vec<String> {
+        let glossary = "# Glossary\n\n## Not used here\n\n| not used | use instead |\n| --- | --- |\n\
+                        | `Desk`, `Works` | pending replies |\n";
+        let files: Vec<SourceFile> = [(GLOSSARY, glossary)]
+            .iter()
+            .chain(files)
+            .map(|(path, text)| SourceFile::sample(path, text))
+            .collect();
+        let complaints = check(&files).into_iter().map(|it| it.to_string());
+        complaints.filter(|it| !it.contains("is listed")).collect()
+    }
+
+    #[test]
+    fn a_pronoun_is_found_in_code_and_pages() {
+        let found = complaints(&[
+            ("a/src/lib.rs", "/// Whoever asks.\nfn ask() {} // The shell.\n"),
+            ("docs/a.md", "He waits.\n"),
+            ("a/data.toml", "his = 1\n"),
+        ]);
+        let expected =
+            ["a/src/lib.rs:1: `whoever`: name the subject", "docs/a.md:1: `he`: name the subject"];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_quotation_is_not_a_pronoun() {
+        let file = "quality/test-services/src/process.rs";
+        assert!(complaints(&[(file, "for name in [preferred, \"nobody\"] {\n")]).is_empty());
+        assert_eq!(complaints(&[(file, "// nobody\n")]).len(), 1);
+    }
+
+    #[test]
+    fn a_name_that_the_glossary_rules_out_is_found() {
+        let found = complaints(&[("a/src/lib.rs", "struct Desk;\nstruct Workshop;\n")]);
+        assert_eq!(found, ["a/src/lib.rs:1: `Desk`: the glossary says pending replies"]);
+    }
+
+    #[test]
+    fn a_glossary_without_its_table_is_found() {
+        let found = check_glossary(&[SourceFile::sample(GLOSSARY, "# Glossary\n")]);
+        assert_eq!(found.len(), 1);
+        assert_eq!(check_glossary(&[]).len(), 1);
+    }
+
+    #[test]
+    fn a_type_name_of_three_crates_is_found() {
+        let crates = ["a", "b", "quality/c"];
+        let declare = |name: &str| {
+            let mut files = vec![];
+            for home in crates {
+                files.push(SourceFile::sample(&format!("{home}/Cargo.toml"), ""));
+                let text = format!("pub(crate) struct {name};\n");
+                files.push(SourceFile::sample(&format!("{home}/src/lib.rs"), &text));
+            }
+            let complaints = check_types(&files).into_iter().map(|it| it.to_string());
+            complaints.filter(|it| !it.contains("is listed")).collect::<Vec<_>>()
+        };
+        assert_eq!(declare("Lane"), ["a, b, quality/c: 3 crates declare a type `Lane`"]);
+        assert!(declare("Options").is_empty());
+        let stale = check_types(&[]);
+        assert_eq!(stale.len(), ONE_MEANING.len() + SEVERAL_MEANINGS.len());
+    }
 }

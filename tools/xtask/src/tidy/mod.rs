@@ -6,6 +6,7 @@
 mod borders;
 mod codes;
 mod files;
+mod language;
 mod lengths;
 mod licences;
 mod mutations;
@@ -58,6 +59,7 @@ pub(crate) fn check_tree() -> Result<()> {
         borders::check_imports(&files),
         borders::check_arrows(&metadata),
         words::check(&files),
+        language::check(&files),
         codes::check(&files),
         files::check(&files),
         mutations::check(&files),

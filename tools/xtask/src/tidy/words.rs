@@ -40,8 +40,18 @@ fn check_file(file: &SourceFile) -> Vec<Complaint> {
 }
 
 fn declared_name(line: &str) -> Option<&str> {
+    name_behind(line, DECLARING)
+}
+
+/// Returns the name of the type that a line declares. An associated type is a name of its trait.
+pub(super) fn declared_type(line: &str) -> Option<&str> {
+    let is_associated = line.starts_with(' ') && line.trim_start().starts_with("type ");
+    name_behind(line, &["struct", "enum", "trait", "type", "union"]).filter(|_| !is_associated)
+}
+
+fn name_behind<'l>(line: &'l str, declaring: &[&str]) -> Option<&'l str> {
     let mut words = line.split_whitespace();
-    words.find(|word| DECLARING.contains(word))?;
+    words.find(|word| declaring.contains(word))?;
     let name = words.next()?;
     let end = name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
     Some(&name[..end])
