@@ -65,6 +65,10 @@ pub(crate) fn scope<F: Future>(context: Option<Context>, future: F) -> Scoped<F>
 ///
 /// In `global.scope(resource.execute(sql))` a statement is created and awaited in different places:
 /// the argument is evaluated outside the scope, and the resulting future is polled inside it.
+#[cfg_attr(
+    not(any(feature = "mysql", feature = "postgres", feature = "sqlite")),
+    expect(dead_code, reason = "statements alone are made and awaited in different places")
+)]
 pub(crate) fn scope_of_poll<F: Future>(future: F) -> impl Future<Output = F::Output> {
     let created_in = current();
     async move {

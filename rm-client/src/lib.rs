@@ -78,7 +78,7 @@ mod tcc;
 mod tm;
 #[cfg_attr(
     not(any(feature = "mysql", feature = "postgres")),
-    expect(dead_code, unused_imports, reason = "without a database nothing calls what is common")
+    expect(dead_code, reason = "without a database nothing calls what is common")
 )]
 mod twophase;
 mod unknown_outcome;
