@@ -117,9 +117,6 @@ mod pages {
     #[doc = include_str!("../../docs/recipes/after-the-commit.md")]
     struct AfterTheCommit;
 
-    #[doc = include_str!("../../docs/contribute/style.md")]
-    struct Style;
-
     #[doc = include_str!("../../docs/transactions.md")]
     struct Transactions;
 
