@@ -198,9 +198,9 @@ impl Coordinator {
         outcome: PhaseTwoOutcome,
         out: &mut Outcome,
     ) -> Answer {
-        match self.globals.get(xid) {
-            Some(_) => self.global_wing(now, out).finish_phase_two(xid, branch, decision, outcome),
-            None => self.saga_wing(now, out).finish_step(xid, branch, decision, outcome),
+        let of_a_saga = self.global_wing(now, out).finish_phase_two(xid, branch, decision, outcome);
+        if let Some(outcome) = of_a_saga {
+            self.saga_wing(now, out).finish_step(xid, branch, decision, outcome);
         }
         Ok(Some(Reply::Reported))
     }

@@ -95,9 +95,8 @@ impl Globals<'_> {
             }
             ReplyWhen::Effective => under_way,
         };
-        let room = self.check_room_to_wait().is_ok();
         match to {
-            Some(to) if waits && room => {
+            Some(to) if waits && self.check_room_to_wait().is_ok() => {
                 self.waiting.await_end(xid, to, self.on.asker);
                 None
             }
@@ -138,9 +137,8 @@ impl Globals<'_> {
             None | Some(0) => self.finish_global(xid),
             Some(_) => self.release_or_keep_rows(xid, phase, &mut touched),
         }
-        let waiting: Vec<_> = self.rows.waiters.of_global(xid).collect();
-        for id in waiting {
-            self.refuse(id, self.already_decided(xid), &mut touched);
+        if !self.rows.waiters.is_idle() {
+            self.refuse_waiters_of(xid, &mut touched);
         }
         self.settle(touched);
         if self.leases.concerns_globals() {
@@ -151,6 +149,13 @@ impl Globals<'_> {
         }
         if let Some(voting) = voting {
             self.answer_askers(xid, voting, phase);
+        }
+    }
+
+    fn refuse_waiters_of(&mut self, xid: Xid, touched: &mut Touched) {
+        let waiting: Vec<_> = self.rows.waiters.of_global(xid).collect();
+        for id in waiting {
+            self.refuse(id, self.already_decided(xid), touched);
         }
     }
 

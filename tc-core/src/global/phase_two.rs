@@ -18,17 +18,18 @@ use crate::row_lock::table::Touched;
 use crate::row_lock::waiters::Unfit;
 
 impl Globals<'_> {
+    /// Records the outcome of a branch. Returns it if no global has this XID.
     pub(crate) fn finish_phase_two(
         &mut self,
         xid: Xid,
         branch: BranchId,
         decision: Decision,
         outcome: PhaseTwoOutcome,
-    ) {
-        let Some(global) = self.globals.get(xid) else { return };
+    ) -> Option<PhaseTwoOutcome> {
+        let Some(global) = self.globals.get(xid) else { return Some(outcome) };
         let believed = |branch: &Branch| global.is_next(branch);
         if global.decision() != Some(decision) || !global.branch(branch).is_some_and(believed) {
-            return;
+            return None;
         }
         match (outcome, decision) {
             (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, _) => {
@@ -43,6 +44,7 @@ impl Globals<'_> {
                 Decision::Commit | Decision::RollBack,
             ) => self.fail_branch(xid, branch, error),
         }
+        None
     }
 
     fn finish_branch(&mut self, xid: Xid, id: BranchId) {
