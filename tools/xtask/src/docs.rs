@@ -81,7 +81,8 @@ fn install_mdbook(interrupts: &Interrupts) -> Result<()> {
     }
     say("mdbook is missing: installing it");
     let mut install = cargo();
-    install.args(["install", "--locked", "mdbook", "--version", MDBOOK_VERSION]);
+    // Not optimized: it runs for a second, and builds in less time.
+    install.args(["install", "--locked", "--debug", "mdbook", "--version", MDBOOK_VERSION]);
     interrupts.run(&mut install)
 }
 
