@@ -3,7 +3,7 @@
 #![no_main]
 
 use handfast_seata_wire::frame::{MessageKind, Piece, first_bytes, split, v0};
-use handfast_seata_wire::{Dialect, Encoding, Limits, decode, encode, refuse};
+use handfast_seata_wire::{Dialect, Limits, decode, encode, refuse};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
