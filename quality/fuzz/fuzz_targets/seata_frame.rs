@@ -29,7 +29,6 @@ fuzz_target!(|bytes: &[u8]| {
     let again = decode(&frame, &dialect, &limits).map(|again| again.message);
     let Ok(again) = again else { panic!("what was written cannot be read: {again:?}") };
     let mut rewritten = Vec::new();
-    encode(&again, kind, id, encoding, &dialect, &mut rewritten)
-        .expect("it was written before");
+    encode(&again, kind, id, encoding, &dialect, &mut rewritten).expect("it was written before");
     assert_eq!(rewritten, written, "a message changes when it is written again");
 });
