@@ -160,7 +160,7 @@ impl Item {
     }
 }
 
-/// Decodes a value of the undo log. `at/value.rs` describes the forms.
+/// Decodes a value of the undo log. `at/database/value.rs` describes the forms.
 fn decoded(json: &Json) -> Option<Value> {
     match json {
         Json::Null => Some(Value::Null),

@@ -1,5 +1,5 @@
-//! Phase one of an AT branch on a model database: the order of steps of `at/commit.rs` and
-//! `at/replay.rs`, and what `at/running.rs` keeps.
+//! Phase one of an AT branch on a model database: the order of steps of `phase_one/commit.rs` and
+//! `phase_one/attempts.rs`, and what `at/running_branches.rs` keeps.
 //!
 //! ```text
 //! statements … ─┬─ INSERT undo_log ─┬─ COMMIT

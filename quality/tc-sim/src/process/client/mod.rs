@@ -3,11 +3,11 @@
 //!
 //! | here | stands for |
 //! | --- | --- |
-//! | this file | `link/shell.rs`: executes what the real `Protocol` decides |
-//! | [`at`] | `at/commit.rs`, `at/replay.rs`, `at/running.rs` |
-//! | [`phase_two`] | `link/lanes.rs`, `at/phase_two.rs`, `at/rollback.rs`, `at/restore.rs` |
+//! | this file | `link/driver.rs`: executes what the real `Protocol` decides |
+//! | [`at`] | `phase_one/commit.rs`, `phase_one/attempts.rs`, `at/running_branches.rs` |
+//! | [`phase_two`] | `link/resource_queues.rs`, `at/phase_two/`: `rollback.rs`, `restore.rs` |
 //! | [`fenced`] | `tcc/resource.rs`, `tcc/phase_two.rs`, `fence/local.rs` |
-//! | [`xa`], [`sweep`] | `twophase/phase_one.rs`, `finish.rs`, `hold.rs`, `sweep.rs` |
+//! | [`xa`], [`sweep`] | `twophase/phase_one.rs`, `finish.rs`, `held_sessions.rs`, `sweep.rs` |
 //! | [`relay`] | `outbox/relay/mod.rs`, `settle.rs`, `lanes.rs`, `outbox/table.rs` |
 //! | [`consumer`] | `outbox/inbox.rs` |
 //! | [`saga`] | `saga/participant.rs`, `saga/started.rs` |

@@ -1,5 +1,6 @@
-//! Phase two on a model database: a queue of calls for each resource as in `link/lanes.rs`, and the
-//! steps of `at/phase_two.rs`, `at/rollback.rs` and `at/restore.rs`.
+//! Phase two on a model database: a queue of calls for each resource as in
+//! `link/resource_queues.rs`, and the steps of `at/phase_two/mod.rs`, `phase_two/rollback.rs` and
+//! `phase_two/restore.rs`.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
