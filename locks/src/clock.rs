@@ -77,11 +77,11 @@ pub(crate) async fn sleep_until(then: Moment) {
 /// never set to a later time, since each change may wake the runtime's driver, and a deadline that
 /// moves away is mostly never reached.
 #[derive(Default)]
-pub(crate) struct Alarm {
+pub(crate) struct DeadlineTimer {
     set: Option<(Moment, BoxFuture<'static, ()>)>,
 }
 
-impl Alarm {
+impl DeadlineTimer {
     /// Makes the alarm go off by `then`, if there is a time.
     pub(crate) fn set(&mut self, then: Option<Moment>) {
         let Some(then) = then else { return };
@@ -108,7 +108,7 @@ mod tests {
 
     #[tokio::test]
     async fn alarm_goes_off_at_the_earliest_time_set() {
-        let (now, mut alarm) = (Moment::now(), Alarm::default());
+        let (now, mut alarm) = (Moment::now(), DeadlineTimer::default());
         for then in [Some(now + FAR), Some(now), Some(now + FAR), None] {
             alarm.set(then);
         }

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinSet, unconstrained};
 
 use crate::backend::{AcquireRequest, Backend, LockMode, LockRef, ReleaseRequest, WakeUp};
-use crate::clock::{Alarm, Moment};
+use crate::clock::{DeadlineTimer, Moment};
 use crate::error::{BackendError, LockError, LossReason, ReleaseOutcome};
 use crate::guard::{HeldLock, LeaseStatus, SharedLease};
 use crate::machine::{Effect, Event, Expiry, Machine, Settings, WaitPolicy};
@@ -138,7 +138,7 @@ impl Driver {
         // whenever anything else happens.
         let mut listening = JoinSet::new();
         listening.spawn(listen(backend, metrics, self.settings.client, wake_ups));
-        let (mut is_open, mut alarm) = (true, Alarm::default());
+        let (mut is_open, mut alarm) = (true, DeadlineTimer::default());
         while is_open || !self.machine.is_idle() {
             alarm.set(self.machine.next_deadline());
             let trigger = tokio::select! {

@@ -18,7 +18,7 @@ use handfast_locks::{
     Backend, EtcdLocks, EtcdOptions, LockError, Locks, ReleaseOutcome, ZooKeeperLocks,
     ZooKeeperOptions,
 };
-use handfast_test_services::{DatabaseServer, Kind, Place};
+use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::json;
 use zookeeper_client::{Acls, Client, CreateMode};
@@ -74,7 +74,8 @@ impl Signed {
 
 async fn start_etcd(settings: Vec<String>) -> DatabaseServer {
     let start = move || {
-        let mut server = DatabaseServer::start(Kind::Etcd, &Place::new()?, &|| Ok(()))?;
+        let mut server =
+            DatabaseServer::start(ServerKind::Etcd, &ServerDirectory::new()?, &|| Ok(()))?;
         if !settings.is_empty() {
             let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
             server.restart_with(&settings)?;

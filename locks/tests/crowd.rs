@@ -17,6 +17,11 @@ const TASKS: u64 = 50;
 const WAITERS: u64 = CLIENTS * TASKS;
 /// How often the lock is granted: five times to each waiter.
 const GRANTS: u64 = WAITERS * 5;
+/// By how much the clients may differ in grants. In each round a client gets one for each of its
+/// tasks. The first and the last round are cut off where a client begins late or the test ends, and
+/// a client that the machine pauses misses some; a queue that favours a client gives it whole
+/// rounds.
+const DIFFERENCE_MAX: u64 = TASKS;
 
 /// What all waiters have in common.
 struct Crowd {
@@ -80,7 +85,7 @@ async fn a_thousand_waiters_send_one_request_each() {
 
     let (least, most) = (served.iter().min().unwrap(), served.iter().max().unwrap());
     println!("{WAITERS} waiters: {least} to {most} grants a client");
-    assert!(100 * (most - least) <= 2 * (GRANTS / CLIENTS), "served {served:?}");
+    assert!(most - least <= DIFFERENCE_MAX, "served {served:?}");
     let shown = metrics.render();
     let count = |result: &str| {
         let line = format!("handfast_lock_acquire_seconds_count{{result=\"{result}\"}} ");

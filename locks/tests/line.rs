@@ -176,8 +176,8 @@ async fn a_place_is_kept(kind: Kind) {
     assert!(fencing_token < later.fencing_token(), "the waiter lost its place");
 }
 
-async fn connect(kind: handfast_test_services::Kind, urls: &[String]) -> Arc<dyn Backend> {
-    if kind == handfast_test_services::Kind::Etcd {
+async fn connect(kind: handfast_test_services::ServerKind, urls: &[String]) -> Arc<dyn Backend> {
+    if kind == handfast_test_services::ServerKind::Etcd {
         Arc::new(EtcdLocks::connect(urls).await.unwrap())
     } else {
         Arc::new(ZooKeeperLocks::connect(&urls.join(","), LEASE).await.unwrap())
@@ -229,9 +229,9 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// A server is killed and comes back while a lock is held and waited for.
-async fn a_lock_survives_its_server(kind: handfast_test_services::Kind) {
+async fn a_lock_survives_its_server(kind: handfast_test_services::ServerKind) {
     let start = move || {
-        let place = handfast_test_services::Place::new()?;
+        let place = handfast_test_services::ServerDirectory::new()?;
         DatabaseServer::start(kind, &place, &|| Ok(()))
     };
     let mut server = blocking(start).await;
@@ -242,9 +242,9 @@ async fn a_lock_survives_its_server(kind: handfast_test_services::Kind) {
 }
 
 /// Each member of a cluster is killed in turn, so the leader is among them.
-async fn a_lock_survives_each_member(kind: handfast_test_services::Kind) {
+async fn a_lock_survives_each_member(kind: handfast_test_services::ServerKind) {
     let start = move || {
-        let place = handfast_test_services::Place::new()?;
+        let place = handfast_test_services::ServerDirectory::new()?;
         DatabaseServer::cluster(kind, &place)
     };
     let mut members = blocking(start).await;
@@ -271,10 +271,11 @@ fn follows(member: &DatabaseServer) -> anyhow::Result<bool> {
 /// it looks for the leader, which ends its sessions meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn isolated_zookeeper_member_keeps_no_lock() {
-    const ZOOKEEPER: handfast_test_services::Kind = handfast_test_services::Kind::ZooKeeper;
+    const ZOOKEEPER: handfast_test_services::ServerKind =
+        handfast_test_services::ServerKind::ZooKeeper;
     let start = move || {
         let mut members =
-            DatabaseServer::cluster(ZOOKEEPER, &handfast_test_services::Place::new()?)?;
+            DatabaseServer::cluster(ZOOKEEPER, &handfast_test_services::ServerDirectory::new()?)?;
         loop {
             for at in 0..members.len() {
                 if follows(&members[at])? {
@@ -320,8 +321,9 @@ async fn isolated_zookeeper_member_keeps_no_lock() {
 /// release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn isolated_etcd_member_ends_its_watches() {
-    const ETCD: handfast_test_services::Kind = handfast_test_services::Kind::Etcd;
-    let start = move || DatabaseServer::cluster(ETCD, &handfast_test_services::Place::new()?);
+    const ETCD: handfast_test_services::ServerKind = handfast_test_services::ServerKind::Etcd;
+    let start =
+        move || DatabaseServer::cluster(ETCD, &handfast_test_services::ServerDirectory::new()?);
     let members = blocking(start).await;
     let watched = Watched::of(connect(ETCD, &[members[0].url()]).await);
     let pair = Pair::over(Arc::clone(&watched) as _).await;
@@ -339,12 +341,12 @@ async fn isolated_etcd_member_ends_its_watches() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_survives_each_member_on_etcd() {
-    a_lock_survives_each_member(handfast_test_services::Kind::Etcd).await;
+    a_lock_survives_each_member(handfast_test_services::ServerKind::Etcd).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_survives_each_member_on_zookeeper() {
-    a_lock_survives_each_member(handfast_test_services::Kind::ZooKeeper).await;
+    a_lock_survives_each_member(handfast_test_services::ServerKind::ZooKeeper).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -379,12 +381,12 @@ async fn the_order_holds_when_waiters_leave_on_zookeeper() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_survives_its_server_on_etcd() {
-    a_lock_survives_its_server(handfast_test_services::Kind::Etcd).await;
+    a_lock_survives_its_server(handfast_test_services::ServerKind::Etcd).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_survives_its_server_on_zookeeper() {
-    a_lock_survives_its_server(handfast_test_services::Kind::ZooKeeper).await;
+    a_lock_survives_its_server(handfast_test_services::ServerKind::ZooKeeper).await;
 }
 
 #[tokio::test]

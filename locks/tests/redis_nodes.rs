@@ -15,7 +15,7 @@ use handfast_locks::{
     AcquireRequest, AcquireResponse, Backend, Guard, LockError, Moment, QueueMode, RedisLocks,
     RedlockLocks, ReleaseOutcome, ReleaseRequest, ReleaseResponse,
 };
-use handfast_test_services::{DatabaseServer, Kind};
+use handfast_test_services::{DatabaseServer, ServerKind};
 use redis::aio::MultiplexedConnection;
 
 use setup::{acquire_request, fresh, lock_ref, over, redis_connection, redlock, server};
@@ -31,8 +31,8 @@ struct Nodes {
 impl Nodes {
     async fn start() -> Self {
         let start = || {
-            let place = handfast_test_services::Place::new()?;
-            let start = |_| DatabaseServer::start(Kind::Redis, &place, &|| Ok(()));
+            let place = handfast_test_services::ServerDirectory::new()?;
+            let start = |_| DatabaseServer::start(ServerKind::Redis, &place, &|| Ok(()));
             (0..NODES).map(start).collect::<anyhow::Result<Vec<_>>>()
         };
         let servers = tokio::task::spawn_blocking(start).await.unwrap().unwrap();

@@ -16,13 +16,13 @@ use handfast_locks::{
     AcquireRequest, AcquireResponse, Backend, LockError, LockRef, Locks, QueueMode, RedisLocks,
     ReleaseRequest, ReleaseResponse,
 };
-use handfast_test_services::{DatabaseServer, Kind, Place};
+use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind};
 use redis::aio::MultiplexedConnection;
 
 use setup::{LEASE, acquire_request, fresh, lock_ref, over, redis_connection, server};
 
 async fn start() -> DatabaseServer {
-    let start = || DatabaseServer::start(Kind::Redis, &Place::new()?, &|| Ok(()));
+    let start = || DatabaseServer::start(ServerKind::Redis, &ServerDirectory::new()?, &|| Ok(()));
     tokio::task::spawn_blocking(start).await.unwrap().unwrap()
 }
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use crate::saga_names::{Taken, place_of};
+use crate::saga_names::{StepInputs, place_of};
 use crate::v1;
 
 /// The stable code of [`SagaJsonError`], listed in `docs/errors.md`.
@@ -127,7 +127,7 @@ impl Step {
         outer: &[String],
     ) -> Result<v1::SagaStep, SagaJsonError> {
         let step = self.name.clone();
-        let taken = Taken::find(self.takes, names, outer)
+        let taken = StepInputs::find(self.takes, names, outer)
             .map_err(|taken| SagaJsonError::TakesFromNone { step, taken })?;
         let child = self.saga.map(|saga| saga.into_wire(&taken.names)).transpose()?;
         let input = self.input.as_ref().map(serde_json::to_vec).transpose()?;

@@ -3,7 +3,7 @@
 
 /// The outputs that a step takes, by index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct StepInputs {
     /// Indexes among the steps of its own saga: `SagaStep.takes`.
     pub own: Vec<u32>,
     /// Indexes among the outputs that its child saga takes: `SagaStep.takes_outer`.
@@ -12,7 +12,7 @@ pub struct Taken {
     pub names: Vec<String>,
 }
 
-impl Taken {
+impl StepInputs {
     /// Finds names among a saga's own steps, or else among the outputs from outside the saga.
     ///
     /// ```

@@ -45,7 +45,7 @@ pub(crate) enum Command {
         database: DatabaseUrl,
         /// Only those in this state.
         #[arg(long)]
-        state: Option<State>,
+        state: Option<StateFilter>,
         /// The most events to list.
         #[arg(long, default_value_t = 50)]
         limit: u32,
@@ -84,7 +84,7 @@ pub(crate) struct DatabaseUrl {
 
 /// The state of an event.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum State {
+pub(crate) enum StateFilter {
     Held,
     New,
     Published,
@@ -93,15 +93,15 @@ pub(crate) enum State {
     Skipped,
 }
 
-impl From<State> for EventState {
-    fn from(state: State) -> Self {
+impl From<StateFilter> for EventState {
+    fn from(state: StateFilter) -> Self {
         match state {
-            State::Held => Self::Held,
-            State::New => Self::New,
-            State::Published => Self::Published,
-            State::Processed => Self::Processed,
-            State::Parked => Self::Parked,
-            State::Skipped => Self::Skipped,
+            StateFilter::Held => Self::Held,
+            StateFilter::New => Self::New,
+            StateFilter::Published => Self::Published,
+            StateFilter::Processed => Self::Processed,
+            StateFilter::Parked => Self::Parked,
+            StateFilter::Skipped => Self::Skipped,
         }
     }
 }

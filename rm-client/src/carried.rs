@@ -30,7 +30,7 @@ pub(crate) fn unload<E: StdError + 'static>(error: sqlx::Error) -> Result<E, sql
 
 #[cfg(test)]
 mod tests {
-    use handfast_rm_core::plan::Refusal;
+    use handfast_rm_core::plan::StatementRefusal;
 
     use crate::outbox::OutboxError;
     use crate::{AtError, Error, XaError};
@@ -39,7 +39,7 @@ mod tests {
     /// to look up.
     #[test]
     fn own_errors_are_no_database_errors_and_show_their_code() {
-        let refused = AtError::Refused(Refusal::SeveralTables { statement: "UPDATE" });
+        let refused = AtError::Refused(StatementRefusal::SeveralTables { statement: "UPDATE" });
         let ours: [(sqlx::Error, &str); 4] = [
             (refused.into(), "HF-AT-SEVERAL-TABLES"),
             (AtError::Coordinator(Error::Closed).into(), "HF-TM-CLOSED"),

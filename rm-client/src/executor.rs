@@ -21,7 +21,7 @@ pub(crate) enum Route<P> {
 }
 
 /// One answer to a query: a count or a row.
-pub(crate) type Answer<DB> =
+pub(crate) type QueryItem<DB> =
     Result<Either<<DB as Database>::QueryResult, <DB as Database>::Row>, sqlx::Error>;
 
 /// Returns a stream that ends with the error.
@@ -53,7 +53,7 @@ macro_rules! impl_executor {
             fn fetch_many<'e, 'q: 'e, E>(
                 self,
                 query: E,
-            ) -> futures::stream::BoxStream<'e, $crate::executor::Answer<$db>>
+            ) -> futures::stream::BoxStream<'e, $crate::executor::QueryItem<$db>>
             where
                 'c: 'e,
                 E: 'q + sqlx::Execute<'q, $db>,
@@ -148,7 +148,7 @@ macro_rules! impl_executor {
             fn fetch_many<'e, 'q: 'e, E>(
                 self,
                 query: E,
-            ) -> futures::stream::BoxStream<'e, $crate::executor::Answer<$db>>
+            ) -> futures::stream::BoxStream<'e, $crate::executor::QueryItem<$db>>
             where
                 'c: 'e,
                 E: 'q + sqlx::Execute<'q, $db>,

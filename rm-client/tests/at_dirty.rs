@@ -10,8 +10,8 @@ mod at;
 use at::{Stage, TestDatabase, TextRow, code, on_every_database};
 use handfast::{GlobalStatus, Xid};
 use handfast_core::{
-    BranchId, BranchRecord, BranchState, DirtyRow, Holding, LockWait, Mode, NewBranch,
-    OperatorAction, Resolution, What,
+    BranchId, BranchRecord, BranchState, Command, DirtyRow, Holding, LockWait, Mode, NewBranch,
+    OperatorAction, Resolution,
 };
 use sqlx::Postgres;
 
@@ -76,8 +76,8 @@ async fn refusal<DB: TestDatabase>(stage: &Stage<DB>, xid: &Xid) -> (String, Vec
 async fn resolve<DB: TestDatabase>(stage: &Stage<DB>, xid: &Xid, resolution: Resolution) {
     let branch = branches(stage, xid).await.remove(0).id;
     let action = OperatorAction::Resolve { branch, resolution };
-    let what = What::Operate { xid: number(xid), action, operator: "tester".into() };
-    stage.tc.engine().call(what).await.unwrap();
+    let command = Command::Operate { xid: number(xid), action, operator: "tester".into() };
+    stage.tc.engine().call(command).await.unwrap();
     stage.await_status(xid, |status| matches!(status, GlobalStatus::RolledBack(_))).await;
 }
 
@@ -293,8 +293,8 @@ async fn a_guard_row_keeps_a_late_undo_row_out<DB: TestDatabase>() {
         registered_by: None,
     };
     let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
-    let what = What::RegisterBranch { xid: number(&xid), branch, wait };
-    stage.tc.engine().call(what).await.unwrap();
+    let command = Command::RegisterBranch { xid: number(&xid), branch, wait };
+    stage.tc.engine().call(command).await.unwrap();
     stage.roll_back(global).await;
     let guards = "SELECT COUNT(*) FROM undo_log WHERE log_status = 1 AND branch_id = 77";
     assert_eq!(stage.value(guards).await.as_deref(), Some("1"));

@@ -31,7 +31,7 @@ pub enum Operation {
 
 /// The state of a branch on which an operation has taken effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
+pub enum FenceState {
     /// Tried, or acted.
     Tried,
     /// Confirmed. Final.
@@ -57,7 +57,7 @@ pub enum Pass {
 
 /// Why an operation is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum FenceRefusal {
     /// A try after the cancel.
     Barred,
     /// A confirm before the try.
@@ -70,41 +70,41 @@ pub enum Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Whether it may run.
-    pub verdict: Result<Pass, Refusal>,
+    pub verdict: Result<Pass, FenceRefusal>,
     /// The state from then on; `None` if it does not change.
-    pub next: Option<State>,
+    pub next: Option<FenceState>,
 }
 
 /// Looks an operation up in the decision table. `None` is a branch of which nothing is known.
 #[must_use]
-pub fn decide(state: Option<State>, operation: Operation) -> Decision {
+pub fn decide(state: Option<FenceState>, operation: Operation) -> Decision {
+    use FenceState::{Barred, Cancelled, Confirmed, Tried};
     use Operation::{Action, Cancel, Compensation, Confirm, Try};
-    use State::{Barred, Cancelled, Confirmed, Tried};
     match (operation, state) {
         (Try | Action, None) => advance(Pass::Run, Tried),
         (Try | Action, Some(Tried | Confirmed)) => keep(Ok(Pass::AlreadyDone)),
-        (Try | Action, Some(Cancelled | Barred)) => keep(Err(Refusal::Barred)),
-        (Confirm, None) => keep(Err(Refusal::NotTried)),
+        (Try | Action, Some(Cancelled | Barred)) => keep(Err(FenceRefusal::Barred)),
+        (Confirm, None) => keep(Err(FenceRefusal::NotTried)),
         (Confirm, Some(Tried)) => advance(Pass::Run, Confirmed),
         (Confirm, Some(Confirmed)) => keep(Ok(Pass::AlreadyDone)),
-        (Confirm, Some(Cancelled | Barred)) => keep(Err(Refusal::Contradicted)),
+        (Confirm, Some(Cancelled | Barred)) => keep(Err(FenceRefusal::Contradicted)),
         (Cancel | Compensation, None) => advance(Pass::Empty, Barred),
         (Cancel | Compensation, Some(Tried)) => advance(Pass::Run, Cancelled),
-        (Cancel | Compensation, Some(Confirmed)) => keep(Err(Refusal::Contradicted)),
+        (Cancel | Compensation, Some(Confirmed)) => keep(Err(FenceRefusal::Contradicted)),
         (Cancel | Compensation, Some(Cancelled)) => keep(Ok(Pass::AlreadyDone)),
         (Cancel | Compensation, Some(Barred)) => keep(Ok(Pass::Empty)),
     }
 }
 
-fn advance(pass: Pass, next: State) -> Decision {
+fn advance(pass: Pass, next: FenceState) -> Decision {
     Decision { verdict: Ok(pass), next: Some(next) }
 }
 
-fn keep(verdict: Result<Pass, Refusal>) -> Decision {
+fn keep(verdict: Result<Pass, FenceRefusal>) -> Decision {
     Decision { verdict, next: None }
 }
 
-impl State {
+impl FenceState {
     /// Every state.
     pub const ALL: [Self; 4] = [Self::Tried, Self::Confirmed, Self::Cancelled, Self::Barred];
 
@@ -138,15 +138,15 @@ impl State {
 impl Operation {
     /// Returns the state after this operation if it is the first of its branch, and may be.
     #[must_use]
-    pub fn first(self) -> Option<State> {
+    pub fn first(self) -> Option<FenceState> {
         decide(None, self).next
     }
 
     /// Returns the one state that this operation changes, and the state that it changes it to.
     #[must_use]
-    pub fn step(self) -> Option<(State, State)> {
+    pub fn step(self) -> Option<(FenceState, FenceState)> {
         let to = |from| decide(Some(from), self).next.map(|to| (from, to));
-        State::ALL.into_iter().find_map(to)
+        FenceState::ALL.into_iter().find_map(to)
     }
 }
 
@@ -162,7 +162,7 @@ impl fmt::Display for Operation {
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for FenceState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tried => "tried",
@@ -185,8 +185,8 @@ mod tests {
         Operation::Compensation,
     ];
 
-    fn states() -> impl Iterator<Item = Option<State>> {
-        [None].into_iter().chain(State::ALL.map(Some))
+    fn states() -> impl Iterator<Item = Option<FenceState>> {
+        [None].into_iter().chain(FenceState::ALL.map(Some))
     }
 
     fn row(operation: Operation) -> String {
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_final_state_stays() {
-        for state in State::ALL.into_iter().filter(|state| state.is_final()) {
+        for state in FenceState::ALL.into_iter().filter(|state| state.is_final()) {
             for operation in OPERATIONS {
                 assert_eq!(decide(Some(state), operation).next, None, "{operation} in {state}");
             }
@@ -236,17 +236,17 @@ mod tests {
     fn an_operation_has_one_step_at_most() {
         for operation in OPERATIONS {
             let steps =
-                State::ALL.into_iter().filter(|s| decide(Some(*s), operation).next.is_some());
+                FenceState::ALL.into_iter().filter(|s| decide(Some(*s), operation).next.is_some());
             assert!(steps.count() <= 1, "{operation}");
         }
     }
 
     #[test]
     fn numbers_are_read_back() {
-        assert_eq!(State::ALL.map(State::number), [1, 2, 3, 4]);
-        for state in State::ALL {
-            assert_eq!(State::from_number(state.number()), Some(state));
+        assert_eq!(FenceState::ALL.map(FenceState::number), [1, 2, 3, 4]);
+        for state in FenceState::ALL {
+            assert_eq!(FenceState::from_number(state.number()), Some(state));
         }
-        assert_eq!((State::from_number(0), State::from_number(5)), (None, None));
+        assert_eq!((FenceState::from_number(0), FenceState::from_number(5)), (None, None));
     }
 }

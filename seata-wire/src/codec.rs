@@ -19,7 +19,7 @@ pub struct Encoding {
 
 /// A decoded message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct DecodedMessage {
     /// The frame's header.
     pub header: Header,
     /// The message.
@@ -28,7 +28,7 @@ pub struct Received {
     pub encoding: Encoding,
 }
 
-impl TryFrom<v0::Frame> for Received {
+impl TryFrom<v0::Frame> for DecodedMessage {
     type Error = WireError;
 
     /// Converts a frame of version 0.
@@ -61,7 +61,7 @@ pub fn decode(
     frame: &Frame<'_>,
     dialect: &Dialect,
     limits: &Limits,
-) -> Result<Received, WireError> {
+) -> Result<DecodedMessage, WireError> {
     let header = frame.header;
     let heartbeat = match header.kind {
         MessageKind::Ping => Some(Message::Ping),
@@ -69,12 +69,12 @@ pub fn decode(
         MessageKind::Request | MessageKind::Answer | MessageKind::OneWay => None,
     };
     if let Some(message) = heartbeat {
-        return Ok(Received { header, message, encoding: Encoding::default() });
+        return Ok(DecodedMessage { header, message, encoding: Encoding::default() });
     }
     let (body, compression) =
         Compression::decompress(header.compressor, frame.body, limits.body_bytes_max)?;
     let (message, serializer) = Serializer::read(header.serializer, &body, dialect, limits)?;
-    Ok(Received { header, message, encoding: Encoding { serializer, compression } })
+    Ok(DecodedMessage { header, message, encoding: Encoding { serializer, compression } })
 }
 
 /// Appends the frame of a message. Heartbeats get their own kind instead of `kind`.

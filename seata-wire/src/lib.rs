@@ -32,7 +32,7 @@ mod serializer;
 pub mod value;
 mod version;
 
-pub use codec::{Encoding, Received, decode, encode, refuse};
+pub use codec::{DecodedMessage, Encoding, decode, encode, refuse};
 pub use compression::{Compression, Lz4Form};
 pub use error::WireError;
 pub use limits::{FRAME_BYTES_MAX, Limits};

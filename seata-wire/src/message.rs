@@ -91,7 +91,7 @@ pub enum Message {
 
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct RequestFailure {
     /// The message for display.
     pub message: String,
     /// The code for the client.
@@ -99,7 +99,7 @@ pub struct Failure {
 }
 
 /// The result of a request about a transaction. A failed answer has all other fields too.
-pub type TxResult = Result<(), Failure>;
+pub type TxResult = Result<(), RequestFailure>;
 
 /// The type of a message that has a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,8 +8,8 @@ use handfast_seata_wire::frame::{MessageKind, Piece, head_map, split};
 use handfast_seata_wire::message::*;
 use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus};
 use handfast_seata_wire::{
-    ClientVersion, Dialect, Encoding, FrameVersion, Limits, Package, Received, Serializer, decode,
-    encode,
+    ClientVersion, DecodedMessage, Dialect, Encoding, FrameVersion, Limits, Package, Serializer,
+    decode, encode,
 };
 
 use crate::support::{vector, vectors};
@@ -47,7 +47,8 @@ fn register(resource: &str, lock_key: &str, application_data: &str) -> BranchReg
 }
 
 fn conflict(message: &str) -> Message {
-    let failure = Failure { message: message.to_owned(), code: ExceptionCode::LockKeyConflict };
+    let failure =
+        RequestFailure { message: message.to_owned(), code: ExceptionCode::LockKeyConflict };
     Message::BranchRegisterResult(BranchRegistered { result: Err(failure), branch_id: 0 })
 }
 
@@ -167,7 +168,7 @@ fn dialect(name: &str) -> Dialect {
     Dialect { frame, ..Dialect::java(ClientVersion::parse(VERSION)) }
 }
 
-fn read(name: &str, bytes: &[u8]) -> Received {
+fn read(name: &str, bytes: &[u8]) -> DecodedMessage {
     let limits = Limits::default();
     let Ok(Piece::Frame(frame, length)) = split(bytes, &limits) else { panic!("{name}") };
     assert_eq!(length, bytes.len(), "{name}");

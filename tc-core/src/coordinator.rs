@@ -5,10 +5,10 @@
 //! Connections, retry pacing and storage are the shell's.
 
 use crate::contract::{
-    After, Asker, BranchId, ClientId, Correlation, Decided, Decision, Effect, GlobalStatus,
-    Outcome, PhaseTwoOutcome, Reply, Request, SagaRecord, Timestamp, What, Xid,
+    After, Asker, BranchId, ClientId, Command, Correlation, Decided, Decision, Effect,
+    GlobalStatus, Outcome, PhaseTwoOutcome, Reply, Request, SagaRecord, Timestamp, Xid,
 };
-use crate::deciding::{Answer, Environment};
+use crate::deciding::{Environment, HandlerResult};
 use crate::global::departed::DepartedClients;
 use crate::global::globals::Globals;
 use crate::global::history::History;
@@ -21,7 +21,7 @@ use crate::row_lock::row_locks::RowLocks;
 use crate::saga::requests::push_calls;
 use crate::saga::sagas::Sagas;
 use crate::saga::table::SagaTable;
-use crate::waiting::Waiting;
+use crate::waiting::WaitingRequests;
 
 /// All state of the transaction coordinator, in memory.
 ///
@@ -37,7 +37,7 @@ pub struct Coordinator {
     pub(crate) rows: RowLocks,
     pub(crate) leases: LeaseTable,
     pub(crate) sagas: SagaTable,
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: WaitingRequests,
     pub(crate) departed: DepartedClients,
 }
 
@@ -62,8 +62,8 @@ impl Coordinator {
     /// Changes and effects are added to `out`, behind those of earlier calls.
     pub fn decide(&mut self, now: Timestamp, request: Request, out: &mut Outcome) -> Decided {
         let to = request.reply_to;
-        let is_begin = matches!(request.what, What::Begin { .. });
-        let answer = self.answer(now, to, request.what, out);
+        let is_begin = matches!(request.command, Command::Begin { .. });
+        let answer = self.answer(now, to, request.command, out);
         let reply = answer.unwrap_or_else(|rejection| Some(Reply::Rejected(rejection)));
         match (to, reply) {
             (Some(to), Some(reply)) => {
@@ -80,7 +80,7 @@ impl Coordinator {
         }
     }
 
-    /// When the shell should send the next [`What::Tick`]: the earliest deadline of an undecided
+    /// When the shell should send the next [`Command::Tick`]: the earliest deadline of an undecided
     /// global, a waiting request or a lease, or when a finished global is to be forgotten.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
@@ -120,69 +120,69 @@ impl Coordinator {
         &mut self,
         now: Timestamp,
         to: Option<Correlation>,
-        what: What,
+        command: Command,
         out: &mut Outcome,
-    ) -> Answer {
-        match what {
-            What::Begin { application, name, timeout_ms } => {
+    ) -> HandlerResult {
+        match command {
+            Command::Begin { application, name, timeout_ms } => {
                 self.global_wing(now, out).begin(application, name, timeout_ms)
             }
-            What::RegisterBranch { xid, branch, wait } => {
+            Command::RegisterBranch { xid, branch, wait } => {
                 self.global_wing(now, out).register_branch(to, xid, branch, wait)
             }
-            What::ReportBranch { xid, branch, outcome, application_data } => {
+            Command::ReportBranch { xid, branch, outcome, application_data } => {
                 self.global_wing(now, out).report_branch(xid, branch, outcome, application_data)
             }
-            What::CheckLocks { xid, resource, rows, wait } => {
+            Command::CheckLocks { xid, resource, rows, wait } => {
                 self.global_wing(now, out).check_locks(to, xid, &resource, rows, wait)
             }
-            What::End { xid, decision: Decision::Commit, rounds, by, reason, reply_when } => {
+            Command::End { xid, decision: Decision::Commit, rounds, by, reason, reply_when } => {
                 let commit = Commit { to, rounds, by, reason, reply_when };
                 self.global_wing(now, out).commit(xid, commit)
             }
-            What::End { xid, decision: Decision::RollBack, by, reason, reply_when, .. } => {
+            Command::End { xid, decision: Decision::RollBack, by, reason, reply_when, .. } => {
                 self.global_wing(now, out).roll_back(to, xid, by, &reason, reply_when)
             }
-            What::GetStatus { xid } => Ok(Some(Reply::Status(self.status(xid)))),
-            What::FinishPhaseTwo { xid, branch, decision, outcome } => {
+            Command::GetStatus { xid } => Ok(Some(Reply::Status(self.status(xid)))),
+            Command::FinishPhaseTwo { xid, branch, decision, outcome } => {
                 self.finish_phase_two(now, xid, branch, decision, outcome, out)
             }
-            What::Vote { xid, branch, question, outcome } => {
+            Command::Vote { xid, branch, question, outcome } => {
                 self.global_wing(now, out).vote(xid, branch, question, outcome);
                 Ok(Some(Reply::Reported))
             }
-            What::Forget { waiting } => self.global_wing(now, out).forget(waiting),
-            What::Tick => self.tick(now, out),
-            What::ClientGone { client } => self.client_gone(now, client),
-            What::ClientCame { client } => self.client_came(client),
-            What::StartSaga { application, key, definition } => {
+            Command::Forget { waiting } => self.global_wing(now, out).forget(waiting),
+            Command::Tick => self.tick(now, out),
+            Command::ClientGone { client } => self.client_gone(now, client),
+            Command::ClientCame { client } => self.client_came(client),
+            Command::StartSaga { application, key, definition } => {
                 self.saga_wing(now, out).start_saga(&application, key, definition)
             }
-            What::GetSaga { xid, reply_when } => {
+            Command::GetSaga { xid, reply_when } => {
                 let room = self.global_wing(now, out).check_room_to_wait();
                 self.saga_wing(now, out).get_saga(to, xid, reply_when, room)
             }
-            What::SignalSaga { xid, signal, payload } => {
+            Command::SignalSaga { xid, signal, payload } => {
                 self.saga_wing(now, out).signal_saga(xid, signal, payload)
             }
-            What::CancelSaga { xid, by, reason } => {
+            Command::CancelSaga { xid, by, reason } => {
                 self.saga_wing(now, out).cancel_saga(xid, by, &reason)
             }
-            What::Operate { xid, action, operator } if self.sagas.get(xid).is_some() => {
+            Command::Operate { xid, action, operator } if self.sagas.get(xid).is_some() => {
                 self.saga_wing(now, out).operate_saga(xid, action, &operator)
             }
-            What::Operate { xid, action, operator } => {
+            Command::Operate { xid, action, operator } => {
                 self.global_wing(now, out).operate(xid, action, &operator)
             }
-            What::AcquireLock(wanted) => self.global_wing(now, out).acquire_named_lock(to, *wanted),
-            What::RenewLocks { tokens, lease_ms } => {
+            Command::AcquireLock(new) => self.global_wing(now, out).acquire_named_lock(to, *new),
+            Command::RenewLocks { tokens, lease_ms } => {
                 self.global_wing(now, out).named_locks().renew_locks(&tokens, lease_ms)
             }
-            What::ReleaseLock { name, token, is_doubtful } => {
+            Command::ReleaseLock { name, token, is_doubtful } => {
                 self.global_wing(now, out).named_locks().release_lock(&name, token, is_doubtful)
             }
-            What::FindLock { name } => self.find_lock(now, &name),
-            What::BreakLock { name, token } => {
+            Command::FindLock { name } => self.find_lock(now, &name),
+            Command::BreakLock { name, token } => {
                 self.global_wing(now, out).named_locks().break_lock(&name, token)
             }
         }
@@ -197,7 +197,7 @@ impl Coordinator {
         decision: Decision,
         outcome: PhaseTwoOutcome,
         out: &mut Outcome,
-    ) -> Answer {
+    ) -> HandlerResult {
         let of_a_saga = self.global_wing(now, out).finish_phase_two(xid, branch, decision, outcome);
         if let Some(outcome) = of_a_saga {
             self.saga_wing(now, out).finish_step(xid, branch, decision, outcome);
@@ -205,16 +205,16 @@ impl Coordinator {
         Ok(Some(Reply::Reported))
     }
 
-    fn find_lock(&self, now: Timestamp, name: &str) -> Answer {
+    fn find_lock(&self, now: Timestamp, name: &str) -> HandlerResult {
         Ok(Some(Reply::LockFound { holder: self.leases.holder(now, name) }))
     }
 
-    fn client_came(&mut self, client: ClientId) -> Answer {
+    fn client_came(&mut self, client: ClientId) -> HandlerResult {
         self.departed.remove(client);
         Ok(None)
     }
 
-    fn client_gone(&mut self, now: Timestamp, client: ClientId) -> Answer {
+    fn client_gone(&mut self, now: Timestamp, client: ClientId) -> HandlerResult {
         if self.globals.first_without_branch(client).is_some() {
             self.departed.add(client, now.after_ms(self.environment.limits.client_grace_ms));
         }

@@ -15,7 +15,7 @@ use crate::id_generator::IdGenerator;
 use crate::restart::Restart;
 
 /// A reply, none yet (or none at all), or a refusal.
-pub(crate) type Answer = Result<Option<Reply>, Rejection>;
+pub(crate) type HandlerResult = Result<Option<Reply>, Rejection>;
 
 /// The state that the wings share, from decision to decision.
 #[derive(Clone, Debug)]

@@ -24,15 +24,15 @@
 //! use handfast_core::*;
 //!
 //! let mut coordinator = Coordinator::load(Epoch(1), "tc:7091".into(), Limits::default(), [])?;
-//! let mut ask = |at: u64, what: What| {
+//! let mut ask = |at: u64, command: Command| {
 //!     let mut out = Outcome::default();
-//!     let request = Request { reply_to: Some(Correlation(at)), what };
+//!     let request = Request { reply_to: Some(Correlation(at)), command };
 //!     coordinator.decide(Timestamp(at), request, &mut out);
 //!     out
 //! };
 //!
 //! let (application, name) = ("shop".into(), "place-order".into());
-//! let begun = ask(1, What::Begin { application, name, timeout_ms: None });
+//! let begun = ask(1, Command::Begin { application, name, timeout_ms: None });
 //! let Effect::Reply { reply: Reply::Begun { xid, .. }, .. } = begun.effects[0] else { panic!() };
 //! assert!(begun.changes.is_empty(), "until its first branch a global need not survive");
 //!
@@ -46,12 +46,12 @@
 //!     registered_by: Some("0f9c".into()),
 //! };
 //! let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
-//! let registered = ask(2, What::RegisterBranch { xid, branch, wait });
+//! let registered = ask(2, Command::RegisterBranch { xid, branch, wait });
 //! assert_eq!(registered.changes.len(), 2, "the global and its branch");
 //!
-//! let rounds = Rounds::PrepareOnly;
+//! let rounds = VotingRounds::PrepareOnly;
 //! let (decision, by, reply_when) = (Decision::Commit, DecidedBy::Client, ReplyWhen::Decided);
-//! let decided = ask(3, What::End { xid, decision, rounds, by, reason: "".into(), reply_when });
+//! let decided = ask(3, Command::End { xid, decision, rounds, by, reason: "".into(), reply_when });
 //! assert!(decided.effects.contains(&Effect::Reply {
 //!     to: Correlation(3),
 //!     reply: Reply::Ended(GlobalStatus::Committing),
@@ -59,7 +59,7 @@
 //! }));
 //!
 //! let (branch, outcome) = (BranchId(641), PhaseTwoOutcome::Done);
-//! let finished = ask(4, What::FinishPhaseTwo { xid, branch, decision, outcome });
+//! let finished = ask(4, Command::FinishPhaseTwo { xid, branch, decision, outcome });
 //! let (to, reply, when) = (Correlation(4), Reply::Reported, After::Batch);
 //! assert_eq!(finished.effects, [Effect::Reply { to, reply, when }]);
 //! assert_eq!(coordinator.status(xid), GlobalStatus::Committed);
@@ -87,15 +87,15 @@ mod waiting;
 
 pub use contract::{
     After, Asker, BranchId, BranchRecord, BranchState, Change, ChildDefinition, ChildRef, ClientId,
-    Correlation, Counts, Decided, DecidedBy, Decision, DirtyColumn, DirtyRow, Effect, Epoch, Event,
-    FencingToken, FinishedBranch, GlobalRecord, GlobalState, GlobalStatus, Holding, LeaseId,
-    LeaseRecord, Limits, LoadError, LockHeld, LockMode, LockShare, LockToken, LockWait, Mode,
-    NewBranch, NewLease, OperatorAction, OperatorNeeded, Outcome, PhaseOneOutcome, PhaseTwoCall,
-    PhaseTwoOutcome, Question, Record, RecordKey, RefusedRows, Rejection, Reply, ReplyWhen,
-    Request, Resolution, Retry, RollbackReason, Rounds, RowChange, RowLock, RowStanding,
-    SagaDefinition, SagaFault, SagaPart, SagaRecord, SagaState, SagaStatus, ShareOf, StatusKind,
-    StepCall, StepDefinition, StepKind, StepOutput, StepRecord, StepRef, StepState, Timestamp,
-    TurnCause, VoteCall, What, Xid, XidText, XidTextError, display_row_key,
+    Command, Correlation, Counts, Decided, DecidedBy, Decision, DirtyColumn, DirtyRow, Effect,
+    Epoch, Event, FencingToken, FinishedBranch, GlobalRecord, GlobalState, GlobalStatus, Holding,
+    LeaseId, LeaseRecord, Limits, LoadError, LockHeld, LockMode, LockShare, LockToken, LockWait,
+    Mode, NewBranch, NewLease, OperatorAction, OperatorNeeded, Outcome, PhaseOneOutcome,
+    PhaseTwoCall, PhaseTwoOutcome, Record, RecordKey, RefusedRows, Rejection, Reply, ReplyWhen,
+    Request, Resolution, Retry, RollbackReason, RowChange, RowLock, RowStanding, SagaDefinition,
+    SagaFault, SagaPart, SagaRecord, SagaState, SagaStatus, ShareOf, StatusKind, StepCall,
+    StepDefinition, StepKind, StepOutput, StepRecord, StepRef, StepState, Timestamp, TurnCause,
+    VoteCall, VoteRequest, VotingRounds, Xid, XidText, XidTextError, display_row_key,
 };
 pub use coordinator::Coordinator;
 pub use named_lock::view::{NamedLockView, NamedLockWaiter};

@@ -27,7 +27,7 @@ use crate::restart::Restart;
 use crate::row_lock::row_locks::RowLocks;
 use crate::row_lock::table::Holder;
 use crate::saga::table::SagaTable;
-use crate::waiting::Waiting;
+use crate::waiting::WaitingRequests;
 
 impl Coordinator {
     /// Makes the coordinator that wrote the records, to lead under a later epoch. Without records
@@ -58,7 +58,7 @@ impl Coordinator {
             },
             globals: GlobalTable::default(),
             rows: RowLocks::new(),
-            waiting: Waiting::default(),
+            waiting: WaitingRequests::default(),
             votings: Votings::new(),
             history: History::default(),
             sagas: SagaTable::default(),

@@ -5,14 +5,14 @@
 
 use crate::contract::{Outcome, RecordKey, RollbackReason, Timestamp, Xid};
 use crate::coordinator::Coordinator;
-use crate::deciding::Answer;
+use crate::deciding::HandlerResult;
 use crate::global::globals::Globals;
 use crate::global::state::Phase;
 use crate::row_lock::table::Touched;
 
 impl Coordinator {
     /// Does what is due, of each kind no more than a tick may (BOUNDED).
-    pub(crate) fn tick(&mut self, now: Timestamp, out: &mut Outcome) -> Answer {
+    pub(crate) fn tick(&mut self, now: Timestamp, out: &mut Outcome) -> HandlerResult {
         let max = self.environment.limits.expiries_per_tick_max.max(1);
         self.global_wing(now, out).tick(max);
         for _ in 0..max {

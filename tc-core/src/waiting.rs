@@ -12,7 +12,7 @@ use crate::shares::ShareTally;
 
 /// The waiting requests, each with what it waits for and its sender.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingRequests {
     by_correlation: BTreeMap<Correlation, Awaited>,
     /// The senders that are known, for their shares.
     askers: BTreeMap<Correlation, Asker>,
@@ -29,7 +29,7 @@ pub(crate) enum Awaited {
     Votes(Xid),
 }
 
-impl Waiting {
+impl WaitingRequests {
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use handfast_core::{
-    Coordinator, Correlation, DecidedBy, Decision, Effect, FencingToken, Limits, LockShare,
-    LockToken, NewLease, Outcome, PageBounds, Reply, ReplyWhen, Request, Rounds, Timestamp, What,
-    Xid,
+    Command, Coordinator, Correlation, DecidedBy, Decision, Effect, FencingToken, Limits,
+    LockShare, LockToken, NewLease, Outcome, PageBounds, Reply, ReplyWhen, Request, Timestamp,
+    VotingRounds, Xid,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -104,15 +104,15 @@ impl World {
         }
     }
 
-    fn ask(&mut self, what: What) {
+    fn ask(&mut self, command: Command) {
         self.correlation += 1;
         let to = Correlation(self.correlation);
-        if let What::AcquireLock(wanted) = &what {
+        if let Command::AcquireLock(wanted) = &command {
             self.asked.insert(to, (**wanted).clone());
         }
-        let reply_to = (!matches!(what, What::Tick | What::Forget { .. })).then_some(to);
+        let reply_to = (!matches!(command, Command::Tick | Command::Forget { .. })).then_some(to);
         let mut out = Outcome::default();
-        self.coordinator.decide(self.now, Request { reply_to, what }, &mut out);
+        self.coordinator.decide(self.now, Request { reply_to, command }, &mut out);
         self.store.apply(&out.changes);
         for effect in out.effects {
             let Effect::Reply { to, reply, .. } = effect else { continue };
@@ -149,10 +149,10 @@ impl World {
             Step::Acquire { token, share, is_owned, wait_ms, delay_ms } => {
                 if is_owned && self.global.is_none() {
                     let (application, name) = (Arc::from("shop"), Arc::from("edit"));
-                    self.ask(What::Begin { application, name, timeout_ms: None });
+                    self.ask(Command::Begin { application, name, timeout_ms: None });
                 }
                 let (name, token) = self.token(token);
-                self.ask(What::AcquireLock(Box::new(NewLease {
+                self.ask(Command::AcquireLock(Box::new(NewLease {
                     name: NAMES[name].into(),
                     token,
                     share,
@@ -166,29 +166,29 @@ impl World {
             }
             Step::Renew { token } => {
                 let tokens = vec![self.token(token).1];
-                self.ask(What::RenewLocks { tokens, lease_ms: 100 });
+                self.ask(Command::RenewLocks { tokens, lease_ms: 100 });
             }
             Step::Release { token: number, is_doubtful } => {
                 let (name, token) = self.token(number);
                 *self.lives.entry(number).or_default() += 1;
-                self.ask(What::ReleaseLock { name: NAMES[name].into(), token, is_doubtful });
+                self.ask(Command::ReleaseLock { name: NAMES[name].into(), token, is_doubtful });
             }
             Step::Break { name } => {
-                self.ask(What::BreakLock { name: NAMES[name].into(), token: None });
+                self.ask(Command::BreakLock { name: NAMES[name].into(), token: None });
             }
             Step::Forget { back } => {
                 let waiting = Correlation(self.correlation.saturating_sub(back));
-                self.ask(What::Forget { waiting });
+                self.ask(Command::Forget { waiting });
             }
             Step::End { decision } => {
                 let Some(xid) = self.global.take() else { return };
-                let (rounds, by) = (Rounds::PrepareOnly, DecidedBy::Client);
+                let (rounds, by) = (VotingRounds::PrepareOnly, DecidedBy::Client);
                 let (reason, reply_when) = ("".into(), ReplyWhen::Decided);
-                self.ask(What::End { xid, decision, rounds, by, reason, reply_when });
+                self.ask(Command::End { xid, decision, rounds, by, reason, reply_when });
             }
             Step::Pass { ms } => {
                 self.now = self.now.after_ms(ms);
-                self.ask(What::Tick);
+                self.ask(Command::Tick);
             }
             Step::Restart => {
                 self.epoch += 1;

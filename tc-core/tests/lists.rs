@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch, GlobalFilter, Holding,
-    Limits, LockCursor, LockFilter, LockMode, LockWait, Mode, NewBranch, Outcome, Page, PageBounds,
-    PhaseTwoOutcome, Reply, ReplyWhen, Request, Rounds, RowLock, SHOWN_MAX, Timestamp, What, Xid,
+    BranchId, Command, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch, GlobalFilter,
+    Holding, Limits, LockCursor, LockFilter, LockMode, LockWait, Mode, NewBranch, Outcome, Page,
+    PageBounds, PhaseTwoOutcome, Reply, ReplyWhen, Request, RowLock, SHOWN_MAX, Timestamp,
+    VotingRounds, Xid,
 };
 
 const GLOBALS: usize = 500;
@@ -104,7 +105,7 @@ fn empty() -> Coordinator {
 
 fn begin(coordinator: &mut Coordinator, name: &str) -> Xid {
     let (application, name) = ("shop".into(), name.into());
-    let reply = ask(coordinator, What::Begin { application, name, timeout_ms: None });
+    let reply = ask(coordinator, Command::Begin { application, name, timeout_ms: None });
     let Reply::Begun { xid, .. } = reply else { panic!("not begun: {reply:?}") };
     xid
 }
@@ -119,19 +120,19 @@ fn register(coordinator: &mut Coordinator, xid: Xid, id: u64, rows: Vec<RowLock>
         registered_by: None,
     };
     let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
-    let reply = ask(coordinator, What::RegisterBranch { xid, branch, wait });
+    let reply = ask(coordinator, Command::RegisterBranch { xid, branch, wait });
     assert!(matches!(reply, Reply::Registered { .. }), "{reply:?}");
 }
 
 fn end(coordinator: &mut Coordinator, xid: Xid) {
     let (decision, by, reply_when) = (Decision::Commit, DecidedBy::Client, ReplyWhen::Decided);
-    let rounds = Rounds::PrepareOnly;
-    ask(coordinator, What::End { xid, decision, rounds, by, reason: "".into(), reply_when });
+    let rounds = VotingRounds::PrepareOnly;
+    ask(coordinator, Command::End { xid, decision, rounds, by, reason: "".into(), reply_when });
 }
 
-fn ask(coordinator: &mut Coordinator, what: What) -> Reply {
+fn ask(coordinator: &mut Coordinator, command: Command) -> Reply {
     let mut out = Outcome::default();
-    let request = Request { reply_to: Some(Correlation(1)), what };
+    let request = Request { reply_to: Some(Correlation(1)), command };
     coordinator.decide(Timestamp(1), request, &mut out);
     let reply = out.effects.into_iter().find_map(|effect| match effect {
         Effect::Reply { reply, .. } => Some(reply),
@@ -265,7 +266,7 @@ fn a_finished_global_is_shown_in_parts_too() {
     for branch in 1..=MANY {
         let (decision, outcome) = (Decision::Commit, PhaseTwoOutcome::Done);
         let branch = BranchId(branch as u64);
-        ask(&mut coordinator, What::FinishPhaseTwo { xid, branch, decision, outcome });
+        ask(&mut coordinator, Command::FinishPhaseTwo { xid, branch, decision, outcome });
     }
     let all = coordinator.global(xid).expect("it is remembered").record.finished_branches;
     let (mut shown, mut from) = (Vec::new(), Some(0));
@@ -291,7 +292,7 @@ fn wait(coordinator: &mut Coordinator, row: RowLock) {
         registered_by: None,
     };
     let wait = LockWait { timeout_ms: 1_000, holding: Holding::Nothing };
-    let what = What::RegisterBranch { xid, branch, wait };
-    let request = Request { reply_to: Some(Correlation(xid.0)), what };
+    let command = Command::RegisterBranch { xid, branch, wait };
+    let request = Request { reply_to: Some(Correlation(xid.0)), command };
     coordinator.decide(Timestamp(1), request, &mut Outcome::default());
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use handfast_core::{
     DecidedBy, Decision, Holding, Limits, LockMode, LockWait, OperatorAction, Outcome,
-    PhaseOneOutcome, PhaseTwoOutcome, Question, ReplyWhen, Resolution, Rounds,
+    PhaseOneOutcome, PhaseTwoOutcome, ReplyWhen, Resolution, VoteRequest, VotingRounds,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -116,7 +116,7 @@ fn invent() -> impl Strategy<Value = Step> {
 }
 
 fn vote() -> impl Strategy<Value = Step> {
-    let question = prop_oneof![Just(Question::CanCommit), Just(Question::Prepare)];
+    let question = prop_oneof![Just(VoteRequest::CanCommit), Just(VoteRequest::Prepare)];
     (any::<usize>(), branch(), question, outcome()).prop_map(
         |(global, branch, question, outcome)| Step::Vote { global, branch, question, outcome },
     )
@@ -144,7 +144,7 @@ fn check() -> impl Strategy<Value = Step> {
 fn end() -> impl Strategy<Value = Step> {
     let by = prop_oneof![Just(DecidedBy::Client), Just(DecidedBy::Operator)];
     let reply_when = prop_oneof![Just(ReplyWhen::Decided), Just(ReplyWhen::Finished)];
-    let rounds = prop_oneof![Just(Rounds::PrepareOnly), Just(Rounds::CanCommitFirst)];
+    let rounds = prop_oneof![Just(VotingRounds::PrepareOnly), Just(VotingRounds::CanCommitFirst)];
     (any::<usize>(), decision(), rounds, by, reply_when).prop_map(
         |(global, decision, rounds, by, reply_when)| Step::End {
             global,

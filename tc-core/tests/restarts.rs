@@ -8,9 +8,9 @@ mod support;
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, Coordinator, Correlation, DecidedBy, Decision, Effect, GlobalStatus, Holding, Limits,
-    LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply, ReplyWhen, Request, Retry, Rounds,
-    SagaDefinition, StepDefinition, StepKind, Timestamp, What, Xid,
+    BranchId, Command, Coordinator, Correlation, DecidedBy, Decision, Effect, GlobalStatus,
+    Holding, Limits, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply, ReplyWhen,
+    Request, Retry, SagaDefinition, StepDefinition, StepKind, Timestamp, VotingRounds, Xid,
 };
 
 use crate::support::Store;
@@ -42,11 +42,11 @@ impl World {
         world
     }
 
-    fn ask(&mut self, what: What) -> Option<Reply> {
+    fn ask(&mut self, command: Command) -> Option<Reply> {
         self.asked += 1;
         let to = Correlation(self.asked);
         let mut out = Outcome::default();
-        let request = Request { reply_to: Some(to), what };
+        let request = Request { reply_to: Some(to), command };
         self.coordinator.decide(Timestamp(self.now), request, &mut out);
         self.store.apply(&out.changes);
         self.coordinator.check_invariants().expect("they hold");
@@ -73,14 +73,14 @@ impl World {
         let until = self.now + ms;
         while let Some(due) = self.coordinator.next_deadline().filter(|due| due.0 <= until) {
             self.now = self.now.max(due.0);
-            self.ask(What::Tick);
+            self.ask(Command::Tick);
         }
         self.now = until;
     }
 
     fn begin(&mut self, timeout_ms: u64) -> Xid {
         let (application, name) = ("shop".into(), "order".into());
-        let begin = What::Begin { application, name, timeout_ms: Some(timeout_ms) };
+        let begin = Command::Begin { application, name, timeout_ms: Some(timeout_ms) };
         let Some(Reply::Begun { xid, .. }) = self.ask(begin) else { panic!("it is begun") };
         let branch = NewBranch {
             id: BranchId(7),
@@ -91,19 +91,19 @@ impl World {
             registered_by: None,
         };
         let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
-        let registered = self.ask(What::RegisterBranch { xid, branch, wait });
+        let registered = self.ask(Command::RegisterBranch { xid, branch, wait });
         assert!(matches!(registered, Some(Reply::Registered { .. })), "{registered:?}");
         xid
     }
 
     fn finished(&mut self) -> Xid {
         let (application, name) = ("shop".into(), "order".into());
-        let begin = What::Begin { application, name, timeout_ms: None };
+        let begin = Command::Begin { application, name, timeout_ms: None };
         let Some(Reply::Begun { xid, .. }) = self.ask(begin) else { panic!("it is begun") };
-        self.ask(What::End {
+        self.ask(Command::End {
             xid,
             decision: Decision::Commit,
-            rounds: Rounds::PrepareOnly,
+            rounds: VotingRounds::PrepareOnly,
             by: DecidedBy::Client,
             reason: "".into(),
             reply_when: ReplyWhen::Decided,
@@ -131,7 +131,7 @@ impl World {
             steps: vec![step],
             children: Vec::new(),
         };
-        let started = self.ask(What::StartSaga {
+        let started = self.ask(Command::StartSaga {
             application: "shop".into(),
             key: key.into(),
             definition: Arc::new(definition),
@@ -208,7 +208,7 @@ fn a_jump_of_the_clock_forgets_nothing() {
         let mut world = World::new();
         let (global, saga) = (world.finished(), world.saga("one", None, None));
         let (branch, decision, outcome) = (BranchId(1), Decision::Commit, PhaseTwoOutcome::Done);
-        world.ask(What::FinishPhaseTwo { xid: saga, branch, decision, outcome });
+        world.ask(Command::FinishPhaseTwo { xid: saga, branch, decision, outcome });
         assert_eq!(world.status(saga), GlobalStatus::Committed);
         world.restart(now);
         let later = world.finished();

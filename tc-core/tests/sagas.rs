@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use handfast_core::{
-    ChildDefinition, ChildRef, Coordinator, Correlation, DecidedBy, Decision, Effect, Limits,
-    OperatorAction, Outcome, PhaseTwoCall, PhaseTwoOutcome, Reply, Request, Resolution, Retry,
-    SagaDefinition, SagaPart, SagaRecord, SagaState, SagaStatus, StepDefinition, StepKind, StepRef,
-    StepState, Timestamp, What, Xid,
+    ChildDefinition, ChildRef, Command, Coordinator, Correlation, DecidedBy, Decision, Effect,
+    Limits, OperatorAction, Outcome, PhaseTwoCall, PhaseTwoOutcome, Reply, Request, Resolution,
+    Retry, SagaDefinition, SagaPart, SagaRecord, SagaState, SagaStatus, StepDefinition, StepKind,
+    StepRef, StepState, Timestamp, Xid,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -252,16 +252,16 @@ impl World {
         let mut world =
             Self { coordinator, store, limits, now: 0, epoch: 1, xid: Xid(0), calls, taken_back };
         let definition = Arc::new(definition);
-        let start = What::StartSaga { application: "shop".into(), key: "k".into(), definition };
+        let start = Command::StartSaga { application: "shop".into(), key: "k".into(), definition };
         let reply = world.ask(start).pop();
         assert!(matches!(reply, Some(Reply::Saga(_))), "a generated saga is valid: {reply:?}");
         world
     }
 
-    fn ask(&mut self, what: What) -> Vec<Reply> {
+    fn ask(&mut self, command: Command) -> Vec<Reply> {
         let before = self.coordinator.saga(self.xid).cloned();
         let mut out = Outcome::default();
-        let request = Request { reply_to: Some(Correlation(1)), what };
+        let request = Request { reply_to: Some(Correlation(1)), command };
         self.coordinator.decide(Timestamp(self.now), request, &mut out);
         self.store.apply(&out.changes);
         self.xid = self.coordinator.sagas(None).next().map_or(Xid(0), |saga| saga.xid);
@@ -325,17 +325,17 @@ impl World {
             Move::Signal { step } => {
                 let signal = self.saga().definition.path(SagaPart::Step(StepRef(step)));
                 let payload = Arc::default();
-                self.ask(What::SignalSaga { xid, signal, payload });
+                self.ask(Command::SignalSaga { xid, signal, payload });
             }
             Move::Cancel(by) => {
-                self.ask(What::CancelSaga { xid, by, reason: "".into() });
+                self.ask(Command::CancelSaga { xid, by, reason: "".into() });
             }
             Move::Operate(action) => {
-                self.ask(What::Operate { xid, action, operator: "alice".into() });
+                self.ask(Command::Operate { xid, action, operator: "alice".into() });
             }
             Move::Pass { ms } => {
                 self.now += ms;
-                self.ask(What::Tick);
+                self.ask(Command::Tick);
             }
             Move::Restart => self.restart(),
         }
@@ -349,7 +349,7 @@ impl World {
             How::Retry => PhaseTwoOutcome::Retryable { error: "away".into() },
             How::Refuse => PhaseTwoOutcome::Refused { error: "no".into(), rows: Arc::default() },
         };
-        self.ask(What::FinishPhaseTwo { xid, branch, decision, outcome });
+        self.ask(Command::FinishPhaseTwo { xid, branch, decision, outcome });
     }
 
     fn restart(&mut self) {

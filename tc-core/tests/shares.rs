@@ -7,10 +7,10 @@ mod support;
 use std::sync::Arc;
 
 use handfast_core::{
-    Asker, BranchId, ClientId, Coordinator, Correlation, DecidedBy, Decision, Effect, GlobalStatus,
-    Holding, Limits, LockMode, LockShare, LockToken, LockWait, Mode, NewBranch, NewLease, Outcome,
-    Rejection, Reply, ReplyWhen, Request, Retry, Rounds, RowLock, SagaDefinition, ShareOf,
-    StepDefinition, StepKind, Timestamp, What, Xid,
+    Asker, BranchId, ClientId, Command, Coordinator, Correlation, DecidedBy, Decision, Effect,
+    GlobalStatus, Holding, Limits, LockMode, LockShare, LockToken, LockWait, Mode, NewBranch,
+    NewLease, Outcome, Rejection, Reply, ReplyWhen, Request, Retry, RowLock, SagaDefinition,
+    ShareOf, StepDefinition, StepKind, Timestamp, VotingRounds, Xid,
 };
 
 use crate::support::Store;
@@ -46,12 +46,12 @@ impl World {
     }
 
     /// `None`: it waits.
-    fn ask(&mut self, (client, application): (u64, &str), what: What) -> Option<Reply> {
+    fn ask(&mut self, (client, application): (u64, &str), command: Command) -> Option<Reply> {
         self.asked += 1;
         let to = Correlation(self.asked);
         let asker = Asker { client: ClientId(client), application: application.into() };
         let mut out = Outcome::default();
-        let request = Request { reply_to: Some(to), what };
+        let request = Request { reply_to: Some(to), command };
         self.coordinator.decide_for(asker, Timestamp(self.now), request, &mut out);
         self.store.apply(&out.changes);
         self.coordinator.check_invariants().expect("they hold");
@@ -65,8 +65,8 @@ impl World {
         })
     }
 
-    fn tell(&mut self, what: What) {
-        self.ask((0, ""), what);
+    fn tell(&mut self, command: Command) {
+        self.ask((0, ""), command);
     }
 
     fn restart(&mut self) {
@@ -79,7 +79,7 @@ impl World {
         let until = self.now + ms;
         while let Some(due) = self.coordinator.next_deadline().filter(|due| due.0 <= until) {
             self.now = self.now.max(due.0);
-            self.tell(What::Tick);
+            self.tell(Command::Tick);
         }
         self.now = until;
     }
@@ -87,7 +87,7 @@ impl World {
     fn begin(&mut self, who: (u64, &str)) -> Result<Xid, Rejection> {
         let timeout_ms = Some(24 * 60 * 60 * 1_000);
         let (application, name) = (who.1.into(), "order".into());
-        match self.ask(who, What::Begin { application, name, timeout_ms }) {
+        match self.ask(who, Command::Begin { application, name, timeout_ms }) {
             Some(Reply::Begun { xid, .. }) => Ok(xid),
             Some(Reply::Rejected(why)) => Err(why),
             other => panic!("{other:?}"),
@@ -109,7 +109,7 @@ impl World {
             registered_by: None,
         };
         let wait = LockWait { timeout_ms: 3_600_000, holding: Holding::Nothing };
-        self.ask(who, What::RegisterBranch { xid, branch, wait })
+        self.ask(who, Command::RegisterBranch { xid, branch, wait })
     }
 
     fn acquire(&mut self, who: (u64, &str), name: &str, wait_ms: u64) -> Option<Reply> {
@@ -125,7 +125,7 @@ impl World {
             hold_ms_max: None,
             wait_ms,
         };
-        self.ask(who, What::AcquireLock(Box::new(wanted)))
+        self.ask(who, Command::AcquireLock(Box::new(wanted)))
     }
 
     fn saga(&mut self, who: (u64, &str), key: usize) -> Option<Reply> {
@@ -144,7 +144,7 @@ impl World {
         let (name, steps) = ("order".into(), vec![step]);
         let definition = SagaDefinition { name, timeout_ms: None, steps, children: Vec::new() };
         let (application, key) = (who.1.into(), format!("{}/{key}", who.0).into());
-        self.ask(who, What::StartSaga { application, key, definition: Arc::new(definition) })
+        self.ask(who, Command::StartSaga { application, key, definition: Arc::new(definition) })
     }
 
     /// How often it is granted before the share is used up, and whose share that is.
@@ -269,7 +269,7 @@ fn globals_of_a_departed_client_end_after_a_grace() {
     let waited_for = world.begin(GREEDY).expect("there is room");
     assert_eq!(world.register(GREEDY, waited_for, 1, &[1]), None, "the row is taken");
     let of_another = world.begin(ITS_OTHER).expect("there is room");
-    world.tell(What::ClientGone { client });
+    world.tell(Command::ClientGone { client });
     world.pass(GRACE_MS - 1);
     assert_eq!(world.status(idle), GlobalStatus::Active);
     world.pass(1);
@@ -286,15 +286,15 @@ fn a_client_that_comes_back_finds_what_it_has_begun() {
     let client = ClientId(GREEDY.0);
     let xid = world.begin(GREEDY).expect("there is room");
     for _ in 0..3 {
-        world.tell(What::ClientGone { client });
+        world.tell(Command::ClientGone { client });
         world.pass(GRACE_MS - 1);
-        world.tell(What::ClientCame { client });
+        world.tell(Command::ClientCame { client });
         world.pass(GRACE_MS);
     }
     assert_eq!(world.status(xid), GlobalStatus::Active);
-    let (decision, rounds) = (Decision::Commit, Rounds::PrepareOnly);
+    let (decision, rounds) = (Decision::Commit, VotingRounds::PrepareOnly);
     let (by, reason, reply_when) = (DecidedBy::Client, "".into(), ReplyWhen::Decided);
-    world.ask(GREEDY, What::End { xid, decision, rounds, by, reason, reply_when });
+    world.ask(GREEDY, Command::End { xid, decision, rounds, by, reason, reply_when });
     assert_eq!(world.status(xid), GlobalStatus::Committed);
 }
 

@@ -79,7 +79,7 @@ impl Action {
 
 /// A stage of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage<'a> {
+pub enum ActionStage<'a> {
     /// It is about to be executed.
     Asked,
     /// It was executed (`done`), or refused with this code.
@@ -129,7 +129,7 @@ impl AuditLog {
     /// # Errors
     ///
     /// It could not be written or synced.
-    pub async fn record(&self, action: &Action, stage: Stage<'_>) -> io::Result<()> {
+    pub async fn record(&self, action: &Action, stage: ActionStage<'_>) -> io::Result<()> {
         let mut line = line(action, stage)?;
         tracing::info!(target: "handfast_server::audit", xid = action.xid, line, "operator action");
         let Sink::File(appender) = &self.sink else { return Ok(()) };
@@ -143,10 +143,10 @@ impl AuditLog {
     }
 }
 
-fn line(action: &Action, stage: Stage<'_>) -> io::Result<String> {
+fn line(action: &Action, stage: ActionStage<'_>) -> io::Result<String> {
     let (stage, outcome) = match stage {
-        Stage::Asked => ("asked", None),
-        Stage::Answered(outcome) => ("answered", Some(outcome)),
+        ActionStage::Asked => ("asked", None),
+        ActionStage::Answered(outcome) => ("answered", Some(outcome)),
     };
     let at = time_format::rfc3339(time_format::now());
     Ok(serde_json::to_string(&Line { at, stage, action, outcome })?)

@@ -20,7 +20,7 @@ use std::fmt;
 use handfast_core::Effect;
 
 pub use backoff::Backoff;
-pub use call::{Answer, Ask, Call, CallBatch, ProcessId, ResourceKey};
+pub use call::{Ask, Call, CallBatch, CallReply, ProcessId, ResourceKey};
 pub use driver::{
     CallSink, Dispatcher, NewProcess, ProcessRegistration, ProcessView, RegisteredResource,
     ResourceMatcher,

@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use handfast_core::{Coordinator, Decided, Epoch, Limits, LoadError, Request, Timestamp, What};
+use handfast_core::{Command, Coordinator, Decided, Epoch, Limits, LoadError, Request, Timestamp};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -31,12 +31,12 @@ use crate::crash_point::crash_point;
 use crate::dispatch::EffectSink;
 use crate::store::{Store, StoreError};
 use alarm::Alarm;
-use inbox::{Inbox, Work};
+use inbox::{EngineTask, Inbox};
 use pending_replies::PendingReplies;
 use scans::Scans;
 
 pub use batch_builder::{Batch, BatchBuilder, Outgoing};
-pub use handle::{Answered, EngineError, EngineHandle, Permit, ReplySink};
+pub use handle::{EngineError, EngineHandle, EngineResult, Permit, ReplySink};
 
 /// The settings that the engine is started with.
 #[derive(Clone, Debug)]
@@ -114,7 +114,7 @@ pub struct Engine {
 
 /// An engine that leads and is to be run.
 #[derive(Debug)]
-pub struct Prepared<Run> {
+pub struct ReadyEngine<Run> {
     /// The door to it.
     pub handle: EngineHandle,
     /// How it stands.
@@ -136,7 +136,7 @@ impl Engine {
         phase_two: Arc<dyn EffectSink>,
     ) -> Result<Self, EngineFailure> {
         let prepared = Self::prepare(store, clock, settings, phase_two).await?;
-        let Prepared { handle, leadership, run } = prepared;
+        let ReadyEngine { handle, leadership, run } = prepared;
         Ok(Self { handle, leadership, ended: tokio::spawn(run) })
     }
 
@@ -151,7 +151,7 @@ impl Engine {
         clock: Arc<dyn Clock>,
         settings: Settings,
         phase_two: Arc<dyn EffectSink>,
-    ) -> Result<Prepared<impl Future<Output = Result<(), EngineFailure>> + Send>, EngineFailure>
+    ) -> Result<ReadyEngine<impl Future<Output = Result<(), EngineFailure>> + Send>, EngineFailure>
     {
         let inbox = Arc::new(Inbox::new(settings.queue_max));
         let (leadership, receiver) = watch::channel(Leadership::NotLeading);
@@ -165,7 +165,7 @@ impl Engine {
         };
         let term = running.lead().await?;
         let handle = EngineHandle::new(inbox);
-        Ok(Prepared { handle, leadership: receiver, run: running.run(term) })
+        Ok(ReadyEngine { handle, leadership: receiver, run: running.run(term) })
     }
 }
 
@@ -216,7 +216,7 @@ struct BatchClock {
 /// The event that woke the loop.
 enum Wakeup {
     Written(Result<(), StoreError>),
-    Arrived(VecDeque<Work>),
+    Arrived(VecDeque<EngineTask>),
     Closed,
     Due,
     Deposed,
@@ -350,16 +350,16 @@ impl Running {
 
     /// Decides what has come together, with one look at the clocks: they cost as much as a small
     /// decision.
-    fn decide_all(&mut self, term: &mut Term, work: VecDeque<Work>) {
+    fn decide_all(&mut self, term: &mut Term, work: VecDeque<EngineTask>) {
         let Term { batch, scans, .. } = term;
         let clock = BatchClock { now: self.clock.now(), at: Instant::now() };
         for work in work {
             match work {
-                Work::Request { request, destination } => {
+                EngineTask::Request { request, destination } => {
                     self.decide(batch, clock, request, destination);
                 }
-                Work::View(view) => batch.view(view),
-                Work::Scan(scan) => scans.push(scan),
+                EngineTask::View(view) => batch.view(view),
+                EngineTask::Scan(scan) => scans.push(scan),
             }
         }
         let early = batch.take_early();
@@ -378,9 +378,9 @@ impl Running {
         let asker = request.reply_to;
         let by = destination.as_ref().map(handle::Destination::asker).unwrap_or_default();
         if let (Some(to), Some(destination)) = (asker, destination) {
-            self.replies.expect(to, &request.what, destination, clock.at);
+            self.replies.expect(to, &request.command, destination, clock.at);
         }
-        if let What::Forget { waiting } = request.what {
+        if let Command::Forget { waiting } = request.command {
             self.replies.forget(waiting);
         }
         let decided = batch.decide_for(by, clock.now, request);
@@ -406,7 +406,7 @@ impl Running {
         let now = self.clock.now();
         if due.is_some_and(|due| due <= now) {
             let clock = BatchClock { now, at: Instant::now() };
-            self.decide(batch, clock, Request { reply_to: None, what: What::Tick }, None);
+            self.decide(batch, clock, Request { reply_to: None, command: Command::Tick }, None);
         }
     }
 }
@@ -444,9 +444,9 @@ impl Drop for Running {
 }
 
 /// Answers queued requests with the reason why they are not taken up.
-fn refuse(queued: VecDeque<Work>, reason: EngineError) {
+fn refuse(queued: VecDeque<EngineTask>, reason: EngineError) {
     for work in queued {
-        if let Work::Request { request, destination: Some(destination) } = work {
+        if let EngineTask::Request { request, destination: Some(destination) } = work {
             destination.refuse(request.reply_to, reason);
         }
     }

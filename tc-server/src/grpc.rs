@@ -7,6 +7,7 @@
 
 mod bounds;
 mod connection;
+mod decoder;
 mod from_wire;
 mod fuzz;
 mod lock;
@@ -37,6 +38,7 @@ use crate::presence::Presence;
 use send_queue::SendQueue;
 
 pub use bounds::{BadRequest, Bounds};
+pub(crate) use decoder::Decoder;
 pub use fuzz::fuzz_frame;
 
 const SERVICE: &str = "handfast.v1.Coordinator";
@@ -58,7 +60,7 @@ struct Shared {
     engine: EngineHandle,
     dispatcher: Dispatcher,
     leadership: watch::Receiver<Leadership>,
-    bounds: Bounds,
+    decoder: Decoder,
     over_http: HttpCaller,
     presence: Presence,
     queues: Mutex<Vec<Weak<SendQueue>>>,
@@ -84,7 +86,7 @@ impl GrpcFrontend {
             engine,
             dispatcher,
             leadership,
-            bounds,
+            decoder: Decoder { bounds },
             over_http,
             queues: Mutex::default(),
             going_away: AtomicBool::new(false),
@@ -101,7 +103,7 @@ impl GrpcFrontend {
     ///
     /// When the reflection service cannot read this build's own descriptors.
     pub fn routes(&self) -> Result<Routes, tonic_reflection::server::Error> {
-        let bytes_max = self.shared.bounds.message_bytes_max;
+        let bytes_max = self.shared.decoder.bounds.message_bytes_max;
         let coordinator = CoordinatorServer::new(self.clone())
             .max_decoding_message_size(bytes_max)
             .max_encoding_message_size(usize::MAX);
@@ -171,7 +173,7 @@ impl GrpcFrontend {
         if self.shared.going_away.load(Ordering::Relaxed) {
             return Err(EngineError::Stopping);
         }
-        let queue = Arc::new(SendQueue::new(self.shared.bounds.queue_messages_max));
+        let queue = Arc::new(SendQueue::new(self.shared.decoder.bounds.queue_messages_max));
         let mut queues = self.lock();
         queues.retain(|other| other.strong_count() > 0);
         queues.push(Arc::downgrade(&queue));

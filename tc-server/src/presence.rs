@@ -6,7 +6,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
-use handfast_core::{ClientId, What};
+use handfast_core::{ClientId, Command};
 use hashbrown::HashMap;
 
 use crate::engine::EngineHandle;
@@ -44,10 +44,10 @@ impl Presence {
         let before = *count;
         change(count);
         match (before, *count) {
-            (0, _) => self.engine.notify_unbounded(What::ClientCame { client }),
+            (0, _) => self.engine.notify_unbounded(Command::ClientCame { client }),
             (_, 0) => {
                 connections.remove(&client);
-                self.engine.notify_unbounded(What::ClientGone { client });
+                self.engine.notify_unbounded(Command::ClientGone { client });
             }
             _ => {}
         }

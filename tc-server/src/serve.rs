@@ -72,7 +72,7 @@ pub struct RunningServer {
 
 /// How a shutdown ended. In either case no acknowledged change is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ShutdownOutcome {
     /// Every accepted request was answered.
     Drained,
     /// The time limit passed with connections or requests still open.
@@ -412,7 +412,7 @@ impl RunningServer {
     /// # Errors
     ///
     /// The store failed meanwhile. Changes that it did not store were not acknowledged.
-    pub async fn shutdown(mut self) -> Result<Ended, EngineFailure> {
+    pub async fn shutdown(mut self) -> Result<ShutdownOutcome, EngineFailure> {
         let limit = Instant::now() + self.shutdown_limit;
         tracing::info!(limit_ms = self.shutdown_limit.as_millis(), "shutting down");
         self.readiness.stop();
@@ -429,7 +429,7 @@ impl RunningServer {
         };
         let store_closed = timeout_at(limit, store).await.is_ok();
         let all = drained? && grpc_closed && admin_closed && seata_closed && store_closed;
-        let ended = if all { Ended::Drained } else { Ended::CutShort };
+        let ended = if all { ShutdownOutcome::Drained } else { ShutdownOutcome::CutShort };
         tracing::info!(?ended, "shut down");
         Ok(ended)
     }

@@ -3,7 +3,7 @@
 use clap::Parser;
 use clap::builder::RangedU64ValueParser;
 
-use crate::way::Way;
+use crate::way::SaleMethod;
 
 /// Sell a few units to many buyers, in four ways, and prove that exactly as many were sold as there
 /// were.
@@ -24,7 +24,7 @@ pub(crate) struct Options {
     pub(crate) concurrency: u16,
     /// Sell only in this way; may be given several times. All ways by default.
     #[arg(long, value_name = "WAY", value_enum)]
-    pub(crate) way: Vec<Way>,
+    pub(crate) way: Vec<SaleMethod>,
     /// `sqlite`, or the URL of a PostgreSQL, MySQL or MariaDB server on which a database may be
     /// created. It is dropped at the end.
     #[arg(long, value_name = "sqlite|URL", default_value = "sqlite")]
@@ -38,8 +38,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    pub(crate) fn ways(&self) -> Vec<Way> {
-        if self.way.is_empty() { Way::ALL.to_vec() } else { self.way.clone() }
+    pub(crate) fn ways(&self) -> Vec<SaleMethod> {
+        if self.way.is_empty() { SaleMethod::ALL.to_vec() } else { self.way.clone() }
     }
 
     /// How many will be sold.
@@ -63,7 +63,7 @@ mod tests {
         Options::command().debug_assert();
         let options = Options::try_parse_from(["flash-sale"]).unwrap();
         assert_eq!((options.buyers, options.units, options.sold()), (10_000, 1_000, 1_000));
-        assert_eq!(options.ways(), Way::ALL);
+        assert_eq!(options.ways(), SaleMethod::ALL);
         assert!(Options::try_parse_from(["flash-sale", "--buyers", "0"]).is_err());
     }
 }

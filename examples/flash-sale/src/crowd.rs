@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::cli::Options;
 use crate::stock::Product;
-use crate::way::{Keeper, Told};
+use crate::way::{BuyerAnswer, Keeper};
 
 /// How often a buyer tries again that could not be served, because a row was locked for too long or
 /// a database gave up.
@@ -38,7 +38,7 @@ pub(crate) struct Outcome {
 
 /// The result of one buyer.
 struct Visit {
-    ended: Result<Told>,
+    ended: Result<BuyerAnswer>,
     at: Duration,
     took: Duration,
 }
@@ -80,13 +80,13 @@ impl<DB: Product> Crowd<DB> {
         Visit { ended, at: self.opened.elapsed(), took: came.elapsed() }
     }
 
-    async fn buy(&self, buyer: u32) -> Result<Told> {
+    async fn buy(&self, buyer: u32) -> Result<BuyerAnswer> {
         let mut attempt = 1;
         loop {
             let is_confirmed = self.is_sold_out.load(Ordering::SeqCst);
             match self.keeper.serve(i64::from(buyer), is_confirmed).await {
                 Ok(told) => {
-                    if told == Told::SoldOut {
+                    if told == BuyerAnswer::SoldOut {
                         self.is_sold_out.store(true, Ordering::SeqCst);
                     }
                     return Ok(told);
@@ -104,12 +104,12 @@ impl Outcome {
     fn add(&mut self, visit: Visit) {
         self.all = self.all.max(visit.at);
         match visit.ended {
-            Ok(Told::Bought) => {
+            Ok(BuyerAnswer::Bought) => {
                 self.bought += 1;
                 self.selling = self.selling.max(visit.at);
                 self.took.push(visit.took);
             }
-            Ok(Told::SoldOut) => self.sold_out += 1,
+            Ok(BuyerAnswer::SoldOut) => self.sold_out += 1,
             Err(error) => {
                 self.failed += 1;
                 self.failure = Some(format!("{error:#}"));

@@ -28,7 +28,7 @@ use handfast_example_shop::with_pool;
 use crate::cli::Options;
 use crate::report::Report;
 use crate::stock::{Product, Stock};
-use crate::way::{Shop, Way};
+use crate::way::{SaleMethod, Shop};
 
 /// The sale went through, but it did not sell exactly what there was.
 const EXIT_DISPROVED: u8 = 2;
@@ -91,7 +91,7 @@ async fn each_way<DB: Product>(
     let locks = Locks::over(handfast.locks()).label("flash-sale").start()?;
     let mut sales = Vec::new();
     for way in options.ways() {
-        let segments = if way == Way::Segments { options.segments } else { 1 };
+        let segments = if way == SaleMethod::Segments { options.segments } else { 1 };
         let stock = Stock { pool: pool.clone(), units: options.units, segments };
         stock.fill().await?;
         let name = format!("{run}/{}", way.name());

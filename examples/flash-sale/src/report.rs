@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::crowd::Outcome;
 use crate::proof::Check;
-use crate::way::Way;
+use crate::way::SaleMethod;
 
 /// The results of all ways.
 #[derive(Debug, Serialize)]
@@ -45,7 +45,7 @@ pub(crate) struct Sale {
 }
 
 impl Sale {
-    pub(crate) fn new(way: Way, buyers: u32, outcome: &Outcome, checks: Vec<Check>) -> Self {
+    pub(crate) fn new(way: SaleMethod, buyers: u32, outcome: &Outcome, checks: Vec<Check>) -> Self {
         let selling = outcome.selling.as_secs_f64();
         let millis = |took: Duration| rounded(took.as_secs_f64() * 1e3);
         Self {

@@ -9,9 +9,9 @@ use sqlx::Transaction;
 
 use handfast_example_shop::Site;
 use handfast_example_shop::dialect::Dialect;
-use handfast_example_shop::services::{Failure, Service, account};
+use handfast_example_shop::services::{Service, ServiceFailure, account};
 
-use crate::fact::{Fact, Topic, What};
+use crate::fact::{Fact, FactKind, Topic};
 use crate::journal;
 
 /// Makes and fills the service's tables and starts it.
@@ -28,20 +28,24 @@ pub(crate) async fn start(site: &Site<'_>) -> Result<Service> {
 pub(crate) fn on_stock<'l, DB: Dialect>(
     local: &'l mut Transaction<'_, DB>,
     fact: Fact,
-) -> BoxFuture<'l, Result<(), Failure>> {
+) -> BoxFuture<'l, Result<(), ServiceFailure>> {
     async move {
         match fact.what {
-            What::Taken => {
+            FactKind::Taken => {
                 let (cents, customer) = (fact.order.total_cents(), &*fact.order.customer_id);
                 let arguments = [cents.into(), customer.into(), cents.into()];
                 let what = match DB::execute(local, account::DEBIT, &arguments).await? {
-                    0 => What::NoFunds,
-                    _ => What::Paid,
+                    0 => FactKind::NoFunds,
+                    _ => FactKind::Paid,
                 };
                 let told = Fact { what, ..fact };
                 Ok(emit(local, &told.event(Topic::Payments)?).await?)
             }
-            What::Placed | What::OutOfStock | What::Paid | What::NoFunds | What::PutBack => Ok(()),
+            FactKind::Placed
+            | FactKind::OutOfStock
+            | FactKind::Paid
+            | FactKind::NoFunds
+            | FactKind::PutBack => Ok(()),
         }
     }
     .boxed()

@@ -4,7 +4,7 @@ use handfast::outbox::Event;
 use serde::{Deserialize, Serialize};
 
 use handfast_example_shop::Order;
-use handfast_example_shop::services::Failure;
+use handfast_example_shop::services::ServiceFailure;
 
 /// The service that emits: each has a topic of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ impl Topic {
 /// An event of the choreography.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum What {
+pub(crate) enum FactKind {
     /// The order is written.
     Placed,
     /// Its lines are deducted from the stock.
@@ -48,7 +48,7 @@ pub(crate) enum What {
 /// Something that has happened to an order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Fact {
-    pub(crate) what: What,
+    pub(crate) what: FactKind,
     /// The order in full, so that no service has to ask for it.
     pub(crate) order: Order,
 }
@@ -56,13 +56,13 @@ pub(crate) struct Fact {
 impl Fact {
     /// The fact as an event. The key is the customer: the ends of one customer's orders are emitted
     /// in its order, and customers do not wait for each other.
-    pub(crate) fn event(&self, topic: Topic) -> Result<Event, Failure> {
+    pub(crate) fn event(&self, topic: Topic) -> Result<Event, ServiceFailure> {
         Ok(Event::new(topic.name(), &self.order.customer_id).json(self)?)
     }
 
     /// The fact that an event tells.
-    pub(crate) fn of(event: &Event) -> Result<Self, Failure> {
+    pub(crate) fn of(event: &Event) -> Result<Self, ServiceFailure> {
         let read = serde_json::from_slice(event.payload_bytes());
-        read.map_err(|error| Failure::Unavailable(format!("event {}: {error}", event.id())))
+        read.map_err(|error| ServiceFailure::Unavailable(format!("event {}: {error}", event.id())))
     }
 }

@@ -16,11 +16,11 @@ use tokio::time::{Instant, sleep};
 
 use handfast_example_shop::database::{Pool, Sql};
 use handfast_example_shop::dialect::Dialect;
-use handfast_example_shop::services::order::{self, Ended, INSERT_LINE, INSERT_ORDER};
-use handfast_example_shop::services::{Failure, Refusal, Service};
+use handfast_example_shop::services::order::{self, INSERT_LINE, INSERT_ORDER, OrderEnd};
+use handfast_example_shop::services::{BusinessRefusal, Service, ServiceFailure};
 use handfast_example_shop::{Order, Site, with_pool};
 
-use crate::fact::{Fact, Topic, What};
+use crate::fact::{Fact, FactKind, Topic};
 use crate::journal;
 
 /// The time to wait for the end of an order. It is certain to come, so this is for a broker or a
@@ -72,19 +72,19 @@ async fn serve<DB: Dialect>(
 async fn place<DB: Dialect>(
     State(service): State<Arc<OrderService<DB>>>,
     Json(order): Json<Order>,
-) -> Json<Ended> {
+) -> Json<OrderEnd> {
     match order::in_global(&service.handfast, service.write(&order)).await {
-        Ended::Committed => Json(service.end_of(order.order_id).await),
-        other @ (Ended::Refused { .. } | Ended::RolledBack { .. } | Ended::Unclear { .. }) => {
-            Json(other)
-        }
+        OrderEnd::Committed => Json(service.end_of(order.order_id).await),
+        other @ (OrderEnd::Refused { .. }
+        | OrderEnd::RolledBack { .. }
+        | OrderEnd::Unclear { .. }) => Json(other),
     }
 }
 
 impl<DB: Dialect> OrderService<DB> {
     /// Writes the order and the event that tells of it, which leaves when the global has committed.
-    async fn write(&self, order: &Order) -> Result<(), Failure> {
-        let placed = Fact { what: What::Placed, order: order.clone() }.event(Topic::Orders)?;
+    async fn write(&self, order: &Order) -> Result<(), ServiceFailure> {
+        let placed = Fact { what: FactKind::Placed, order: order.clone() }.event(Topic::Orders)?;
         let (id, customer) = (order.order_id, order.customer_id.as_str());
         let (date, total) = (order.order_date.as_str(), order.total_cents());
         let head = [id.into(), customer.into(), date.into(), total.into()];
@@ -103,7 +103,7 @@ impl<DB: Dialect> OrderService<DB> {
     }
 
     /// Waits, within limits, until the other services have answered.
-    async fn end_of(&self, order_id: i64) -> Ended {
+    async fn end_of(&self, order_id: i64) -> OrderEnd {
         let until = Instant::now() + WAIT_FOR;
         let mut last = String::new();
         while Instant::now() < until {
@@ -112,13 +112,15 @@ impl<DB: Dialect> OrderService<DB> {
                 Err(error) => error.to_string(),
             };
             match last.as_str() {
-                "confirmed" => return Ended::Committed,
-                "out_of_stock" => return Ended::Refused { refusal: Refusal::OutOfStock },
-                "no_funds" => return Ended::Refused { refusal: Refusal::NoFunds },
+                "confirmed" => return OrderEnd::Committed,
+                "out_of_stock" => {
+                    return OrderEnd::Refused { refusal: BusinessRefusal::OutOfStock };
+                }
+                "no_funds" => return OrderEnd::Refused { refusal: BusinessRefusal::NoFunds },
                 _ => sleep(LOOK_EVERY).await,
             }
         }
-        Ended::Unclear { reason: format!("order {order_id} after {WAIT_FOR:?}: {last}") }
+        OrderEnd::Unclear { reason: format!("order {order_id} after {WAIT_FOR:?}: {last}") }
     }
 
     async fn state(&self, order_id: i64) -> Result<String, sqlx::Error> {
@@ -132,18 +134,18 @@ impl<DB: Dialect> OrderService<DB> {
 pub(crate) fn on_answer<'l, DB: Dialect>(
     local: &'l mut Transaction<'_, DB>,
     fact: Fact,
-) -> BoxFuture<'l, Result<(), Failure>> {
+) -> BoxFuture<'l, Result<(), ServiceFailure>> {
     async move {
         let state = match fact.what {
-            What::Paid => "confirmed",
-            What::OutOfStock => "out_of_stock",
+            FactKind::Paid => "confirmed",
+            FactKind::OutOfStock => "out_of_stock",
             // For a customer without funds, the last event is that the stock is restored.
-            What::PutBack => "no_funds",
-            What::Placed | What::Taken | What::NoFunds => return Ok(()),
+            FactKind::PutBack => "no_funds",
+            FactKind::Placed | FactKind::Taken | FactKind::NoFunds => return Ok(()),
         };
         let order_id = fact.order.order_id;
         match DB::execute(local, END, &[state.into(), order_id.into()]).await? {
-            0 => Err(Failure::Unavailable(format!("order {order_id} is not open"))),
+            0 => Err(ServiceFailure::Unavailable(format!("order {order_id} is not open"))),
             _ => Ok(()),
         }
     }

@@ -11,7 +11,7 @@ use handfast_example_shop::database::Pool;
 use handfast_example_shop::{Site, Worker};
 
 use crate::broker::Broker;
-use crate::work::{PARTS, Part};
+use crate::work::{PARTS, WorkPart};
 
 /// A relay or a consumer works on few things at a time.
 const CONNECTIONS: u32 = 4;
@@ -19,7 +19,7 @@ const CONNECTIONS: u32 = 4;
 /// The input of a process.
 #[derive(Serialize, Deserialize)]
 struct ProcessInput {
-    part: Part,
+    part: WorkPart,
     database: String,
     broker: String,
     run: String,

@@ -10,10 +10,10 @@ use sqlx::{Connection, Transaction};
 
 use handfast_example_shop::database::Sql;
 use handfast_example_shop::dialect::Dialect;
-use handfast_example_shop::services::{Failure, Service, stock};
+use handfast_example_shop::services::{Service, ServiceFailure, stock};
 use handfast_example_shop::{Order, Site};
 
-use crate::fact::{Fact, Topic, What};
+use crate::fact::{Fact, FactKind, Topic};
 use crate::journal;
 
 const PUT_BACK: Sql = Sql {
@@ -35,22 +35,22 @@ pub(crate) async fn start(site: &Site<'_>) -> Result<Service> {
 pub(crate) fn on_news<'l, DB: Dialect>(
     local: &'l mut Transaction<'_, DB>,
     fact: Fact,
-) -> BoxFuture<'l, Result<(), Failure>> {
+) -> BoxFuture<'l, Result<(), ServiceFailure>> {
     async move {
         match fact.what {
-            What::Placed => {
+            FactKind::Placed => {
                 let taken = take(local, &fact.order).await?;
-                let what = if taken { What::Taken } else { What::OutOfStock };
+                let what = if taken { FactKind::Taken } else { FactKind::OutOfStock };
                 tell(local, what, fact.order).await
             }
-            What::NoFunds => {
+            FactKind::NoFunds => {
                 for line in &fact.order.lines {
                     let arguments = [line.quantity, line.product_id].map(Into::into);
                     DB::execute(local, PUT_BACK, &arguments).await?;
                 }
-                tell(local, What::PutBack, fact.order).await
+                tell(local, FactKind::PutBack, fact.order).await
             }
-            What::Taken | What::OutOfStock | What::Paid | What::PutBack => Ok(()),
+            FactKind::Taken | FactKind::OutOfStock | FactKind::Paid | FactKind::PutBack => Ok(()),
         }
     }
     .boxed()
@@ -76,8 +76,8 @@ async fn take<DB: Dialect>(
 
 async fn tell<DB: Dialect>(
     local: &mut Transaction<'_, DB>,
-    what: What,
+    what: FactKind,
     order: Order,
-) -> Result<(), Failure> {
+) -> Result<(), ServiceFailure> {
     Ok(emit(local, &Fact { what, order }.event(Topic::Stock)?).await?)
 }

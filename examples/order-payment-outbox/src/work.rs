@@ -13,7 +13,7 @@ use sqlx::Transaction;
 
 use handfast_example_shop::database::{Databases, Pool};
 use handfast_example_shop::dialect::Dialect;
-use handfast_example_shop::services::Failure;
+use handfast_example_shop::services::ServiceFailure;
 use handfast_example_shop::with_pool;
 
 use crate::broker::Broker;
@@ -37,7 +37,7 @@ pub(crate) enum Owner {
 /// One part of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Part {
+pub(crate) enum WorkPart {
     /// Takes the events of the service's outbox to the broker.
     Relay(Owner),
     /// Lets the events of a topic take effect in the service.
@@ -46,24 +46,24 @@ pub(crate) enum Part {
 
 /// Returns all work. Consumers come first: a topic without a subscription
 /// to is not published to.
-pub(crate) const PARTS: [Part; 8] = [
-    Part::Consumer(Topic::Orders, Owner::Stock),
-    Part::Consumer(Topic::Payments, Owner::Stock),
-    Part::Consumer(Topic::Stock, Owner::Account),
-    Part::Consumer(Topic::Stock, Owner::Order),
-    Part::Consumer(Topic::Payments, Owner::Order),
-    Part::Relay(Owner::Stock),
-    Part::Relay(Owner::Account),
-    Part::Relay(Owner::Order),
+pub(crate) const PARTS: [WorkPart; 8] = [
+    WorkPart::Consumer(Topic::Orders, Owner::Stock),
+    WorkPart::Consumer(Topic::Payments, Owner::Stock),
+    WorkPart::Consumer(Topic::Stock, Owner::Account),
+    WorkPart::Consumer(Topic::Stock, Owner::Order),
+    WorkPart::Consumer(Topic::Payments, Owner::Order),
+    WorkPart::Relay(Owner::Stock),
+    WorkPart::Relay(Owner::Account),
+    WorkPart::Relay(Owner::Order),
 ];
 
 /// The effect of an event, in a local transaction of the service that consumes it.
 type Effect<DB> =
-    for<'l, 'c> fn(&'l mut Transaction<'c, DB>, Fact) -> BoxFuture<'l, Result<(), Failure>>;
+    for<'l, 'c> fn(&'l mut Transaction<'c, DB>, Fact) -> BoxFuture<'l, Result<(), ServiceFailure>>;
 
 /// A part that hears what it is to hear, and has not begun.
-pub(crate) struct Prepared {
-    part: Part,
+pub(crate) struct SubscribedPart {
+    part: WorkPart,
     events: Option<Box<dyn Subscription>>,
 }
 
@@ -96,7 +96,7 @@ impl Owner {
     }
 }
 
-impl Part {
+impl WorkPart {
     pub(crate) fn owner(self) -> Owner {
         match self {
             Self::Relay(owner) | Self::Consumer(_, owner) => owner,
@@ -104,25 +104,25 @@ impl Part {
     }
 
     /// Subscribes, if the work is a consumer's.
-    pub(crate) async fn prepare(self, broker: &Broker) -> Result<Prepared> {
+    pub(crate) async fn prepare(self, broker: &Broker) -> Result<SubscribedPart> {
         let events = match self {
             Self::Relay(_) => None,
             Self::Consumer(topic, owner) => Some(broker.subscribe(topic, owner.name()).await?),
         };
-        Ok(Prepared { part: self, events })
+        Ok(SubscribedPart { part: self, events })
     }
 }
 
 /// Returns the topic that a service consumes.
 pub(crate) fn groups() -> Vec<(Topic, &'static str)> {
-    let group = |part: &Part| match part {
-        Part::Consumer(topic, owner) => Some((*topic, owner.name())),
-        Part::Relay(_) => None,
+    let group = |part: &WorkPart| match part {
+        WorkPart::Consumer(topic, owner) => Some((*topic, owner.name())),
+        WorkPart::Relay(_) => None,
     };
     PARTS.iter().filter_map(group).collect()
 }
 
-impl Prepared {
+impl SubscribedPart {
     /// Works until `stop` is ready.
     pub(crate) async fn run(
         self,
@@ -131,17 +131,19 @@ impl Prepared {
         stop: impl Future<Output = ()>,
     ) -> Result<()> {
         match (self.part, self.events) {
-            (Part::Consumer(topic, owner), Some(events)) => {
+            (WorkPart::Consumer(topic, owner), Some(events)) => {
                 let place = journal::last_place(&pool, topic).await?;
                 with_pool!(&pool, |inner, _text| {
                     let consumer = Consumer::new(inner.clone(), owner.name());
                     consume(consumer, events, place, effect_of(owner), stop).await
                 })
             }
-            (Part::Relay(_) | Part::Consumer(..), _) => with_pool!(&pool, |inner, _text| {
-                let relay = Relay::new(inner.clone(), broker).idle_max(LOOK_EVERY).lease(LEASE);
-                Ok(relay.run(stop).await?)
-            }),
+            (WorkPart::Relay(_) | WorkPart::Consumer(..), _) => {
+                with_pool!(&pool, |inner, _text| {
+                    let relay = Relay::new(inner.clone(), broker).idle_max(LOOK_EVERY).lease(LEASE);
+                    Ok(relay.run(stop).await?)
+                })
+            }
         }
     }
 }

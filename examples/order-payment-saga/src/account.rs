@@ -10,7 +10,7 @@ use sqlx::{Pool, Transaction};
 
 use handfast_example_shop::dialect::Dialect;
 use handfast_example_shop::services::account::{self, Debit};
-use handfast_example_shop::services::{Refusal, Service};
+use handfast_example_shop::services::{BusinessRefusal, Service};
 use handfast_example_shop::{Site, with_pool};
 
 /// The service in the steps of sagas, and what it does there.
@@ -34,7 +34,7 @@ impl<DB: Dialect> SagaAction<DB> for Pay<DB> {
         let (cents, customer) = (debit.amount_cents, debit.customer_id.as_str());
         let arguments = [cents.into(), customer.into(), cents.into()];
         match DB::execute(local, account::DEBIT, &arguments).await? {
-            0 => Err(StepError::refuse(Refusal::NoFunds.to_string())),
+            0 => Err(StepError::refuse(BusinessRefusal::NoFunds.to_string())),
             _ => Ok(()),
         }
     }

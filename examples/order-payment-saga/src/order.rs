@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep};
 use handfast_example_shop::database::Sql;
 use handfast_example_shop::dialect::Dialect;
 use handfast_example_shop::services::account::Debit;
-use handfast_example_shop::services::order::{self, Ended, INSERT_LINE, INSERT_ORDER};
-use handfast_example_shop::services::{Refusal, Service};
+use handfast_example_shop::services::order::{self, INSERT_LINE, INSERT_ORDER, OrderEnd};
+use handfast_example_shop::services::{BusinessRefusal, Service};
 use handfast_example_shop::{Order, Site, with_pool};
 
 use crate::{account, stock};
@@ -140,7 +140,10 @@ fn take_part<DB: Dialect>(handfast: &Handfast, name: &str, pool: &Pool<DB>) {
     participant.action(CONFIRM, Confirm(PhantomData)).register();
 }
 
-async fn place(State(service): State<Arc<OrderService>>, Json(order): Json<Order>) -> Json<Ended> {
+async fn place(
+    State(service): State<Arc<OrderService>>,
+    Json(order): Json<Order>,
+) -> Json<OrderEnd> {
     Json(service.end_of(&order).await)
 }
 
@@ -159,7 +162,7 @@ impl OrderService {
 
     /// Starts the order's saga and waits, within limits, for its end. Whatever is lost on the way,
     /// the same key finds the same saga.
-    async fn end_of(&self, order: &Order) -> Ended {
+    async fn end_of(&self, order: &Order) -> OrderEnd {
         let until = Instant::now() + WAIT_FOR;
         loop {
             let reason = match self.attempt(order).await {
@@ -168,13 +171,13 @@ impl OrderService {
                     None => format!("it is {:?}", report.status()),
                 },
                 Err(error @ Error::Rejected(_)) => {
-                    return Ended::Unclear { reason: error.to_string() };
+                    return OrderEnd::Unclear { reason: error.to_string() };
                 }
                 Err(error) => error.to_string(),
             };
             tracing::warn!(order = order.order_id, reason, "asking for the outcome");
             if Instant::now() >= until {
-                return Ended::Unclear { reason };
+                return OrderEnd::Unclear { reason };
             }
             sleep(ASK_EVERY).await;
         }
@@ -189,14 +192,15 @@ impl OrderService {
 
 /// Returns the end of the order, if it has ended. Only its steps turn such a saga back, and of
 /// these two may refuse: the payment, or the deduction before it.
-fn ended(report: &SagaReport) -> Option<Ended> {
+fn ended(report: &SagaReport) -> Option<OrderEnd> {
     match report.status() {
-        SagaStatus::Completed => Some(Ended::Committed),
+        SagaStatus::Completed => Some(OrderEnd::Committed),
         SagaStatus::Compensated => {
             let pay = report.step(account::PAY).map(|step| step.state());
             let is_refused = pay == Some(SagaStepState::Failed);
-            let refusal = if is_refused { Refusal::NoFunds } else { Refusal::OutOfStock };
-            Some(Ended::Refused { refusal })
+            let refusal =
+                if is_refused { BusinessRefusal::NoFunds } else { BusinessRefusal::OutOfStock };
+            Some(OrderEnd::Refused { refusal })
         }
         // With time, or a person's help, it goes on.
         SagaStatus::Running

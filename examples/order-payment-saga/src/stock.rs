@@ -11,8 +11,8 @@ use sqlx::{Pool, Transaction};
 
 use handfast_example_shop::database::Sql;
 use handfast_example_shop::dialect::Dialect;
-use handfast_example_shop::services::{Refusal, Service, stock};
-use handfast_example_shop::{Line, Site, with_pool};
+use handfast_example_shop::services::{BusinessRefusal, Service, stock};
+use handfast_example_shop::{OrderLine, Site, with_pool};
 
 /// The service in the steps of sagas, and what it does there.
 pub(crate) const RESOURCE: &str = "stock";
@@ -27,19 +27,19 @@ const PUT_BACK: Sql = Sql {
 struct DeductLines<DB>(PhantomData<fn() -> DB>);
 
 impl<DB: Dialect> SagaAction<DB> for DeductLines<DB> {
-    type Input = Vec<Line>;
+    type Input = Vec<OrderLine>;
     type Output = ();
 
     async fn act(
         &self,
         local: &mut Transaction<'_, DB>,
-        lines: &Vec<Line>,
+        lines: &Vec<OrderLine>,
         _: &SagaCall,
     ) -> Result<(), StepError> {
-        for &Line { product_id, quantity, .. } in lines {
+        for &OrderLine { product_id, quantity, .. } in lines {
             let arguments = [quantity, product_id, quantity].map(Into::into);
             if DB::execute(local, stock::DEDUCT, &arguments).await? == 0 {
-                return Err(StepError::refuse(Refusal::OutOfStock.to_string()));
+                return Err(StepError::refuse(BusinessRefusal::OutOfStock.to_string()));
             }
         }
         Ok(())
@@ -48,10 +48,10 @@ impl<DB: Dialect> SagaAction<DB> for DeductLines<DB> {
     async fn compensate(
         &self,
         local: &mut Transaction<'_, DB>,
-        lines: &Vec<Line>,
+        lines: &Vec<OrderLine>,
         _: &SagaCall,
     ) -> Result<(), StepError> {
-        for &Line { product_id, quantity, .. } in lines {
+        for &OrderLine { product_id, quantity, .. } in lines {
             DB::execute(local, PUT_BACK, &[quantity, product_id].map(Into::into)).await?;
         }
         Ok(())

@@ -14,7 +14,7 @@ use sqlx::{Pool, Transaction};
 use handfast_example_shop::database::Sql;
 use handfast_example_shop::dialect::Dialect;
 use handfast_example_shop::services::account::{self, Debit};
-use handfast_example_shop::services::{Failure, Refusal, Service};
+use handfast_example_shop::services::{BusinessRefusal, Service, ServiceFailure};
 use handfast_example_shop::{Site, with_pool};
 
 /// Accounts with money that is frozen.
@@ -50,18 +50,18 @@ struct TakeMoney<DB>(PhantomData<fn() -> DB>);
 impl<DB: Dialect> Tcc for TakeMoney<DB> {
     type Database = DB;
     type Input = Debit;
-    type Error = Failure;
+    type Error = ServiceFailure;
 
     async fn try_(
         &self,
         debit: &Debit,
         _: &TccBranch,
         local: &mut Transaction<'_, DB>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ServiceFailure> {
         let (customer, cents) = (debit.customer_id.as_str(), debit.amount_cents);
         let arguments = [cents.into(), cents.into(), customer.into(), cents.into()];
         match DB::execute(local, FREEZE, &arguments).await? {
-            0 => Err(Refusal::NoFunds.into()),
+            0 => Err(BusinessRefusal::NoFunds.into()),
             _ => Ok(()),
         }
     }
@@ -71,7 +71,7 @@ impl<DB: Dialect> Tcc for TakeMoney<DB> {
         debit: &Debit,
         _: &TccBranch,
         local: &mut Transaction<'_, DB>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ServiceFailure> {
         let (customer, cents) = (debit.customer_id.as_str(), debit.amount_cents);
         let arguments = [cents.into(), customer.into(), cents.into()];
         expect_frozen(debit, DB::execute(local, TAKE, &arguments).await?)
@@ -82,7 +82,7 @@ impl<DB: Dialect> Tcc for TakeMoney<DB> {
         debit: &Debit,
         _: &TccBranch,
         local: &mut Transaction<'_, DB>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ServiceFailure> {
         let (customer, cents) = (debit.customer_id.as_str(), debit.amount_cents);
         let arguments = [cents.into(), cents.into(), customer.into(), cents.into()];
         expect_frozen(debit, DB::execute(local, UNFREEZE, &arguments).await?)
@@ -91,11 +91,11 @@ impl<DB: Dialect> Tcc for TakeMoney<DB> {
 
 /// A frozen amount stays until its confirm or cancel. If it were not there, another program
 /// changes this table, and a person would see it: the branch is called again and shown.
-fn expect_frozen(debit: &Debit, changed: u64) -> Result<(), Failure> {
+fn expect_frozen(debit: &Debit, changed: u64) -> Result<(), ServiceFailure> {
     if changed == 1 {
         return Ok(());
     }
-    Err(Failure::Unavailable(format!("the money of {} is not frozen", debit.customer_id)))
+    Err(ServiceFailure::Unavailable(format!("the money of {} is not frozen", debit.customer_id)))
 }
 
 /// Makes and fills the service's table and starts it.
@@ -122,6 +122,6 @@ async fn serve<DB: Dialect>(handfast: Handfast, name: String, pool: Pool<DB>) ->
 async fn take<DB: Dialect>(
     State(action): State<TccResource<TakeMoney<DB>>>,
     Json(debit): Json<Debit>,
-) -> Result<(), Failure> {
+) -> Result<(), ServiceFailure> {
     Ok(action.try_(&debit).await?)
 }

@@ -13,8 +13,8 @@ use sqlx::{Pool, Transaction};
 
 use handfast_example_shop::database::Sql;
 use handfast_example_shop::dialect::Dialect;
-use handfast_example_shop::services::{Failure, Refusal, Service, stock};
-use handfast_example_shop::{Line, Site, with_pool};
+use handfast_example_shop::services::{BusinessRefusal, Service, ServiceFailure, stock};
+use handfast_example_shop::{OrderLine, Site, with_pool};
 
 /// Products of which units are reserved.
 pub(crate) const RESERVED: &str = "SELECT COUNT(*) FROM stock WHERE reserved <> 0";
@@ -46,19 +46,19 @@ struct TakeLines<DB>(PhantomData<fn() -> DB>);
 
 impl<DB: Dialect> Tcc for TakeLines<DB> {
     type Database = DB;
-    type Input = Vec<Line>;
-    type Error = Failure;
+    type Input = Vec<OrderLine>;
+    type Error = ServiceFailure;
 
     async fn try_(
         &self,
-        lines: &Vec<Line>,
+        lines: &Vec<OrderLine>,
         _: &TccBranch,
         local: &mut Transaction<'_, DB>,
-    ) -> Result<(), Failure> {
-        for &Line { product_id, quantity, .. } in lines {
+    ) -> Result<(), ServiceFailure> {
+        for &OrderLine { product_id, quantity, .. } in lines {
             let arguments = [quantity, quantity, product_id, quantity].map(Into::into);
             if DB::execute(local, RESERVE, &arguments).await? == 0 {
-                return Err(Refusal::OutOfStock.into());
+                return Err(BusinessRefusal::OutOfStock.into());
             }
         }
         Ok(())
@@ -66,11 +66,11 @@ impl<DB: Dialect> Tcc for TakeLines<DB> {
 
     async fn confirm(
         &self,
-        lines: &Vec<Line>,
+        lines: &Vec<OrderLine>,
         _: &TccBranch,
         local: &mut Transaction<'_, DB>,
-    ) -> Result<(), Failure> {
-        for &Line { product_id, quantity, .. } in lines {
+    ) -> Result<(), ServiceFailure> {
+        for &OrderLine { product_id, quantity, .. } in lines {
             let arguments = [quantity, product_id, quantity].map(Into::into);
             expect_reserved(product_id, DB::execute(local, SELL, &arguments).await?)?;
         }
@@ -79,11 +79,11 @@ impl<DB: Dialect> Tcc for TakeLines<DB> {
 
     async fn cancel(
         &self,
-        lines: &Vec<Line>,
+        lines: &Vec<OrderLine>,
         _: &TccBranch,
         local: &mut Transaction<'_, DB>,
-    ) -> Result<(), Failure> {
-        for &Line { product_id, quantity, .. } in lines {
+    ) -> Result<(), ServiceFailure> {
+        for &OrderLine { product_id, quantity, .. } in lines {
             let arguments = [quantity, quantity, product_id, quantity].map(Into::into);
             expect_reserved(product_id, DB::execute(local, RELEASE, &arguments).await?)?;
         }
@@ -93,11 +93,11 @@ impl<DB: Dialect> Tcc for TakeLines<DB> {
 
 /// A reservation stays until its confirm or cancel. If it were not there, another program
 /// changes this table, and a person would see it: the branch is called again and shown.
-fn expect_reserved(product_id: i64, changed: u64) -> Result<(), Failure> {
+fn expect_reserved(product_id: i64, changed: u64) -> Result<(), ServiceFailure> {
     if changed == 1 {
         return Ok(());
     }
-    Err(Failure::Unavailable(format!("product {product_id} is not reserved")))
+    Err(ServiceFailure::Unavailable(format!("product {product_id} is not reserved")))
 }
 
 /// Makes and fills the service's table and starts it.
@@ -123,7 +123,7 @@ async fn serve<DB: Dialect>(handfast: Handfast, name: String, pool: Pool<DB>) ->
 
 async fn take<DB: Dialect>(
     State(action): State<TccResource<TakeLines<DB>>>,
-    Json(lines): Json<Vec<Line>>,
-) -> Result<(), Failure> {
+    Json(lines): Json<Vec<OrderLine>>,
+) -> Result<(), ServiceFailure> {
     Ok(action.try_(&lines).await?)
 }

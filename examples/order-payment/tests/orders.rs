@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use handfast_example_shop::trial::Trial;
 use handfast_server::config::{AdminConfig, Config, GrpcConfig};
-use handfast_server::serve::{Ended, Server};
+use handfast_server::serve::{Server, ShutdownOutcome};
 
 const PROGRAM: Trial = Trial(env!("CARGO_BIN_EXE_order-payment"));
 
@@ -33,7 +33,7 @@ async fn sqlite_on_a_coordinator_of_somebody_else() -> Result<()> {
     let report = ran.await??;
     ensure!(report["failed"] == 0 && report["orders"] == 120, "{report}");
     ensure!(report["locks_left"] == 0 && report["unfinished"] == 0, "{report}");
-    ensure!(server.shutdown().await? == Ended::Drained, "its clients have let go");
+    ensure!(server.shutdown().await? == ShutdownOutcome::Drained, "its clients have let go");
     Ok(())
 }
 

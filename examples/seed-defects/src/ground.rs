@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use handfast_locks::{Backend, Guarantee, Locks, RedisLocks, SqliteLocks, ZooKeeperLocks};
 use handfast_migrations::{Database, client_migrations};
-use handfast_test_services::{DatabaseServer, Kind, Place};
+use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind};
 use redis::aio::MultiplexedConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 use sqlx::{Executor, SqlitePool};
@@ -59,11 +59,11 @@ impl Ground {
         let wants_zookeeper = recipes.iter().any(|recipe| recipe.needs_zookeeper());
         Ok(Self {
             redis: wants_redis
-                .then(|| Shared::new(redis, Kind::Redis))
+                .then(|| Shared::new(redis, ServerKind::Redis))
                 .transpose()
                 .context("starting a Redis; --redis names one that runs")?,
             zookeeper: wants_zookeeper
-                .then(|| Shared::new(zookeeper, Kind::ZooKeeper))
+                .then(|| Shared::new(zookeeper, ServerKind::ZooKeeper))
                 .transpose()
                 .context("starting a ZooKeeper; --zookeeper names one that runs")?,
         })
@@ -148,11 +148,11 @@ impl Sqlite {
 }
 
 impl Shared {
-    fn new(url: Option<&str>, kind: Kind) -> Result<Self> {
+    fn new(url: Option<&str>, kind: ServerKind) -> Result<Self> {
         if let Some(url) = url {
             return Ok(Self { url: url.to_owned(), _own: None });
         }
-        let own = DatabaseServer::start(kind, &Place::new()?, &|| Ok(()))?;
+        let own = DatabaseServer::start(kind, &ServerDirectory::new()?, &|| Ok(()))?;
         Ok(Self { url: own.url(), _own: Some(own) })
     }
 }

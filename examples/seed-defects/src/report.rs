@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use crate::ground::Ground;
-use crate::recipes::{Recipe, Seen};
+use crate::recipes::{Recipe, RecipeResult};
 
 /// Longer than any leases that have to end, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -28,8 +28,8 @@ struct Row {
     number: usize,
     name: &'static str,
     defect: &'static str,
-    as_written: Seen,
-    ours: Seen,
+    as_written: RecipeResult,
+    ours: RecipeResult,
 }
 
 impl Row {
@@ -84,7 +84,7 @@ impl Report {
     }
 }
 
-fn told(seen: &Seen) -> String {
+fn told(seen: &RecipeResult) -> String {
     let verdict = if seen.is_right { "holds" } else { "FAILS" };
     format!("{verdict}: {}", seen.what)
 }
@@ -96,7 +96,8 @@ mod tests {
     #[test]
     fn a_recipe_must_fail_and_ours_must_not() {
         let row = |as_written, ours| {
-            let [as_written, ours] = [as_written, ours].map(|is_right| Seen::new(is_right, ""));
+            let [as_written, ours] =
+                [as_written, ours].map(|is_right| RecipeResult::new(is_right, ""));
             let (as_written, ours) = (as_written.unwrap(), ours.unwrap());
             Row { number: 1, name: "", defect: "", as_written, ours }.is_as_it_must_be()
         };

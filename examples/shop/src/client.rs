@@ -6,8 +6,8 @@ use anyhow::Result;
 use tokio::time::{Instant, sleep};
 
 use crate::input::Order;
-use crate::services::Refusal;
-use crate::services::order::Ended;
+use crate::services::BusinessRefusal;
+use crate::services::order::OrderEnd;
 
 /// The time during which an order that is rolled back again and again is resent.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(240);
@@ -17,7 +17,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// An order that has ended.
 #[derive(Debug)]
 pub(crate) struct Placed {
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: OrderOutcome,
     /// From the first attempt to the end.
     pub(crate) took: Duration,
     /// The number of times it was resent.
@@ -26,9 +26,9 @@ pub(crate) struct Placed {
 
 /// The end of an order for its customer.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum OrderOutcome {
     Committed,
-    Refused(Refusal),
+    Refused(BusinessRefusal),
     /// Neither bought nor refused, in spite of all attempts.
     Failed(String),
 }
@@ -40,15 +40,15 @@ pub(crate) async fn place(http: &reqwest::Client, service: &str, order: &Order) 
     let mut resubmissions = 0;
     let verdict = loop {
         match submit(http, service, order).await {
-            Ok(Ended::Committed) => break Verdict::Committed,
-            Ok(Ended::Refused { refusal }) => break Verdict::Refused(refusal),
-            Ok(Ended::RolledBack { reason }) if started.elapsed() < GIVE_UP_AFTER => {
+            Ok(OrderEnd::Committed) => break OrderOutcome::Committed,
+            Ok(OrderEnd::Refused { refusal }) => break OrderOutcome::Refused(refusal),
+            Ok(OrderEnd::RolledBack { reason }) if started.elapsed() < GIVE_UP_AFTER => {
                 tracing::info!(order = order.order_id, reason, "rolled back: sent again");
             }
-            Ok(Ended::RolledBack { reason } | Ended::Unclear { reason }) => {
-                break Verdict::Failed(reason);
+            Ok(OrderEnd::RolledBack { reason } | OrderEnd::Unclear { reason }) => {
+                break OrderOutcome::Failed(reason);
             }
-            Err(error) => break Verdict::Failed(format!("{error:#}")),
+            Err(error) => break OrderOutcome::Failed(format!("{error:#}")),
         }
         sleep(pause(order.order_id, resubmissions)).await;
         resubmissions += 1;
@@ -56,7 +56,7 @@ pub(crate) async fn place(http: &reqwest::Client, service: &str, order: &Order) 
     Placed { verdict, took: started.elapsed(), resubmissions }
 }
 
-async fn submit(http: &reqwest::Client, service: &str, order: &Order) -> Result<Ended> {
+async fn submit(http: &reqwest::Client, service: &str, order: &Order) -> Result<OrderEnd> {
     let sent = http.post(format!("{service}/orders")).json(order).send().await?;
     Ok(sent.error_for_status()?.json().await?)
 }

@@ -56,12 +56,12 @@ pub struct Order {
     pub order_date: String,
     /// As in the file, which is by product id: two orders that share products meet them in the same
     /// order, so that they seldom deadlock.
-    pub lines: Vec<Line>,
+    pub lines: Vec<OrderLine>,
 }
 
 /// A line of an order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Line {
+pub struct OrderLine {
     /// The product.
     pub product_id: i64,
     /// The number of units.
@@ -149,7 +149,7 @@ fn read_orders(source: impl Read) -> Result<Vec<Order>> {
             bail!("order {}: a quantity of {}", row.order_id, row.quantity);
         }
         let LineRow { order_id, customer_id, order_date, product_id, quantity, .. } = row;
-        let line = Line { product_id, quantity, unit_price_cents: row.unit_price_cents };
+        let line = OrderLine { product_id, quantity, unit_price_cents: row.unit_price_cents };
         match orders.last_mut().filter(|order| order.order_id == order_id) {
             Some(order) => order.lines.push(line),
             None => orders.push(Order { order_id, customer_id, order_date, lines: vec![line] }),

@@ -21,7 +21,7 @@ pub mod trial;
 mod worker;
 
 pub use example::{Books, Example, Leftover, Site};
-pub use input::{Customer, Line, Order, Product};
+pub use input::{Customer, Order, OrderLine, Product};
 pub use worker::Worker;
 
 use std::io::Write;

@@ -8,9 +8,9 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::client::{Placed, Verdict};
+use crate::client::{OrderOutcome, Placed};
 use crate::proof::{Check, Holdings, Leftovers, checks};
-use crate::services::Refusal;
+use crate::services::BusinessRefusal;
 
 /// Latencies beyond an hour count as an hour.
 const LATENCY_MICROS_MAX: u64 = 3_600_000_000;
@@ -87,10 +87,10 @@ impl Tally {
         let micros = u64::try_from(placed.took.as_micros()).unwrap_or(u64::MAX);
         self.latencies.saturating_record(micros);
         match placed.verdict {
-            Verdict::Committed => self.committed += 1,
-            Verdict::Refused(Refusal::OutOfStock) => self.out_of_stock += 1,
-            Verdict::Refused(Refusal::NoFunds) => self.no_funds += 1,
-            Verdict::Failed(reason) => *self.failures.entry(reason).or_default() += 1,
+            OrderOutcome::Committed => self.committed += 1,
+            OrderOutcome::Refused(BusinessRefusal::OutOfStock) => self.out_of_stock += 1,
+            OrderOutcome::Refused(BusinessRefusal::NoFunds) => self.no_funds += 1,
+            OrderOutcome::Failed(reason) => *self.failures.entry(reason).or_default() += 1,
         }
     }
 
@@ -234,11 +234,11 @@ mod tests {
     fn every_verdict_is_counted_once() {
         let mut tally = Tally::new().unwrap();
         let verdicts = [
-            Verdict::Committed,
-            Verdict::Refused(Refusal::OutOfStock),
-            Verdict::Refused(Refusal::NoFunds),
-            Verdict::Failed("a".to_owned()),
-            Verdict::Failed("a".to_owned()),
+            OrderOutcome::Committed,
+            OrderOutcome::Refused(BusinessRefusal::OutOfStock),
+            OrderOutcome::Refused(BusinessRefusal::NoFunds),
+            OrderOutcome::Failed("a".to_owned()),
+            OrderOutcome::Failed("a".to_owned()),
         ];
         for verdict in verdicts {
             tally.add(Placed { verdict, took: Duration::from_millis(2), resubmissions: 1 });

@@ -34,7 +34,7 @@ const TABLES: &[&str] = &[
 
 /// The location of a database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct DatabaseLocation {
     /// The product.
     pub product: Product,
     /// Its URL; for SQLite a path.
@@ -151,7 +151,7 @@ impl Pool {
     ///
     /// # Errors
     /// When the URL is none.
-    pub fn new(place: &Place, connections: u32) -> Result<Self> {
+    pub fn new(place: &DatabaseLocation, connections: u32) -> Result<Self> {
         Ok(match place.product {
             Product::Postgres => {
                 let options = PgConnectOptions::from_str(&place.url)?;

@@ -42,7 +42,7 @@ pub enum ServiceEvent {
         /// Why it did not commit.
         why: String,
         /// The values read.
-        seen: Seen,
+        seen: ReadValues,
     },
     /// No more work comes; the process stays, to finish branches.
     Finished,
@@ -50,14 +50,14 @@ pub enum ServiceEvent {
 
 /// The values that an operation read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Seen {
+pub struct ReadValues {
     /// The sum of all accounts.
     pub total: Option<i64>,
     /// Lists.
     pub lists: Vec<Read>,
 }
 
-impl Seen {
+impl ReadValues {
     /// Returns whether a total or a list was read.
     #[must_use]
     pub fn is_something(&self) -> bool {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::wire::State;
+use crate::wire::WireState;
 use crate::work::DATABASES;
 
 /// The crash points of a coordinator. See `tc-server/src/crash_point.rs`.
@@ -59,7 +59,7 @@ pub const LONGER_THAN_EVERY_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// The other end of a service's wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum WireEnd {
     /// The coordinator.
     Coordinator,
     /// One of the databases.
@@ -90,7 +90,7 @@ pub enum Fault {
     /// SIGSTOP of the server and its children for so long.
     PauseDatabase(usize, Duration),
     /// A wire of a service is in this state for so long.
-    Wire { service: usize, to: End, state: State, lasting: Duration },
+    Wire { service: usize, to: WireEnd, state: WireState, lasting: Duration },
     /// The network between the services' host and the coordinator's loses everything for so long.
     CutHost(Duration),
 }
@@ -112,14 +112,14 @@ impl fmt::Display for Fault {
             Self::CutHost(_) => f.write_str("network cut"),
             Self::Wire { to, state, .. } => {
                 let to = match to {
-                    End::Coordinator => "coordinator",
-                    End::Database(_) => "database",
+                    WireEnd::Coordinator => "coordinator",
+                    WireEnd::Database(_) => "database",
                 };
                 let state = match state {
-                    State::Sound => "sound",
-                    State::Cut => "cut",
-                    State::Silent => "silent",
-                    State::Deaf => "deaf one way",
+                    WireState::Sound => "sound",
+                    WireState::Cut => "cut",
+                    WireState::Silent => "silent",
+                    WireState::Deaf => "deaf one way",
                 };
                 write!(f, "wire to {to} {state}")
             }
@@ -181,10 +181,10 @@ impl Schedule {
 
     fn wire(&mut self, service: usize) -> Fault {
         let to = match self.server() {
-            Some(server) if self.random.random_bool(0.5) => End::Database(server),
-            Some(_) | None => End::Coordinator,
+            Some(server) if self.random.random_bool(0.5) => WireEnd::Database(server),
+            Some(_) | None => WireEnd::Coordinator,
         };
-        let state = self.one_of(&[State::Cut, State::Silent, State::Deaf]);
+        let state = self.one_of(&[WireState::Cut, WireState::Silent, WireState::Deaf]);
         let lasting = self.lasting();
         Fault::Wire { service, to, state, lasting }
     }

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use tokio::time::{Instant, sleep};
 
 use crate::fault::Schedule;
-use crate::stage::{Settings, Stage};
+use crate::stage::{RunningSystem, Settings};
 use crate::verdict::Verdict;
 
 /// The report of a run.
@@ -31,7 +31,7 @@ pub struct Report {
 pub async fn run(settings: Settings, duration: Duration) -> Result<Report> {
     settings.check()?;
     let seed = settings.seed;
-    let mut stage = Stage::start(settings).await?;
+    let mut stage = RunningSystem::start(settings).await?;
     let mut schedule = Schedule::new(seed, stage.service_count(), stage.server_numbers());
     let started = Instant::now();
     while started.elapsed() < duration {
@@ -43,7 +43,7 @@ pub async fn run(settings: Settings, duration: Duration) -> Result<Report> {
     Ok(report)
 }
 
-impl Stage {
+impl RunningSystem {
     /// Lets everything come to its end and judges it.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ const EFFECT: &str = "CREATE TABLE effect (saga TEXT NOT NULL, step TEXT NOT NUL
 
 /// The way a saga ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Course {
+pub enum SagaEnding {
     /// Every step is done.
     Forward,
     /// The pivot refuses, and everything is taken back.
@@ -41,7 +41,7 @@ pub enum Course {
     BackWithChild,
 }
 
-impl Course {
+impl SagaEnding {
     /// Returns the status of the saga at its end.
     #[must_use]
     pub fn status(self) -> SagaStatus {
@@ -126,7 +126,7 @@ pub enum Role {
     /// Takes part, with its work in this file.
     Service(PathBuf),
     /// Starts the saga of a key and waits for its end.
-    Caller(String, Course),
+    Caller(String, SagaEnding),
 }
 
 /// Plays the part until standard input ends.
@@ -139,7 +139,7 @@ pub async fn play(script: Script) -> Result<()> {
     match script.role {
         Role::Service(database) => {
             let pool = open(&database).await?;
-            handfast.saga_participant(RESOURCE, pool).action(ACTION, Leave).register();
+            handfast.saga_participant(RESOURCE, pool).action(ACTION, RecordStep).register();
             emit(&ServiceEvent::Ready)?;
         }
         Role::Caller(key, course) => {
@@ -188,9 +188,9 @@ async fn open(database: &Path) -> Result<SqlitePool> {
 }
 
 /// Leaves the step's name.
-struct Leave;
+struct RecordStep;
 
-impl SagaAction<Sqlite> for Leave {
+impl SagaAction<Sqlite> for RecordStep {
     /// Whether the action refuses.
     type Input = bool;
     type Output = ();

@@ -16,8 +16,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use crate::database::{Form, Place, Pool, Resource};
-use crate::event::{Seen, ServiceEvent, emit, now};
+use crate::database::{DatabaseLocation, Form, Pool, Resource};
+use crate::event::{ReadValues, ServiceEvent, emit, now};
 use crate::history::Outcome;
 use crate::work::{DATABASES, Product, Row, Task, Workload};
 
@@ -37,7 +37,7 @@ pub struct Script {
     /// The coordinator's endpoint.
     pub endpoint: String,
     /// The locations of the databases.
-    pub databases: [Place; DATABASES],
+    pub databases: [DatabaseLocation; DATABASES],
     /// The time within which the coordinator must answer a request.
     pub request_deadline_ms: u64,
     /// The number of operations that run at a time.
@@ -166,12 +166,12 @@ const UNKNOWN_XID: &str = "HF-TC-UNKNOWN-XID";
 struct Ended {
     outcome: Outcome,
     why: String,
-    seen: Seen,
+    seen: ReadValues,
 }
 
 impl Ended {
     fn in_nothing(why: String) -> Self {
-        Self { outcome: Outcome::RolledBack, why, seen: Seen::default() }
+        Self { outcome: Outcome::RolledBack, why, seen: ReadValues::default() }
     }
 }
 

@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use handfast::Handfast;
-use handfast_test_services::{DatabaseServer, Kind, Place as Servers};
+use handfast_test_services::{DatabaseServer, ServerDirectory as Servers, ServerKind};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::coordinator::Coordinator;
-use crate::database::{Place, Pool};
-use crate::fault::{End, Fault};
+use crate::database::{DatabaseLocation, Pool};
+use crate::fault::{Fault, WireEnd};
 use crate::namespace::Host;
 use crate::program::Program;
-use crate::wire::{State, Wire};
+use crate::wire::{Wire, WireState};
 use crate::work::{DATABASES, Product, Workload};
 
 pub use record::{Done, Record};
@@ -60,7 +60,7 @@ pub struct Settings {
 
 /// The whole system, running.
 #[derive(Debug)]
-pub struct Stage {
+pub struct RunningSystem {
     settings: Settings,
     /// The coordinator.
     pub coordinator: Coordinator,
@@ -78,7 +78,7 @@ pub struct Stage {
     folder: TempDir,
 }
 
-impl Stage {
+impl RunningSystem {
     /// Starts everything and waits until the services work.
     ///
     /// # Errors
@@ -221,7 +221,7 @@ impl Stage {
                 let wire = self.services[*service].wire(*to)?;
                 wire.set(*state);
                 sleep(*lasting).await;
-                wire.set(State::Sound);
+                wire.set(WireState::Sound);
             }
             Fault::CutHost(lasting) => {
                 let host = self.settings.host.as_ref().context("the services are on this host")?;
@@ -324,8 +324,8 @@ impl Stage {
 /// Starts the private servers that the products ask for, at the same time.
 async fn start_servers(products: [Product; DATABASES]) -> Result<[Option<DatabaseServer>; 2]> {
     let kinds = products.map(|product| match product {
-        Product::Postgres => Some(Kind::Postgres),
-        Product::MariaDb => Some(Kind::MariaDb),
+        Product::Postgres => Some(ServerKind::Postgres),
+        Product::MariaDb => Some(ServerKind::MariaDb),
         Product::Sqlite => None,
     });
     let place = Servers::new()?;
@@ -345,8 +345,8 @@ async fn start_servers(products: [Product; DATABASES]) -> Result<[Option<Databas
 
 /// MariaDB has none in the beginning.
 async fn make_database(server: &DatabaseServer) -> Result<()> {
-    if server.kind() == Kind::MariaDb {
-        let place = Place { product: Product::MariaDb, url: server.url() };
+    if server.kind() == ServerKind::MariaDb {
+        let place = DatabaseLocation { product: Product::MariaDb, url: server.url() };
         Pool::new(&place, 1)?.execute("CREATE DATABASE handfast CHARACTER SET utf8mb4").await?;
     }
     Ok(())
@@ -358,20 +358,25 @@ fn place(
     servers: &[Option<DatabaseServer>; DATABASES],
     database: usize,
     through: Option<std::net::SocketAddr>,
-) -> Place {
+) -> DatabaseLocation {
     let Some(server) = &servers[database] else {
         let file = folder.path().join(format!("database-{database}.sqlite"));
-        return Place { product: Product::Sqlite, url: file.display().to_string() };
+        return DatabaseLocation { product: Product::Sqlite, url: file.display().to_string() };
     };
     let url = server.url_through(through.unwrap_or(server.address()));
     match server.kind() {
-        Kind::Postgres => {
-            Place { product: Product::Postgres, url: format!("{url}?sslmode=disable") }
+        ServerKind::Postgres => {
+            DatabaseLocation { product: Product::Postgres, url: format!("{url}?sslmode=disable") }
         }
-        Kind::MariaDb => {
-            Place { product: Product::MariaDb, url: format!("{url}/handfast?ssl-mode=DISABLED") }
-        }
-        Kind::Redis | Kind::RabbitMq | Kind::Nats | Kind::Etcd | Kind::ZooKeeper => {
+        ServerKind::MariaDb => DatabaseLocation {
+            product: Product::MariaDb,
+            url: format!("{url}/handfast?ssl-mode=DISABLED"),
+        },
+        ServerKind::Redis
+        | ServerKind::RabbitMq
+        | ServerKind::Nats
+        | ServerKind::Etcd
+        | ServerKind::ZooKeeper => {
             unreachable!("every product has SQL")
         }
     }
@@ -389,10 +394,10 @@ impl Settings {
 }
 
 impl ServiceSlot {
-    fn wire(&self, end: End) -> Result<&Wire> {
+    fn wire(&self, end: WireEnd) -> Result<&Wire> {
         match end {
-            End::Coordinator => Ok(&self.coordinator),
-            End::Database(database) => {
+            WireEnd::Coordinator => Ok(&self.coordinator),
+            WireEnd::Database(database) => {
                 self.databases[database].as_ref().context("the database is a file")
             }
         }

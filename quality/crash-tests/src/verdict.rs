@@ -11,7 +11,7 @@ use handfast_server::admin::model::ServerStatus;
 use tokio::time::{Instant, sleep};
 
 use crate::history::{self, Element, List, Operation, Outcome};
-use crate::stage::{Done, Stage};
+use crate::stage::{Done, RunningSystem};
 use crate::work::{CENTS, DATABASES, Task, total};
 
 /// The time within which phase two must end after the faults.
@@ -44,7 +44,7 @@ pub struct Verdict {
     pub violations: Vec<String>,
 }
 
-impl Stage {
+impl RunningSystem {
     /// Lets everything come to its end and judges it.
     ///
     /// # Errors

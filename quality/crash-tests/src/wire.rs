@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 /// The state of a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum WireState {
     /// Carries everything.
     Sound,
     /// Breaks every connection and takes none.
@@ -27,7 +27,7 @@ pub enum State {
 #[derive(Debug)]
 pub struct Wire {
     address: SocketAddr,
-    state: watch::Sender<State>,
+    state: watch::Sender<WireState>,
     /// Counts how often every connection was broken.
     breaks: watch::Sender<u64>,
     listening: JoinHandle<()>,
@@ -41,14 +41,14 @@ impl Wire {
     pub async fn to(server: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let (state, watched) = watch::channel(State::Sound);
+        let (state, watched) = watch::channel(WireState::Sound);
         let (breaks, broken) = watch::channel(0);
         let listening = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 // In this order: a cut is set first and breaks connections then.
                 let mut broken = broken.clone();
                 broken.mark_unchanged();
-                if *watched.borrow() != State::Cut {
+                if *watched.borrow() != WireState::Cut {
                     tokio::spawn(carry(client, server, watched.clone(), broken));
                 }
             }
@@ -63,9 +63,9 @@ impl Wire {
     }
 
     /// Changes what it does, for connections that are there and that come.
-    pub fn set(&self, state: State) {
+    pub fn set(&self, state: WireState) {
         self.state.send_replace(state);
-        if state == State::Cut {
+        if state == WireState::Cut {
             self.break_all();
         }
     }
@@ -79,7 +79,7 @@ impl Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         self.listening.abort();
-        self.set(State::Cut);
+        self.set(WireState::Cut);
     }
 }
 
@@ -87,7 +87,7 @@ impl Drop for Wire {
 async fn carry(
     client: TcpStream,
     server: SocketAddr,
-    state: watch::Receiver<State>,
+    state: watch::Receiver<WireState>,
     mut broken: watch::Receiver<u64>,
 ) {
     let both = async {
@@ -97,9 +97,9 @@ async fn carry(
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
         let asking = one_way(from_client, to_server, state.clone(), |state| {
-            matches!(state, State::Sound | State::Deaf)
+            matches!(state, WireState::Sound | WireState::Deaf)
         });
-        let answering = one_way(from_server, to_client, state, |state| state == State::Sound);
+        let answering = one_way(from_server, to_client, state, |state| state == WireState::Sound);
         tokio::join!(asking, answering);
     };
     tokio::select! {
@@ -112,8 +112,8 @@ async fn carry(
 async fn one_way(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    mut state: watch::Receiver<State>,
-    passes: impl Fn(State) -> bool,
+    mut state: watch::Receiver<WireState>,
+    passes: impl Fn(WireState) -> bool,
 ) {
     let mut bytes = vec![0; 16 * 1024];
     while let Ok(read @ 1..) = from.read(&mut bytes).await {

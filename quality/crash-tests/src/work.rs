@@ -7,7 +7,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use serde::{Deserialize, Serialize};
 
-use crate::event::Seen;
+use crate::event::ReadValues;
 use crate::history::{List, Read, Reading};
 
 /// Accounts in each database.
@@ -186,8 +186,8 @@ impl Task {
 
     /// Returns the values in the rows that its branches read.
     #[must_use]
-    pub fn seen(&self, read: &[(usize, Row)]) -> Seen {
-        let mut seen = Seen::default();
+    pub fn seen(&self, read: &[(usize, Row)]) -> ReadValues {
+        let mut seen = ReadValues::default();
         let reading = match self {
             Self::Transfer { .. } => return seen,
             Self::Total => {

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use handfast_test_services::Kind;
+use handfast_test_services::ServerKind;
 
 use crate::database::Database;
 use crate::go::Go;
 use crate::java::Java;
-use crate::line::Written;
+use crate::line::FrameEncoding;
 use crate::scenarios::Scenario;
 
 /// A release of a client.
@@ -52,7 +52,7 @@ impl Client {
     }
 
     /// Returns the ways in which it is run in addition to the default.
-    pub(crate) fn more_ways(&self) -> Vec<Way> {
+    pub(crate) fn more_ways(&self) -> Vec<ClientSetup> {
         match self {
             Self::Java(java) => java.more_ways(),
             Self::Go(_) => Vec::new(),
@@ -60,7 +60,7 @@ impl Client {
     }
 
     /// Returns whether the client itself supports a scenario.
-    pub(crate) fn can_play(&self, database: Kind, scenario: &Scenario) -> bool {
+    pub(crate) fn can_play(&self, database: ServerKind, scenario: &Scenario) -> bool {
         match self {
             Self::Java(_) => true,
             Self::Go(go) => go.can_play(database, scenario),
@@ -88,7 +88,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) coordinator: SocketAddr,
     /// The registry's address, for a client without a list.
     pub(crate) registry: SocketAddr,
-    pub(crate) way: Way,
+    pub(crate) way: ClientSetup,
     pub(crate) database: &'a Database,
     /// The name of its part of the database.
     pub(crate) name: &'a str,
@@ -96,7 +96,7 @@ pub(crate) struct Wanted<'a> {
 
 /// How a client finds the coordinator and encodes its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Way {
+pub(crate) struct ClientSetup {
     pub(crate) registry: Registry,
     pub(crate) serializer: &'static str,
     pub(crate) compressor: &'static str,
@@ -121,7 +121,7 @@ impl Registry {
     }
 }
 
-impl Way {
+impl ClientSetup {
     const fn written_as(serializer: &'static str, compressor: &'static str) -> Self {
         Self { registry: Registry::File, serializer, compressor }
     }
@@ -145,12 +145,12 @@ impl Way {
     ];
 
     /// Returns the numbers that stand for it in the head of a frame.
-    pub(crate) fn written(self) -> Result<Written> {
+    pub(crate) fn written(self) -> Result<FrameEncoding> {
         let number = |names: &[&str], name| {
             let at = names.iter().position(|it| *it == name);
             at.and_then(|at| u8::try_from(at).ok()).with_context(|| format!("no number for {name}"))
         };
-        Ok(Written {
+        Ok(FrameEncoding {
             serializer: number(&["", "seata", "protobuf"], self.serializer)?,
             compressor: number(
                 &["none", "gzip", "zip", "7z", "bzip2", "lz4", "deflater", "zstd"],
@@ -160,7 +160,7 @@ impl Way {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for ClientSetup {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} {}/{}", self.registry.name(), self.serializer, self.compressor)
     }

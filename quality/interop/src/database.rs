@@ -1,7 +1,7 @@
 //! A database server, the addresses by which clients know it, and the tables of the scenarios.
 
 use anyhow::Result;
-use handfast_test_services::{DatabaseServer, Kind, Place};
+use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind};
 
 /// A private server with a database.
 #[derive(Debug)]
@@ -21,12 +21,12 @@ pub(crate) const USER: &str = "handfast";
 
 impl Database {
     /// Starts a server.
-    pub(crate) fn start(kind: Kind) -> Result<Self> {
-        Ok(Self { server: DatabaseServer::start(kind, &Place::new()?, &|| Ok(()))? })
+    pub(crate) fn start(kind: ServerKind) -> Result<Self> {
+        Ok(Self { server: DatabaseServer::start(kind, &ServerDirectory::new()?, &|| Ok(()))? })
     }
 
     /// Returns the product.
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> ServerKind {
         self.server.kind()
     }
 
@@ -35,16 +35,16 @@ impl Database {
     pub(crate) fn jdbc(&self, name: &str) -> Address {
         let at = self.server.address();
         match self.server.kind() {
-            Kind::Postgres => {
+            ServerKind::Postgres => {
                 let url = format!("jdbc:postgresql://{at}/postgres?currentSchema={name}");
                 Address { url_for_xa: url.clone(), url }
             }
-            Kind::MariaDb
-            | Kind::Redis
-            | Kind::RabbitMq
-            | Kind::Nats
-            | Kind::Etcd
-            | Kind::ZooKeeper => Address {
+            ServerKind::MariaDb
+            | ServerKind::Redis
+            | ServerKind::RabbitMq
+            | ServerKind::Nats
+            | ServerKind::Etcd
+            | ServerKind::ZooKeeper => Address {
                 url: format!("jdbc:mysql://{at}/{name}?createDatabaseIfNotExist=true"),
                 url_for_xa: format!("jdbc:mariadb://{at}/{name}"),
             },
@@ -61,13 +61,13 @@ impl Database {
     /// Returns the statements that make the tables, in order.
     pub(crate) fn tables(&self, name: &str) -> Vec<String> {
         let tables = match self.server.kind() {
-            Kind::Postgres => POSTGRES,
-            Kind::MariaDb
-            | Kind::Redis
-            | Kind::RabbitMq
-            | Kind::Nats
-            | Kind::Etcd
-            | Kind::ZooKeeper => MARIADB,
+            ServerKind::Postgres => POSTGRES,
+            ServerKind::MariaDb
+            | ServerKind::Redis
+            | ServerKind::RabbitMq
+            | ServerKind::Nats
+            | ServerKind::Etcd
+            | ServerKind::ZooKeeper => MARIADB,
         };
         tables.iter().map(|statement| statement.replace("{name}", name)).collect()
     }

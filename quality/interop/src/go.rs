@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use handfast_test_services::Kind;
+use handfast_test_services::ServerKind;
 
 use crate::client::{Wanted, built, sources};
 use crate::scenarios::Scenario;
@@ -48,9 +48,9 @@ impl Go {
     pub(crate) const VERSION: &str = "1.1.0";
 
     /// It knows MySQL alone.
-    pub(crate) fn can_play(self, database: Kind, scenario: &Scenario) -> bool {
+    pub(crate) fn can_play(self, database: ServerKind, scenario: &Scenario) -> bool {
         let name = format!("{} {}", scenario.mode, scenario.name);
-        database == Kind::MariaDb && !MISSING.contains(&name.as_str())
+        database == ServerKind::MariaDb && !MISSING.contains(&name.as_str())
     }
 
     pub(crate) fn build(self) -> Result<()> {

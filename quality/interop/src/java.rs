@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::client::{Wanted, Way, built, sources};
+use crate::client::{ClientSetup, Wanted, built, sources};
 use crate::database::USER;
 
 /// A release.
@@ -36,9 +36,9 @@ impl Java {
         },
     ];
 
-    pub(crate) fn more_ways(&self) -> Vec<Way> {
-        let encoded = if self.has_encodings { Way::ENCODED } else { &[] };
-        let raft = self.has_raft.then_some(Way::BY_RAFT);
+    pub(crate) fn more_ways(&self) -> Vec<ClientSetup> {
+        let encoded = if self.has_encodings { ClientSetup::ENCODED } else { &[] };
+        let raft = self.has_raft.then_some(ClientSetup::BY_RAFT);
         encoded.iter().copied().chain(raft).collect()
     }
 

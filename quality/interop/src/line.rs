@@ -13,18 +13,18 @@ use anyhow::{Result, anyhow};
 struct State {
     is_cut: bool,
     /// The encoding of the first frame on the last connection.
-    written: Option<Written>,
+    written: Option<FrameEncoding>,
     connections: Vec<TcpStream>,
 }
 
 /// Two numbers in the head of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct FrameEncoding {
     pub(crate) serializer: u8,
     pub(crate) compressor: u8,
 }
 
-impl Written {
+impl FrameEncoding {
     fn in_head(head: [u8; 16]) -> Self {
         let [_, _, _, _, _, _, _, _, _, _, serializer, compressor, ..] = head;
         Self { serializer, compressor }
@@ -33,7 +33,7 @@ impl Written {
 
 /// The line. Its threads end with the process.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct CuttableLine {
     address: SocketAddr,
     target: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -41,7 +41,7 @@ pub(crate) struct Line {
     acceptor: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Line {
+impl CuttableLine {
     /// Returns a line to this address.
     pub(crate) fn to(target: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -57,7 +57,7 @@ impl Line {
     }
 
     /// Returns the encoding of the first frame on the last connection, once there is one.
-    pub(crate) fn written(&self) -> Option<Written> {
+    pub(crate) fn written(&self) -> Option<FrameEncoding> {
         lock(&self.state).written
     }
 
@@ -117,7 +117,7 @@ fn connect(client: TcpStream, target: SocketAddr, state: &Arc<Mutex<State>>) -> 
 fn carry_requests(mut from: TcpStream, mut to: TcpStream, state: &Mutex<State>) {
     let mut head = [0; 16];
     if from.read_exact(&mut head).is_ok() && to.write_all(&head).is_ok() {
-        lock(state).written = Some(Written::in_head(head));
+        lock(state).written = Some(FrameEncoding::in_head(head));
         carry(from, to);
     }
 }

@@ -9,19 +9,19 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use handfast_test_services::Kind;
+use handfast_test_services::ServerKind;
 
 use crate::Options;
-use crate::client::{Client, Way};
+use crate::client::{Client, ClientSetup};
 use crate::database::Database;
 use crate::scenarios::{self, Rank, Scenario};
-use crate::stage::Stage;
+use crate::stage::TestBed;
 
 /// One client on one database, with what it plays there.
 #[derive(Debug)]
 struct Performance {
     client: Client,
-    way: Way,
+    way: ClientSetup,
     database: Arc<Database>,
     scenarios: Vec<Scenario>,
 }
@@ -73,8 +73,11 @@ fn performances(options: &Options) -> Result<Vec<Performance>> {
     let clients: Vec<Client> = clients.collect();
     clients.iter().try_for_each(Client::build)?;
     let mut performances = Vec::new();
-    let databases: &[Kind] =
-        if options.short { &[Kind::MariaDb] } else { &[Kind::MariaDb, Kind::Postgres] };
+    let databases: &[ServerKind] = if options.short {
+        &[ServerKind::MariaDb]
+    } else {
+        &[ServerKind::MariaDb, ServerKind::Postgres]
+    };
     for &kind in databases {
         if !fits(options.database.as_deref(), &kind.programs().name.to_lowercase()) {
             continue;
@@ -91,9 +94,9 @@ fn performances(options: &Options) -> Result<Vec<Performance>> {
                     .copied()
                     .collect(),
             };
-            performances.push(on(Way::DEFAULT, &scenarios));
+            performances.push(on(ClientSetup::DEFAULT, &scenarios));
             // The encoding of frames does not depend on the database.
-            let is_once = kind == Kind::MariaDb && !options.short;
+            let is_once = kind == ServerKind::MariaDb && !options.short;
             let more = if is_once { client.more_ways() } else { Vec::new() };
             performances.extend(more.into_iter().map(|way| on(way, &basic)));
         }
@@ -111,7 +114,7 @@ fn fits(wanted: Option<&str>, name: &str) -> bool {
 /// A stage on which something failed is not played on: what follows might fail for no other reason.
 fn play_one(it: &Performance, number: usize, tally: &Tally) {
     let name = format!("interop_{number}");
-    let stage = match Stage::set_up(it.client, it.way, &it.database, &name) {
+    let stage = match TestBed::set_up(it.client, it.way, &it.database, &name) {
         Ok(stage) => stage,
         Err(error) => {
             tally.failed.fetch_add(it.scenarios.len(), Ordering::Relaxed);

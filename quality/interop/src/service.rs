@@ -85,13 +85,13 @@ pub(crate) struct Actor<'a> {
 
 impl Actor<'_> {
     /// Says a command without waiting for the answer.
-    pub(crate) fn ask(&self, command: &str) -> Result<Pending> {
+    pub(crate) fn ask(&self, command: &str) -> Result<PendingCommand> {
         let id = self.service.next_id();
         let (told, answer) = channel();
         lock(&self.service.waiting).insert(id, told);
         writeln!(lock(&self.service.stdin), "{id} {} {command}", self.name)
             .context("the service has ended")?;
-        Ok(Pending { command: command.to_owned(), answer })
+        Ok(PendingCommand { command: command.to_owned(), answer })
     }
 
     /// Says a command that must succeed.
@@ -128,12 +128,12 @@ impl Actor<'_> {
 
 /// A command whose answer has not been read.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingCommand {
     command: String,
     answer: Receiver<Said>,
 }
 
-impl Pending {
+impl PendingCommand {
     /// Waits for its success.
     pub(crate) fn done(self) -> Result<String> {
         let command = self.command.clone();

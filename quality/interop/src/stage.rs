@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use crate::client::{Client, Registry, Wanted, Way};
+use crate::client::{Client, ClientSetup, Registry, Wanted};
 use crate::coordinator::Coordinator;
 use crate::database::Database;
-use crate::line::Line;
+use crate::line::CuttableLine;
 use crate::service::{Actor, Service};
 use crate::wait::{same, until, until_same};
 
@@ -23,16 +23,16 @@ pub(crate) const AMOUNT: i64 = 1000;
 
 /// The stage of one client on one database.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct TestBed {
     // Dropped in this order: the services, the coordinator, then their files.
     /// Begins and ends globals, looks at the database, and has no branches.
     desk: Service,
     /// Has branches, and reaches the coordinator by the line.
     shop: Service,
-    line: Line,
+    line: CuttableLine,
     coordinator: Coordinator,
     client: Client,
-    way: Way,
+    way: ClientSetup,
     database: Arc<Database>,
     name: String,
     folder: TempDir,
@@ -40,18 +40,18 @@ pub(crate) struct Stage {
     service_last: AtomicU32,
 }
 
-impl Stage {
+impl TestBed {
     /// Sets it up, with a database of this name.
     pub(crate) fn set_up(
         client: Client,
-        way: Way,
+        way: ClientSetup,
         database: &Arc<Database>,
         name: &str,
     ) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("handfast-interop-").tempdir()?;
         let program = std::env::current_exe()?.with_file_name("handfast");
         let coordinator = Coordinator::start(&program, folder.path())?;
-        let line = Line::to(coordinator.address())?;
+        let line = CuttableLine::to(coordinator.address())?;
         let start = |service: &str, address| {
             let place = folder.path().join(service);
             let found = [address, coordinator.registry()];
@@ -108,7 +108,7 @@ impl Stage {
     }
 
     /// Returns the line between the shop and the coordinator.
-    pub(crate) fn line(&self) -> &Line {
+    pub(crate) fn line(&self) -> &CuttableLine {
         &self.line
     }
 
@@ -175,7 +175,7 @@ pub(crate) fn take_one(row: u32) -> String {
 
 fn start_service(
     client: Client,
-    way: Way,
+    way: ClientSetup,
     database: &Database,
     name: &str,
     application: &str,

@@ -35,10 +35,10 @@ pub use coordinator::CoordinatorProcess;
 #[cfg(feature = "harness")]
 pub use coordinator::{AdminClient, ChildCoordinator, EmbeddedCoordinator};
 pub use nix::sys::signal::Signal;
-pub use place::Place;
+pub use place::ServerDirectory;
 pub use process::free_address;
 pub use programs::Programs;
 #[cfg(feature = "harness")]
 pub use role::{Role, RoleProcess, WAIT_LIMIT, report, run_role};
-pub use server::{DatabaseServer, Kind};
+pub use server::{DatabaseServer, ServerKind};
 pub use wire::Wire;

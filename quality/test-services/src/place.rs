@@ -13,13 +13,13 @@ use crate::guard::Guard;
 /// A temporary directory, and a guard that removes it and ends the servers in it if this process is
 /// killed. The directory is removed with the last server that keeps data in it.
 #[derive(Debug)]
-pub struct Place {
+pub struct ServerDirectory {
     // Fields are dropped in order: the guard goes last.
     folder: TempDir,
     pub(crate) guard: Guard,
 }
 
-impl Place {
+impl ServerDirectory {
     /// Makes a directory and starts its guard.
     ///
     /// # Errors

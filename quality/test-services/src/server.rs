@@ -11,7 +11,7 @@ use anyhow::{Result, anyhow, bail};
 use nix::sys::signal::Signal;
 use nix::unistd::User;
 
-use crate::place::Place;
+use crate::place::ServerDirectory;
 use crate::process::{
     PROBE_EVERY, Process, account, command_as, free_port, last_lines, make_folder,
 };
@@ -22,7 +22,7 @@ const READY_WITHIN: Duration = Duration::from_secs(180);
 
 /// A product whose server tests can start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ServerKind {
     /// PostgreSQL.
     Postgres,
     /// MariaDB.
@@ -39,7 +39,7 @@ pub enum Kind {
     ZooKeeper,
 }
 
-impl Kind {
+impl ServerKind {
     /// All products.
     pub const ALL: [Self; 7] = [
         Self::Postgres,
@@ -93,10 +93,10 @@ impl Kind {
     }
 }
 
-/// A running server. Dropping it stops it; its data goes with the [`Place`].
+/// A running server. Dropping it stops it; its data goes with the [`ServerDirectory`].
 #[derive(Debug)]
 pub struct DatabaseServer {
-    kind: Kind,
+    kind: ServerKind,
     // Dropped before the place, which holds its data.
     process: Option<Process>,
     /// The name server that RabbitMQ needs, with its port.
@@ -105,7 +105,7 @@ pub struct DatabaseServer {
     /// Settings beyond those that every server has; the last of a name counts.
     settings: Vec<String>,
     log: PathBuf,
-    place: Arc<Place>,
+    place: Arc<ServerDirectory>,
 }
 
 /// Home, account and port of a server, which stay the same through restarts.
@@ -130,8 +130,8 @@ impl DatabaseServer {
     /// # Errors
     /// Returns the end of the server's log if it does not start.
     pub fn start(
-        kind: Kind,
-        place: &Arc<Place>,
+        kind: ServerKind,
+        place: &Arc<ServerDirectory>,
         may_go_on: &dyn Fn() -> Result<()>,
     ) -> Result<Self> {
         Self::start_with(kind, place, Vec::new(), may_go_on)
@@ -142,11 +142,15 @@ impl DatabaseServer {
     /// # Errors
     /// Returns the end of a server's log if it does not start, and an error for a product that is
     /// not started as a cluster.
-    pub fn cluster(kind: Kind, place: &Arc<Place>) -> Result<Vec<Self>> {
+    pub fn cluster(kind: ServerKind, place: &Arc<ServerDirectory>) -> Result<Vec<Self>> {
         let members = match kind {
-            Kind::Etcd => etcd::members()?,
-            Kind::ZooKeeper => zookeeper::members()?,
-            Kind::Postgres | Kind::MariaDb | Kind::Redis | Kind::RabbitMq | Kind::Nats => {
+            ServerKind::Etcd => etcd::members()?,
+            ServerKind::ZooKeeper => zookeeper::members()?,
+            ServerKind::Postgres
+            | ServerKind::MariaDb
+            | ServerKind::Redis
+            | ServerKind::RabbitMq
+            | ServerKind::Nats => {
                 bail!("{} is not started as a cluster", kind.programs().name)
             }
         };
@@ -164,8 +168,8 @@ impl DatabaseServer {
 
     /// Makes a server with additional settings, each `name=value`.
     fn start_with(
-        kind: Kind,
-        place: &Arc<Place>,
+        kind: ServerKind,
+        place: &Arc<ServerDirectory>,
         settings: Vec<String>,
         may_go_on: &dyn Fn() -> Result<()>,
     ) -> Result<Self> {
@@ -177,10 +181,14 @@ impl DatabaseServer {
         make_folder(&path, account.as_ref())?;
         let home = ServerHome { path, account, port };
         match kind {
-            Kind::Postgres => postgres::initialise(&home)?,
-            Kind::MariaDb => mariadb::initialise(&home)?,
+            ServerKind::Postgres => postgres::initialise(&home)?,
+            ServerKind::MariaDb => mariadb::initialise(&home)?,
             // These make their files at the first start.
-            Kind::Redis | Kind::RabbitMq | Kind::Nats | Kind::Etcd | Kind::ZooKeeper => {}
+            ServerKind::Redis
+            | ServerKind::RabbitMq
+            | ServerKind::Nats
+            | ServerKind::Etcd
+            | ServerKind::ZooKeeper => {}
         }
         let log = home.path.with_extension("log");
         let (process, name_server, place) = (None, None, Arc::clone(place));
@@ -191,7 +199,7 @@ impl DatabaseServer {
 
     /// Returns the product.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ServerKind {
         self.kind
     }
 
@@ -211,13 +219,13 @@ impl DatabaseServer {
     #[must_use]
     pub fn url_through(&self, address: SocketAddr) -> String {
         match self.kind {
-            Kind::Postgres => postgres::url(address),
-            Kind::MariaDb => mariadb::url(address),
-            Kind::Redis => redis::url(address),
-            Kind::RabbitMq => rabbitmq::url(address),
-            Kind::Nats => nats::url(address),
-            Kind::Etcd => etcd::url(address),
-            Kind::ZooKeeper => zookeeper::url(address),
+            ServerKind::Postgres => postgres::url(address),
+            ServerKind::MariaDb => mariadb::url(address),
+            ServerKind::Redis => redis::url(address),
+            ServerKind::RabbitMq => rabbitmq::url(address),
+            ServerKind::Nats => nats::url(address),
+            ServerKind::Etcd => etcd::url(address),
+            ServerKind::ZooKeeper => zookeeper::url(address),
         }
     }
 
@@ -277,13 +285,13 @@ impl DatabaseServer {
     fn try_to_serve(&mut self, started: Instant, may_go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         let name_server = self.name_server()?;
         let mut command = match self.kind {
-            Kind::Postgres => postgres::serve(&self.home, &self.settings)?,
-            Kind::MariaDb => mariadb::serve(&self.home, &self.settings)?,
-            Kind::Redis => redis::serve(&self.home, &self.settings)?,
-            Kind::RabbitMq => rabbitmq::serve(&self.home, name_server)?,
-            Kind::Nats => nats::serve(&self.home)?,
-            Kind::Etcd => etcd::serve(&self.home, &self.settings)?,
-            Kind::ZooKeeper => zookeeper::serve(&self.home, &self.settings)?,
+            ServerKind::Postgres => postgres::serve(&self.home, &self.settings)?,
+            ServerKind::MariaDb => mariadb::serve(&self.home, &self.settings)?,
+            ServerKind::Redis => redis::serve(&self.home, &self.settings)?,
+            ServerKind::RabbitMq => rabbitmq::serve(&self.home, name_server)?,
+            ServerKind::Nats => nats::serve(&self.home)?,
+            ServerKind::Etcd => etcd::serve(&self.home, &self.settings)?,
+            ServerKind::ZooKeeper => zookeeper::serve(&self.home, &self.settings)?,
         };
         let name = self.kind.programs().name;
         let mut process = Process::start(&mut command, &self.log, self.kind.stop())?;
@@ -306,7 +314,7 @@ impl DatabaseServer {
     /// Returns the port of RabbitMQ's name server, which is started if it does not run, and 0 for
     /// other products.
     fn name_server(&mut self) -> Result<u16> {
-        if self.kind != Kind::RabbitMq {
+        if self.kind != ServerKind::RabbitMq {
             return Ok(0);
         }
         if let Some((_, port)) = &self.name_server {
@@ -322,13 +330,26 @@ impl DatabaseServer {
 
     fn answers(&self) -> bool {
         match self.kind {
-            Kind::Postgres => postgres::answers(self.home.port),
-            Kind::MariaDb => mariadb::answers(self.home.port),
-            Kind::Redis => redis::answers(self.home.port),
-            Kind::RabbitMq => rabbitmq::answers(self.home.port),
-            Kind::Nats => nats::answers(self.home.port),
-            Kind::Etcd => etcd::answers(self.home.port, &self.settings),
-            Kind::ZooKeeper => zookeeper::answers(self.home.port),
+            ServerKind::Postgres => postgres::answers(self.home.port),
+            ServerKind::MariaDb => mariadb::answers(self.home.port),
+            ServerKind::Redis => redis::answers(self.home.port),
+            ServerKind::RabbitMq => rabbitmq::answers(self.home.port),
+            ServerKind::Nats => nats::answers(self.home.port),
+            ServerKind::Etcd => etcd::answers(self.home.port, &self.settings),
+            ServerKind::ZooKeeper => zookeeper::answers(self.home.port),
+        }
+    }
+}
+
+impl Drop for DatabaseServer {
+    /// Stops the server, after which the guard no longer knows it: the system may soon give its id
+    /// to another process.
+    fn drop(&mut self) {
+        let name_server = self.name_server.take().map(|(process, _)| process);
+        for process in self.process.take().into_iter().chain(name_server) {
+            let id = process.id();
+            drop(process);
+            self.place.guard.remove(id);
         }
     }
 }

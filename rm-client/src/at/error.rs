@@ -7,7 +7,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use handfast_rm_core::plan::Refusal;
+use handfast_rm_core::plan::StatementRefusal;
 
 use super::database::value::Misfit;
 use crate::carried::{carried, carry, unload};
@@ -19,7 +19,7 @@ use crate::error::{Error, Rejection, RejectionDetail};
 pub enum AtError {
     /// The statement cannot be undone exactly and was not run.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] StatementRefusal),
     /// The coordinator could not be asked, or refuses. After a refusal because of a locked row the
     /// local transaction is rolled back and can be repeated.
     #[error(transparent)]

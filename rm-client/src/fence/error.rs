@@ -1,6 +1,6 @@
 //! The errors of a fence. Variants by what the caller can do.
 
-use handfast_rm_core::fence::{Operation, Refusal, State};
+use handfast_rm_core::fence::{FenceRefusal, FenceState, Operation};
 
 use super::Fence;
 
@@ -20,7 +20,7 @@ pub enum FenceError {
         /// The operation.
         operation: Operation,
         /// The state of the branch.
-        state: State,
+        state: FenceState,
     },
     /// The branch is to be confirmed and has not been tried here, as far as this database knows.
     /// Its try may still be under way: ask again.
@@ -38,7 +38,7 @@ pub enum FenceError {
         /// The operation.
         operation: Operation,
         /// The state of the branch.
-        state: State,
+        state: FenceState,
     },
     /// The database ended the local transaction in favour of another one. Nothing is lost: repeat
     /// the local transaction, as [`Fence::run`] does by itself.
@@ -102,18 +102,19 @@ impl FenceError {
 
     /// The error that a refusal of the decision table is.
     pub(super) fn refused(
-        refusal: Refusal,
+        refusal: FenceRefusal,
         fence: &Fence,
         operation: Operation,
-        found: Option<State>,
+        found: Option<FenceState>,
     ) -> Self {
         let fence = fence.clone();
         match (refusal, found) {
-            (Refusal::Barred, Some(state)) => Self::Barred { fence, operation, state },
-            (Refusal::Contradicted, Some(state)) => Self::Contradicted { fence, operation, state },
-            (Refusal::NotTried, _) | (Refusal::Barred | Refusal::Contradicted, None) => {
-                Self::NotTried { fence }
+            (FenceRefusal::Barred, Some(state)) => Self::Barred { fence, operation, state },
+            (FenceRefusal::Contradicted, Some(state)) => {
+                Self::Contradicted { fence, operation, state }
             }
+            (FenceRefusal::NotTried, _)
+            | (FenceRefusal::Barred | FenceRefusal::Contradicted, None) => Self::NotTried { fence },
         }
     }
 }

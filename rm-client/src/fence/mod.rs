@@ -29,7 +29,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use handfast_rm_core::fence::decide;
-pub use handfast_rm_core::fence::{Operation, Pass, State};
+pub use handfast_rm_core::fence::{FenceState, Operation, Pass};
 
 pub use self::error::FenceError;
 pub(crate) use self::error::is_conflict;
@@ -89,7 +89,7 @@ impl Fence {
     }
 
     /// Decides about an operation, given the state in which the branch was found.
-    fn pass(&self, found: Option<State>, operation: Operation) -> Result<Pass, FenceError> {
+    fn pass(&self, found: Option<FenceState>, operation: Operation) -> Result<Pass, FenceError> {
         let verdict = decide(found, operation).verdict;
         verdict.map_err(|refusal| FenceError::refused(refusal, self, operation, found))
     }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use handfast_rm_core::fence::State;
+use handfast_rm_core::fence::FenceState;
 use sqlx::Pool;
 
 use super::error::FenceError;
@@ -151,6 +151,6 @@ fn age<DB: Backend>(older_than: Duration) -> DB::Arguments {
 }
 
 fn final_states() -> String {
-    let states = State::ALL.into_iter().filter(|state| state.is_final());
+    let states = FenceState::ALL.into_iter().filter(|state| state.is_final());
     states.map(|state| state.number().to_string()).collect::<Vec<_>>().join(", ")
 }

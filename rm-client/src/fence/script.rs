@@ -10,7 +10,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use handfast_rm_core::fence::{Operation, Pass, State, decide};
+use handfast_rm_core::fence::{FenceState, Operation, Pass, decide};
 use redis::aio::ConnectionLike;
 use redis::{FromRedisValue, Script, ToRedisArgs};
 
@@ -161,14 +161,14 @@ impl FencedCall<'_> {
     ) -> Result<Fenced<T>, FenceError> {
         let mut call = self.script.script.prepare_invoke();
         call.key(format!("{PREFIX}{}{}:{}", self.slot, fence.xid, fence.branch));
-        for state in [None].into_iter().chain(State::ALL.map(Some)) {
+        for state in [None].into_iter().chain(FenceState::ALL.map(Some)) {
             call.arg(step(state, operation));
         }
         let kept_ms = u64::try_from(self.script.retention.as_millis()).unwrap_or(u64::MAX);
         call.arg(&*fence.action).arg(kept_ms.clamp(1, KEPT_MS_MAX));
         call.key(&self.keys).arg(&self.arguments);
         let (found, result): (i64, redis::Value) = call.invoke_async(connection).await?;
-        Ok(match fence.pass(State::from_number(found), operation)? {
+        Ok(match fence.pass(FenceState::from_number(found), operation)? {
             Pass::Run => Fenced::Ran(T::from_redis_value(result).map_err(redis::RedisError::from)?),
             Pass::AlreadyDone => Fenced::AlreadyDone,
             Pass::Empty => Fenced::Empty,
@@ -180,10 +180,10 @@ impl FencedCall<'_> {
 const KEPT_MS_MAX: u64 = 1_000 * 365 * 86_400 * 1_000;
 
 /// The action of the script when it finds a state.
-fn step(state: Option<State>, operation: Operation) -> String {
+fn step(state: Option<FenceState>, operation: Operation) -> String {
     let decision = decide(state, operation);
     let verb = if decision.verdict == Ok(Pass::Run) { "run" } else { "skip" };
-    format!("{verb} {}", decision.next.map_or(0, State::number))
+    format!("{verb} {}", decision.next.map_or(0, FenceState::number))
 }
 
 impl fmt::Debug for FencedCall<'_> {

@@ -37,7 +37,7 @@
 //! with the same answer. SQLite has one writer at a time, and the first statement here is a write:
 //! it never has to raise a read lock, which is SQLite's deadlock.
 
-use handfast_rm_core::fence::{Operation, State, decide};
+use handfast_rm_core::fence::{FenceState, Operation, decide};
 use sqlx::Transaction;
 
 use super::Fence;
@@ -55,7 +55,7 @@ pub(super) async fn advance<DB: AtDatabase>(
     local: &mut Transaction<'_, DB>,
     fence: &Fence,
     operation: Operation,
-) -> Result<Option<State>, sqlx::Error> {
+) -> Result<Option<FenceState>, sqlx::Error> {
     match DB::DIALECT {
         Dialect::MySql => advance_at_once::<DB>(local, fence, operation).await,
         Dialect::Postgres | Dialect::Sqlite => {
@@ -115,7 +115,7 @@ async fn advance_at_once<DB: Backend>(
     connection: &mut DB::Connection,
     fence: &Fence,
     operation: Operation,
-) -> Result<Option<State>, sqlx::Error> {
+) -> Result<Option<FenceState>, sqlx::Error> {
     let change = match operation.step() {
         Some((from, to)) => {
             let (from, to) = (from.number(), to.number());
@@ -150,7 +150,7 @@ async fn advance_by_looks<DB: Backend>(
     connection: &mut DB::Connection,
     fence: &Fence,
     operation: Operation,
-) -> Result<Option<State>, sqlx::Error> {
+) -> Result<Option<FenceState>, sqlx::Error> {
     for _ in 0..LOOKS_MAX {
         if let Some((from, to)) = operation.step()
             && update::<DB>(connection, fence, from, to).await?
@@ -174,8 +174,8 @@ async fn advance_by_looks<DB: Backend>(
 async fn update<DB: Backend>(
     connection: &mut DB::Connection,
     fence: &Fence,
-    from: State,
-    to: State,
+    from: FenceState,
+    to: FenceState,
 ) -> Result<bool, sqlx::Error> {
     let text = format!(
         "UPDATE branch_fence SET status = {}, modified_at = {} WHERE {} AND status = {}",
@@ -190,7 +190,7 @@ async fn update<DB: Backend>(
 async fn insert<DB: Backend>(
     connection: &mut DB::Connection,
     fence: &Fence,
-    first: State,
+    first: FenceState,
 ) -> Result<bool, sqlx::Error> {
     let text = format!("{} ON CONFLICT (xid, branch_id) DO NOTHING", insert_text::<DB>(first));
     Ok(execute::<DB>(connection, text, row::<DB>(fence)).await? == 1)
@@ -199,7 +199,7 @@ async fn insert<DB: Backend>(
 async fn find<DB: Backend>(
     connection: &mut DB::Connection,
     fence: &Fence,
-) -> Result<Option<State>, sqlx::Error> {
+) -> Result<Option<FenceState>, sqlx::Error> {
     let status = DB::as_number("status");
     let text = format!("SELECT {status} FROM branch_fence WHERE {}", is_named::<DB>());
     let found = rows::<DB>(connection, text, name::<DB>(fence)).await?;
@@ -207,7 +207,7 @@ async fn find<DB: Backend>(
     state(DB::number(row, 0)?.unwrap_or_default()).map(Some)
 }
 
-fn insert_text<DB: Backend>(first: State) -> String {
+fn insert_text<DB: Backend>(first: FenceState) -> String {
     let [a, b, c] = match DB::DIALECT {
         Dialect::Postgres => ["$1", "$2", "$3"],
         Dialect::MySql | Dialect::Sqlite => ["?"; 3],
@@ -252,7 +252,7 @@ fn row<DB: Backend>(fence: &Fence) -> DB::Arguments {
     arguments
 }
 
-fn state(number: i64) -> Result<State, sqlx::Error> {
+fn state(number: i64) -> Result<FenceState, sqlx::Error> {
     let unknown = || sqlx::Error::Protocol(format!("branch_fence holds status {number}"));
-    State::from_number(number).ok_or_else(unknown)
+    FenceState::from_number(number).ok_or_else(unknown)
 }

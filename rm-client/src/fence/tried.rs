@@ -2,7 +2,7 @@
 //!
 //! It asks for no lock: a row may be another one by the time that the caller acts on it.
 
-use handfast_rm_core::fence::State;
+use handfast_rm_core::fence::FenceState;
 use sqlx::Pool;
 
 use super::Fence;
@@ -17,12 +17,12 @@ use crate::xid::Xid;
 pub(crate) struct Page {
     pub(crate) fences: Vec<Fence>,
     /// Where the next page begins; `None`: there is none.
-    pub(crate) next: Option<Place>,
+    pub(crate) next: Option<BranchPosition>,
 }
 
 /// After the branch of this name, as it is stored.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct BranchPosition {
     xid: String,
     branch: i64,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Place {
 /// What the database says.
 pub(crate) async fn tried<DB: AtDatabase>(
     pool: &Pool<DB>,
-    after: &Place,
+    after: &BranchPosition,
     rows_max: usize,
 ) -> Result<Page, FenceError> {
     let mut connection = Lent::of(pool).await?;
@@ -51,7 +51,7 @@ pub(crate) async fn tried<DB: AtDatabase>(
         if let Ok(xid) = Xid::new(&xid) {
             fences.push(Fence { xid, branch, action: action.into() });
         }
-        next = Some(Place { xid, branch });
+        next = Some(BranchPosition { xid, branch });
     }
     Ok(Page { fences, next })
 }
@@ -65,6 +65,6 @@ fn text<DB: Backend>(rows_max: usize) -> String {
         "SELECT xid, {}, action FROM branch_fence WHERE (xid, branch_id) > {after} \
          AND status = {} ORDER BY xid, branch_id LIMIT {rows_max}",
         DB::as_number("branch_id"),
-        State::Tried.number()
+        FenceState::Tried.number()
     )
 }

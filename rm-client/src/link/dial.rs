@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use handfast_rm_core::link::{DialTarget, Failure};
+use handfast_rm_core::link::{ConnectionFailure, DialTarget};
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, lookup_host};
@@ -81,11 +81,11 @@ impl Dialler {
         &self,
         target: DialTarget,
         found: impl FnOnce(usize),
-    ) -> Result<Channel, Failure> {
+    ) -> Result<Channel, ConnectionFailure> {
         let endpoint = &self.endpoints[target.endpoint];
         let failed = |error: &dyn std::error::Error| {
             let reason = format!("{}: {}", endpoint.uri(), with_sources(error));
-            Failure::Passing(with_hint(reason).into())
+            ConnectionFailure::Passing(with_hint(reason).into())
         };
         let addresses = addresses(endpoint.uri()).await.map_err(|error| failed(&error))?;
         found(addresses.len());
@@ -96,21 +96,21 @@ impl Dialler {
 
     /// Returns the failure for a stream that could not be opened on a transport to the endpoint of
     /// this index.
-    pub(crate) fn no_stream(&self, endpoint: usize, status: &Status) -> Failure {
+    pub(crate) fn no_stream(&self, endpoint: usize, status: &Status) -> ConnectionFailure {
         let uri = self.endpoints[endpoint].uri();
         let failure = failure(status);
         match failure {
             // Not the coordinator's word, but the transport's: plain text shakes no hands, so this
             // is the first that it hears of TLS.
-            Failure::Passing(reason) if is_of_transport(status) && is_plain(uri) => {
+            ConnectionFailure::Passing(reason) if is_of_transport(status) && is_plain(uri) => {
                 let hint = "a coordinator with TLS needs an https:// endpoint";
-                Failure::Passing(format!("{uri}: {reason} ({hint})").into())
+                ConnectionFailure::Passing(format!("{uri}: {reason} ({hint})").into())
             }
             // A server looks at the client's certificate when hands are shaken on this side.
-            Failure::Passing(reason) if is_of_transport(status) => {
-                Failure::Passing(with_hint(format!("{uri}: {reason}")).into())
+            ConnectionFailure::Passing(reason) if is_of_transport(status) => {
+                ConnectionFailure::Passing(with_hint(format!("{uri}: {reason}")).into())
             }
-            Failure::Passing(_) | Failure::Unauthenticated(_) => failure,
+            ConnectionFailure::Passing(_) | ConnectionFailure::Unauthenticated(_) => failure,
         }
     }
 }
@@ -165,10 +165,12 @@ fn is_plain(uri: &Uri) -> bool {
 }
 
 /// Returns the failure for a call or stream that ended with this status.
-pub(super) fn failure(status: &Status) -> Failure {
+pub(super) fn failure(status: &Status) -> ConnectionFailure {
     let reason = with_sources(status).into();
     match status.code() {
-        Code::Unauthenticated | Code::PermissionDenied => Failure::Unauthenticated(reason),
+        Code::Unauthenticated | Code::PermissionDenied => {
+            ConnectionFailure::Unauthenticated(reason)
+        }
         Code::Ok
         | Code::Cancelled
         | Code::Unknown
@@ -183,7 +185,7 @@ pub(super) fn failure(status: &Status) -> Failure {
         | Code::Unimplemented
         | Code::Internal
         | Code::Unavailable
-        | Code::DataLoss => Failure::Passing(reason),
+        | Code::DataLoss => ConnectionFailure::Passing(reason),
     }
 }
 

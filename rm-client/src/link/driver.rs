@@ -15,7 +15,8 @@ use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{self, Resource, ServerFrame};
 use handfast_rm_core::link::{
-    ConnectionId, DialTarget, Event, Failure, Frame, Moment, Protocol, RequestId, Settings,
+    ConnectionFailure, ConnectionId, DialTarget, Event, Frame, Moment, Protocol, RequestId,
+    Settings,
 };
 use hashbrown::HashMap;
 use http::uri::PathAndQuery;
@@ -104,7 +105,7 @@ impl Default for Timeout {
 #[derive(Clone, Debug)]
 enum Progress {
     Dialling,
-    Failed(Failure),
+    Failed(ConnectionFailure),
     Greeted,
 }
 
@@ -140,17 +141,19 @@ impl Link {
     pub(crate) async fn greeted(&self, timeout: Duration) -> Result<(), Error> {
         let mut progress = self.shared.progress.subscribe();
         let ended = |progress: &Progress| match progress {
-            Progress::Greeted | Progress::Failed(Failure::Unauthenticated(_)) => true,
-            Progress::Dialling | Progress::Failed(Failure::Passing(_)) => false,
+            Progress::Greeted | Progress::Failed(ConnectionFailure::Unauthenticated(_)) => true,
+            Progress::Dialling | Progress::Failed(ConnectionFailure::Passing(_)) => false,
         };
         // The wait itself cannot fail: `self` keeps the sender.
         let _ = tokio::time::timeout(timeout, progress.wait_for(ended)).await;
         match progress.borrow().clone() {
             Progress::Greeted => Ok(()),
-            Progress::Failed(Failure::Unauthenticated(reason)) => {
+            Progress::Failed(ConnectionFailure::Unauthenticated(reason)) => {
                 Err(Error::Unauthenticated { reason })
             }
-            Progress::Failed(Failure::Passing(reason)) => Err(Error::Unreachable { reason }),
+            Progress::Failed(ConnectionFailure::Passing(reason)) => {
+                Err(Error::Unreachable { reason })
+            }
             Progress::Dialling => {
                 Err(Error::Unreachable { reason: format!("no answer within {timeout:?}").into() })
             }
@@ -329,7 +332,7 @@ impl Driver {
         }
     }
 
-    fn report_disconnected(&self, failure: Failure, retry_at: Moment) {
+    fn report_disconnected(&self, failure: ConnectionFailure, retry_at: Moment) {
         let reason = failure.reason();
         let in_ms = retry_at.0.saturating_sub(self.origin.elapsed()).as_millis();
         tracing::warn!(%reason, retry_in_ms = %in_ms, "no connection to the coordinator");
@@ -352,7 +355,7 @@ impl Driver {
         sending: Arc<Notify>,
     ) {
         let failure = match self.read(connection, target, sending).await {
-            Ok(()) => Failure::Passing(Arc::from("the coordinator ended the stream")),
+            Ok(()) => ConnectionFailure::Passing(Arc::from("the coordinator ended the stream")),
             Err(failure) => failure,
         };
         self.step(|state, now| {
@@ -366,7 +369,7 @@ impl Driver {
         connection: ConnectionId,
         target: DialTarget,
         sending: Arc<Notify>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ConnectionFailure> {
         let found = |addresses| self.step(|state, _| state.protocol.found(connection, addresses));
         let channel = self.dialler.dial(target, found).await?;
         let channel = InterceptedService::new(channel, self.dialler.credentials());

@@ -29,7 +29,7 @@ pub(super) struct Queue {
 
 #[derive(Debug)]
 struct Waiting {
-    answered: Option<Answered>,
+    answered: Option<TimedResponse>,
     alive_until: Instant,
     /// The request was abandoned and is being released at the coordinator. A waiter that comes back
     /// must wait for that: a request of it before then could be overtaken by the release.
@@ -49,13 +49,13 @@ enum Liveness {
 
 /// An answer, and when its request was sent.
 #[derive(Debug)]
-pub(super) struct Answered {
+pub(super) struct TimedResponse {
     pub(super) reply: Result<v1::AcquireLockReply, Error>,
     pub(super) sent_at: Moment,
 }
 
 /// A request on its way to its answer.
-pub(super) type PendingReply = BoxFuture<'static, Answered>;
+pub(super) type PendingReply = BoxFuture<'static, TimedResponse>;
 
 impl Shared {
     /// Makes a request whose lease counts from this call, and which is sent when it is first
@@ -64,7 +64,7 @@ impl Shared {
         let (coordinator, sent_at) = (self.coordinator.clone(), Moment::now());
         async move {
             let reply = coordinator.acquire_lock(request, ANSWERED_WITHIN).await;
-            Answered { reply, sent_at }
+            TimedResponse { reply, sent_at }
         }
         .boxed()
     }
@@ -112,14 +112,14 @@ impl Queue {
         true
     }
 
-    fn answer(&self, id: AcquisitionId, answered: Answered) {
+    fn answer(&self, id: AcquisitionId, answered: TimedResponse) {
         if let Some(known) = self.lock().get_mut(&id) {
             known.answered = Some(answered);
         }
     }
 
     /// Takes an answer, and with it the request.
-    pub(super) fn take(&self, id: AcquisitionId) -> Option<Answered> {
+    pub(super) fn take(&self, id: AcquisitionId) -> Option<TimedResponse> {
         let mut waiting = self.lock();
         let known = waiting.get_mut(&id).filter(|known| !known.is_leaving)?;
         let answered = known.answered.take()?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use handfast_proto::saga_names::{Taken, place_of};
+use handfast_proto::saga_names::{StepInputs, place_of};
 use handfast_proto::{saga_json, v1};
 use serde::Serialize;
 
@@ -281,7 +281,7 @@ impl SagaStep {
         if let Some(fault) = fault {
             return Err(wrong(format!("input of step {}: {fault}", wire.name)));
         }
-        let mut taken = Taken::find(takes, names, outer).map_err(|taken| {
+        let mut taken = StepInputs::find(takes, names, outer).map_err(|taken| {
             wrong(format!("step {} takes from {taken}, which is none", wire.name))
         })?;
         if let Some(child) = child {

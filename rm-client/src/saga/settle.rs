@@ -29,7 +29,7 @@ use crate::connect::Handfast;
 use crate::coordinator::Coordinator;
 use crate::error::Error;
 use crate::fence::lent::Lent;
-use crate::fence::tried::{Place, tried};
+use crate::fence::tried::{BranchPosition, tried};
 use crate::fence::{Fence, FenceError, Operation, Pass, purge};
 use crate::xid::Xid;
 
@@ -134,7 +134,7 @@ async fn settle<DB: AtDatabase>(
     coordinator: &Coordinator,
     pool: &Pool<DB>,
 ) -> Result<u64, SettleError> {
-    let (mut settled, mut place) = (0, Place::default());
+    let (mut settled, mut place) = (0, BranchPosition::default());
     loop {
         let page = tried::<DB>(pool, &place, BATCH_MAX).await?;
         let Some(next) = page.next else { return Ok(settled) };

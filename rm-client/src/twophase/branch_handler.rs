@@ -7,7 +7,7 @@ use handfast_proto::v1::branch_outcome::Result as Outcome;
 use handfast_proto::v1::{
     BranchOutcome, Decision, PhaseTwoBranch, PhaseTwoCall, Refused, Retryable,
 };
-use handfast_rm_core::two_phase::{BranchName, Verdict, outcome, read};
+use handfast_rm_core::two_phase::{BranchName, TwoPhaseVerdict, outcome, read};
 
 use super::database::XaDatabase;
 use super::finish::Finisher;
@@ -66,15 +66,15 @@ async fn finish<DB: XaDatabase>(
 }
 
 /// Logs a branch that ended against the decision as an error, a retry for debugging.
-fn log(name: &BranchName, verdict: Verdict, outcome: &Outcome) {
+fn log(name: &BranchName, verdict: TwoPhaseVerdict, outcome: &Outcome) {
     let (Outcome::Refused(Refused { error, .. }) | Outcome::Retryable(Retryable { error })) =
         outcome
     else {
         return;
     };
     match verdict {
-        Verdict::Against => tracing::error!(xid = %name.xid, branch = name.branch, error),
-        Verdict::Again | Verdict::Done => {
+        TwoPhaseVerdict::Against => tracing::error!(xid = %name.xid, branch = name.branch, error),
+        TwoPhaseVerdict::Again | TwoPhaseVerdict::Done => {
             tracing::debug!(xid = %name.xid, branch = name.branch, error, "to be tried again");
         }
     }

@@ -5,7 +5,7 @@
 //! text, because not every server prepares these statements.
 
 use futures::future::BoxFuture;
-use handfast_rm_core::two_phase::{Answer, BranchName, Node, Trace};
+use handfast_rm_core::two_phase::{BranchName, DatabaseReply, Node, Trace};
 
 use super::error::XaError;
 use crate::at::BoundQuery;
@@ -74,7 +74,7 @@ pub trait TwoPhase: Backend {
     fn roll_back(name: &BranchName) -> String;
 
     /// Returns the meaning of an error.
-    fn answer(error: &sqlx::Error) -> Answer;
+    fn answer(error: &sqlx::Error) -> DatabaseReply;
 
     /// Asks what else is known of a branch that is not there to be finished. `number` is the one
     /// from
@@ -102,9 +102,9 @@ pub(super) async fn send<DB: TwoPhase>(
 }
 
 /// Returns the meaning of a result.
-pub(super) fn answer_of<DB: TwoPhase, T>(result: &Result<T, sqlx::Error>) -> Answer {
+pub(super) fn answer_of<DB: TwoPhase, T>(result: &Result<T, sqlx::Error>) -> DatabaseReply {
     match result {
-        Ok(_) => Answer::Done,
+        Ok(_) => DatabaseReply::Done,
         Err(error) => DB::answer(error),
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use handfast_proto::v1::Decision;
-use handfast_rm_core::two_phase::{Answer, BranchName, Finished, Verdict, of_phase_two};
+use handfast_rm_core::two_phase::{
+    BranchName, DatabaseReply, Finished, TwoPhaseVerdict, of_phase_two,
+};
 
 use super::database::{XaDatabase, answer_of, send};
 use super::pooled_connection::PooledConnection;
@@ -32,7 +34,10 @@ impl<DB: XaDatabase> Finisher<DB> {
         let mut session = match self.session(name).await {
             Ok(session) => session,
             Err(error) => {
-                return Finished { verdict: Verdict::Again, message: Some(with_causes(&error)) };
+                return Finished {
+                    verdict: TwoPhaseVerdict::Again,
+                    message: Some(with_causes(&error)),
+                };
             }
         };
         let sql = match decision {
@@ -44,22 +49,22 @@ impl<DB: XaDatabase> Finisher<DB> {
         let answer = answer_of::<DB, _>(&result);
         let mut message = result.err().map(|error| with_causes(&error));
         let trace = match answer {
-            Answer::Missing => match DB::trace(&mut session, name, number).await {
+            DatabaseReply::Missing => match DB::trace(&mut session, name, number).await {
                 Ok(trace) => Some(trace),
                 Err(error) => {
                     message = Some(with_causes(&error));
                     None
                 }
             },
-            Answer::Done
-            | Answer::RolledBack
-            | Answer::Nothing
-            | Answer::Busy
-            | Answer::Refused
-            | Answer::Lost => None,
+            DatabaseReply::Done
+            | DatabaseReply::RolledBack
+            | DatabaseReply::Nothing
+            | DatabaseReply::Busy
+            | DatabaseReply::Refused
+            | DatabaseReply::Lost => None,
         };
         // On doubt about what the session is in the middle of, it is closed.
-        if answer == Answer::Done || trace.is_some() {
+        if answer == DatabaseReply::Done || trace.is_some() {
             session.mark_clean();
             self.session = Some(session);
         }

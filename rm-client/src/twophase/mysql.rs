@@ -6,7 +6,7 @@
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use handfast_rm_core::two_phase::{Answer, BranchName, Node, Trace};
+use handfast_rm_core::two_phase::{BranchName, DatabaseReply, Node, Trace};
 use sqlx::mysql::{MySqlArguments, MySqlDatabaseError};
 use sqlx::{MySql, MySqlConnection};
 
@@ -108,10 +108,10 @@ impl TwoPhase for MySql {
         format!("XA ROLLBACK {}", id(name))
     }
 
-    fn answer(error: &sqlx::Error) -> Answer {
-        let Some(error) = error.as_database_error() else { return Answer::Lost };
+    fn answer(error: &sqlx::Error) -> DatabaseReply {
+        let Some(error) = error.as_database_error() else { return DatabaseReply::Lost };
         let error = error.try_downcast_ref::<MySqlDatabaseError>();
-        error.map_or(Answer::Refused, |error| answer_of(error.number()))
+        error.map_or(DatabaseReply::Refused, |error| answer_of(error.number()))
     }
 
     fn trace<'c>(
@@ -128,7 +128,7 @@ impl TwoPhase for MySql {
                     send::<Self>(connection, format!("XA ROLLBACK {id}")).await?;
                     Ok(Trace::Ended)
                 }
-                Err(error) if Self::answer(&error) == Answer::Busy => Ok(Trace::Open),
+                Err(error) if Self::answer(&error) == DatabaseReply::Busy => Ok(Trace::Open),
                 Err(error) => Err(error),
             }
         }
@@ -158,18 +158,18 @@ impl TwoPhase for MySql {
 }
 
 /// The errors of the XA statements.
-fn answer_of(number: u16) -> Answer {
+fn answer_of(number: u16) -> DatabaseReply {
     match number {
         // XAER_NOTA
-        1397 => Answer::Missing,
+        1397 => DatabaseReply::Missing,
         // XAER_RMFAIL, XAER_OUTSIDE, XAER_DUPID, XA_RETRY
-        1399 | 1400 | 1440 | 3186 => Answer::Busy,
+        1399 | 1400 | 1440 | 3186 => DatabaseReply::Busy,
         // XA_RBROLLBACK
-        1402 => Answer::Nothing,
+        1402 => DatabaseReply::Nothing,
         // XA_RBTIMEOUT, XA_RBDEADLOCK
-        1613 | 1614 => Answer::RolledBack,
+        1613 | 1614 => DatabaseReply::RolledBack,
         // XAER_RMERR and XAER_INVAL among them.
-        _ => Answer::Refused,
+        _ => DatabaseReply::Refused,
     }
 }
 

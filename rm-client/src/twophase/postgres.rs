@@ -5,7 +5,7 @@
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use handfast_rm_core::two_phase::{Answer, BranchName, Node, Trace};
+use handfast_rm_core::two_phase::{BranchName, DatabaseReply, Node, Trace};
 use sqlx::postgres::PgArguments;
 use sqlx::{PgConnection, Postgres};
 
@@ -84,14 +84,14 @@ impl TwoPhase for Postgres {
         format!("ROLLBACK PREPARED {}", literal(name))
     }
 
-    fn answer(error: &sqlx::Error) -> Answer {
-        let Some(error) = error.as_database_error() else { return Answer::Lost };
+    fn answer(error: &sqlx::Error) -> DatabaseReply {
+        let Some(error) = error.as_database_error() else { return DatabaseReply::Lost };
         match error.code().as_deref() {
             // undefined_object
-            Some("42704") => Answer::Missing,
+            Some("42704") => DatabaseReply::Missing,
             // object_not_in_prerequisite_state: the branch is busy in another session.
-            Some("55000") => Answer::Busy,
-            Some(_) | None => Answer::Refused,
+            Some("55000") => DatabaseReply::Busy,
+            Some(_) | None => DatabaseReply::Refused,
         }
     }
 

@@ -4,7 +4,7 @@
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use handfast_rm_core::two_phase::{Answer, BranchName, Node, Trace};
+use handfast_rm_core::two_phase::{BranchName, DatabaseReply, Node, Trace};
 use sqlx::{Sqlite, SqliteConnection};
 
 use super::database::{BranchWork, Sessions, TwoPhase};
@@ -58,8 +58,8 @@ impl TwoPhase for Sqlite {
         String::new()
     }
 
-    fn answer(_: &sqlx::Error) -> Answer {
-        Answer::Refused
+    fn answer(_: &sqlx::Error) -> DatabaseReply {
+        DatabaseReply::Refused
     }
 
     fn trace<'c>(

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use handfast_proto::v1::{Decision, GetStatusRequest};
 use handfast_rm_core::GlobalStatus;
-use handfast_rm_core::two_phase::{BranchName, SweepAction, Verdict, of_sweep};
+use handfast_rm_core::two_phase::{BranchName, SweepAction, TwoPhaseVerdict, of_sweep};
 use tokio::time::Instant;
 
 use super::database::XaDatabase;
@@ -109,11 +109,12 @@ async fn judge<DB: XaDatabase>(
     Ok(of_sweep(status, unknown_for, shared.sweeper.orphan_after))
 }
 
-fn count(swept: &mut Swept, decision: Decision, verdict: Verdict) {
+fn count(swept: &mut Swept, decision: Decision, verdict: TwoPhaseVerdict) {
     match (verdict, decision) {
-        (Verdict::Done, Decision::Commit) => swept.committed += 1,
-        (Verdict::Done, Decision::RollBack) => swept.rolled_back += 1,
-        (Verdict::Done, Decision::Unspecified) | (Verdict::Again | Verdict::Against, _) => {
+        (TwoPhaseVerdict::Done, Decision::Commit) => swept.committed += 1,
+        (TwoPhaseVerdict::Done, Decision::RollBack) => swept.rolled_back += 1,
+        (TwoPhaseVerdict::Done, Decision::Unspecified)
+        | (TwoPhaseVerdict::Again | TwoPhaseVerdict::Against, _) => {
             swept.left += 1;
         }
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use handfast::{Global, GlobalStatus, Xid};
 use handfast_core::{
-    BranchId, BranchState, DirtyRow, OperatorAction, RefusedRows, Resolution, RowChange,
-    RowStanding, What,
+    BranchId, BranchState, Command, DirtyRow, OperatorAction, RefusedRows, Resolution, RowChange,
+    RowStanding,
 };
 
 use super::{Stage, TestDatabase};
@@ -65,8 +65,8 @@ impl<DB: TestDatabase> Stage<DB> {
     ) {
         let action = OperatorAction::Resolve { branch: refused.branch, resolution };
         let xid = number(&refused.xid);
-        let what = What::Operate { xid, action, operator: "tester".into() };
-        self.tc.engine().call(what).await.unwrap();
+        let command = Command::Operate { xid, action, operator: "tester".into() };
+        self.tc.engine().call(command).await.unwrap();
         self.await_status(&refused.xid, expected).await;
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use handfast::{AtError, Global, GlobalStatus, Xid};
 use handfast_core::{
-    BranchState, LockFilter, LockMode, LockView, OperatorAction, PageBounds, Resolution, What,
+    BranchState, Command, LockFilter, LockMode, LockView, OperatorAction, PageBounds, Resolution,
 };
 use handfast_rm_core::plan::Dialect;
 
@@ -127,8 +127,8 @@ pub(crate) async fn an_operator_is_needed<DB: Twin>(
     let view = scene.server.engine().view(move |coordinator| coordinator.global(id)).await;
     let branch = view.unwrap().unwrap().branches.remove(0).id;
     let action = OperatorAction::Resolve { branch, resolution: Resolution::ForceBefore };
-    let what = What::Operate { xid: id, action, operator: "differential".into() };
-    scene.server.engine().call(what).await.unwrap();
+    let command = Command::Operate { xid: id, action, operator: "differential".into() };
+    scene.server.engine().call(command).await.unwrap();
     scene.await_end(&xid).await;
     Ok(())
 }

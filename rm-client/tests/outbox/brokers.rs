@@ -9,7 +9,7 @@ use futures::future::join_all;
 use handfast::outbox::{
     Broker, Consumer, Event, EventState, JetStream, PublishError, RabbitMq, Relay, Subscription,
 };
-use handfast_test_services::{DatabaseServer, Kind, Place};
+use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind};
 use sqlx::Sqlite;
 
 use crate::at::TestDatabase;
@@ -18,7 +18,7 @@ use crate::streams::effect;
 
 /// A broker with names that no other test uses.
 trait TestBroker: Broker + Clone + Sized + 'static {
-    const KIND: Kind;
+    const KIND: ServerKind;
     const VARIABLE: &'static str;
 
     async fn connect(url: &str) -> Self;
@@ -29,7 +29,7 @@ trait TestBroker: Broker + Clone + Sized + 'static {
 }
 
 impl TestBroker for RabbitMq {
-    const KIND: Kind = Kind::RabbitMq;
+    const KIND: ServerKind = ServerKind::RabbitMq;
     const VARIABLE: &'static str = "HANDFAST_TEST_RABBITMQ";
 
     async fn connect(url: &str) -> Self {
@@ -42,7 +42,7 @@ impl TestBroker for RabbitMq {
 }
 
 impl TestBroker for JetStream {
-    const KIND: Kind = Kind::Nats;
+    const KIND: ServerKind = ServerKind::Nats;
     const VARIABLE: &'static str = "HANDFAST_TEST_NATS";
 
     async fn connect(url: &str) -> Self {
@@ -204,8 +204,8 @@ async fn jet_stream_keeps_an_event_once() {
     }
 }
 
-async fn server(kind: Kind) -> DatabaseServer {
-    let start = move || DatabaseServer::start(kind, &Place::new()?, &|| Ok(()));
+async fn server(kind: ServerKind) -> DatabaseServer {
+    let start = move || DatabaseServer::start(kind, &ServerDirectory::new()?, &|| Ok(()));
     tokio::task::spawn_blocking(start).await.unwrap().unwrap()
 }
 

@@ -5,7 +5,7 @@ mod referring;
 mod referring_postgres;
 
 use handfast::{Global, GlobalStatus, Xid};
-use handfast_core::{BranchState, DirtyRow, OperatorAction, What};
+use handfast_core::{BranchState, Command, DirtyRow, OperatorAction};
 
 use crate::at::{Stage, TestDatabase};
 
@@ -28,7 +28,7 @@ async fn refusal<DB: TestDatabase>(stage: &Stage<DB>, global: Global) -> (String
 /// Makes the coordinator try the rollback again, and waits for its end.
 async fn retry<DB: TestDatabase>(stage: &Stage<DB>, xid: &Xid) {
     let (action, operator) = (OperatorAction::Retry, "tester".into());
-    stage.tc.engine().call(What::Operate { xid: number(xid), action, operator }).await.unwrap();
+    stage.tc.engine().call(Command::Operate { xid: number(xid), action, operator }).await.unwrap();
     stage.await_status(xid, |status| matches!(status, GlobalStatus::RolledBack(_))).await;
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use handfast::{GlobalStatus, Xid};
-use handfast_core::{BranchId, OperatorAction, Resolution, RowStanding, What};
+use handfast_core::{BranchId, Command, OperatorAction, Resolution, RowStanding};
 use sqlx::{MySql, Postgres};
 
 use super::{number, refusal, retry};
@@ -187,8 +187,8 @@ async fn resolve<DB: TestDatabase>(stage: &Stage<DB>, xid: &Xid, resolution: Res
     let view = stage.tc.engine().view(move |coordinator| coordinator.global(global)).await;
     let branch: BranchId = view.unwrap().unwrap().branches[0].id;
     let action = OperatorAction::Resolve { branch, resolution };
-    let what = What::Operate { xid: global, action, operator: "tester".into() };
-    stage.tc.engine().call(what).await.unwrap();
+    let command = Command::Operate { xid: global, action, operator: "tester".into() };
+    stage.tc.engine().call(command).await.unwrap();
     stage.await_status(xid, |status| matches!(status, GlobalStatus::RolledBack(_))).await;
 }
 

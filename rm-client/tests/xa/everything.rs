@@ -2,7 +2,7 @@
 //! database servers. After a restart neither server has a prepared branch, and both have the same
 //! outcome.
 
-use handfast_test_services::{DatabaseServer, Kind};
+use handfast_test_services::{DatabaseServer, ServerKind};
 use sqlx::{MySql, Pool, Postgres};
 
 use crate::child::{Child, PATIENCE, before_the_timeout};
@@ -20,7 +20,7 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        let servers = [start(Kind::Postgres).await, start(Kind::MariaDb).await];
+        let servers = [start(ServerKind::Postgres).await, start(ServerKind::MariaDb).await];
         let scene = Scene::on(<Postgres as Wired>::open(servers[0].url()).await).await;
         let ledger = bank(&servers[1]).await;
         lay_out(&scene.handfast, &ledger).await;

@@ -1,6 +1,6 @@
 //! The database server dies between prepare and commit, and is started again.
 
-use handfast_test_services::{DatabaseServer, Kind, Place};
+use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind};
 use sqlx::{MySql, Pool, Postgres};
 
 use crate::child::PATIENCE;
@@ -10,14 +10,14 @@ use crate::scene::{DEBIT, OTHER_DEBIT, Scene, branch};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_keeps_a_prepared_branch() {
-    let server = start(Kind::Postgres).await;
+    let server = start(ServerKind::Postgres).await;
     let pool = <Postgres as Wired>::open(server.url()).await;
     a_restarted_database_keeps_prepared_branches(server, pool).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mariadb_keeps_a_prepared_branch() {
-    let server = start(Kind::MariaDb).await;
+    let server = start(ServerKind::MariaDb).await;
     let pool = bank(&server).await;
     a_restarted_database_keeps_prepared_branches(server, pool).await;
 }
@@ -29,8 +29,8 @@ pub(crate) async fn bank(server: &DatabaseServer) -> Pool<MySql> {
     <MySql as Wired>::open(format!("{}/bank", server.url())).await
 }
 
-pub(crate) async fn start(kind: Kind) -> DatabaseServer {
-    let start = move || DatabaseServer::start(kind, &Place::new()?, &|| Ok(()));
+pub(crate) async fn start(kind: ServerKind) -> DatabaseServer {
+    let start = move || DatabaseServer::start(kind, &ServerDirectory::new()?, &|| Ok(()));
     tokio::task::spawn_blocking(start).await.unwrap().unwrap()
 }
 
@@ -58,7 +58,7 @@ async fn a_restarted_database_keeps_prepared_branches<DB: XaTestDatabase>(
 /// A server without prepared transactions is refused when the resource is created.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_without_prepared_transactions_is_refused() {
-    let mut server = start(Kind::Postgres).await;
+    let mut server = start(ServerKind::Postgres).await;
     let pool = <Postgres as Wired>::open(server.url()).await;
     let scene = Scene::on(pool.clone()).await;
     let off = ["max_prepared_transactions=0"];

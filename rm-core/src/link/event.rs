@@ -41,14 +41,14 @@ pub struct DialTarget {
 
 /// Why a connection was not made, or ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum ConnectionFailure {
     /// The coordinator does not accept this client.
     Unauthenticated(Arc<str>),
     /// Any other failure: another attempt may succeed.
     Passing(Arc<str>),
 }
 
-impl Failure {
+impl ConnectionFailure {
     /// Returns the words of the failure.
     #[must_use]
     pub fn reason(&self) -> &Arc<str> {
@@ -83,12 +83,12 @@ pub enum Event {
     /// One of several attempts has failed, and the others go on.
     AttemptFailed {
         /// The reason; a refusal by a coordinator, if one has refused this client meanwhile.
-        failure: Failure,
+        failure: ConnectionFailure,
     },
     /// The connection is lost, or was not made at any target.
     Disconnected {
         /// The reason.
-        failure: Failure,
+        failure: ConnectionFailure,
         /// When the next attempt is due.
         retry_at: Moment,
     },

@@ -19,7 +19,7 @@ mod send_queue;
 mod settings;
 
 pub use error::RequestError;
-pub use event::{ConnectionId, DialTarget, Event, Failure, Moment, RequestId};
+pub use event::{ConnectionFailure, ConnectionId, DialTarget, Event, Moment, RequestId};
 pub use frame::Frame;
 pub use protocol::Protocol;
 pub use settings::Settings;

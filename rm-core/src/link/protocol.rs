@@ -34,7 +34,7 @@ use handfast_proto::v1::{self, BranchOutcome, ClientMessage, Resource, ServerMes
 use hashbrown::HashMap;
 
 use super::error::RequestError;
-use super::event::{ConnectionId, Event, Failure, Moment, RequestId};
+use super::event::{ConnectionFailure, ConnectionId, Event, Moment, RequestId};
 use super::frame::Frame;
 use super::heartbeat::Heartbeat;
 use super::releases::Releases;
@@ -76,7 +76,7 @@ pub struct Protocol {
     /// The connection that was greeted last, and its endpoint.
     connection: ConnectionId,
     endpoint: usize,
-    last_failure: Failure,
+    last_failure: ConnectionFailure,
     /// Whether the last failure has ended a round.
     is_reported: bool,
     heartbeat: Heartbeat,
@@ -105,7 +105,7 @@ impl Protocol {
             state: State::Searching,
             connection: ConnectionId::default(),
             endpoint: 0,
-            last_failure: Failure::Passing(Arc::from("not connected yet")),
+            last_failure: ConnectionFailure::Passing(Arc::from("not connected yet")),
             is_reported: false,
             heartbeat: Heartbeat::default(),
             next_id: 1,
@@ -175,7 +175,12 @@ impl Protocol {
     }
 
     /// Takes note that the transport of an attempt is gone, or was never up.
-    pub fn disconnected(&mut self, now: Moment, connection: ConnectionId, failure: Failure) {
+    pub fn disconnected(
+        &mut self,
+        now: Moment,
+        connection: ConnectionId,
+        failure: ConnectionFailure,
+    ) {
         if self.is_ready(connection) {
             self.disconnect(now, failure);
         } else {
@@ -211,7 +216,7 @@ impl Protocol {
             State::Ready if self.heartbeat.is_lost(now) => {
                 let endpoint = &self.settings.endpoints[self.endpoint];
                 let reason = format!("{endpoint}: no sign of life while answers are owed");
-                self.hang_up(now, Failure::Passing(reason.into()));
+                self.hang_up(now, ConnectionFailure::Passing(reason.into()));
             }
             State::Ready | State::Closed => {}
         }
@@ -313,7 +318,7 @@ impl Protocol {
                 }
             }
             Some(Answer::Rejected(refusal)) if ELSEWHERE.contains(&refusal.code.as_str()) => {
-                self.hang_up(now, Failure::Passing(refusal.message.into()));
+                self.hang_up(now, ConnectionFailure::Passing(refusal.message.into()));
             }
             Some(Answer::Rejected(refusal)) if refusal.code == LATER => self.hold(now, id),
             Some(Answer::ReleaseLock(reply)) => self.released(now, id, reply),
@@ -359,12 +364,12 @@ impl Protocol {
         self.state == State::Ready && connection == self.connection
     }
 
-    fn hang_up(&mut self, now: Moment, failure: Failure) {
+    fn hang_up(&mut self, now: Moment, failure: ConnectionFailure) {
         self.events.push_back(Event::HangUp { connection: self.connection });
         self.disconnect(now, failure);
     }
 
-    fn disconnect(&mut self, now: Moment, failure: Failure) {
+    fn disconnect(&mut self, now: Moment, failure: ConnectionFailure) {
         let retry_at = self.search.begin_after(now, self.endpoint);
         (self.last_failure, self.is_reported) = (failure.clone(), true);
         self.state = State::Searching;
@@ -461,8 +466,8 @@ impl Protocol {
     }
 }
 
-fn going_away(notice: &v1::GoAway) -> Failure {
-    Failure::Passing(format!("the coordinator goes away: {}", notice.reason).into())
+fn going_away(notice: &v1::GoAway) -> ConnectionFailure {
+    ConnectionFailure::Passing(format!("the coordinator goes away: {}", notice.reason).into())
 }
 
 mod searching;

@@ -4,7 +4,7 @@
 
 use sqlparser::{keywords::Keyword, tokenizer::Token};
 
-use super::{Dialect, Refusal, lexeme::Lexeme, text::Text};
+use super::{Dialect, StatementRefusal, lexeme::Lexeme, text::Text};
 
 /// The class of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,16 +18,16 @@ pub(super) enum Class {
 }
 
 /// Sorts a statement.
-pub(super) fn classify(text: &Text) -> Result<Class, Refusal> {
+pub(super) fn classify(text: &Text) -> Result<Class, StatementRefusal> {
     let class = by_first_words(text)?;
     let is_read_on = class != Class::Pass;
     if is_read_on && text.dialect == Dialect::Postgres && text.lexemes.windows(3).any(sets) {
-        return Err(Refusal::SessionState { statement: "SET_CONFIG".to_owned() });
+        return Err(StatementRefusal::SessionState { statement: "SET_CONFIG".to_owned() });
     }
     Ok(class)
 }
 
-fn by_first_words(text: &Text) -> Result<Class, Refusal> {
+fn by_first_words(text: &Text) -> Result<Class, StatementRefusal> {
     let Some(first) = text.lexemes.first() else { return Ok(Class::Pass) };
     let word = first.token.token.to_string().to_ascii_uppercase();
     let named = || opening(text);
@@ -38,19 +38,19 @@ fn by_first_words(text: &Text) -> Result<Class, Refusal> {
         "EXPLAIN" | "DESCRIBE" | "DESC" => explain(text),
         "SET" => setting(text),
         "PRAGMA" => pragma(text),
-        "MERGE" => Err(Refusal::Merge),
+        "MERGE" => Err(StatementRefusal::Merge),
         "CALL" | "DO" | "EXEC" | "EXECUTE" | "PREPARE" | "DEALLOCATE" => {
-            Err(Refusal::Procedure { statement: word })
+            Err(StatementRefusal::Procedure { statement: word })
         }
         "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" | "SAVEPOINT" | "RELEASE"
-        | "XA" => Err(Refusal::TransactionControl { statement: word }),
-        "COPY" | "LOAD" | "IMPORT" => Err(Refusal::BulkLoad { statement: word }),
-        "LOCK" | "UNLOCK" | "FLUSH" => Err(Refusal::TableLock { statement: named() }),
+        | "XA" => Err(StatementRefusal::TransactionControl { statement: word }),
+        "COPY" | "LOAD" | "IMPORT" => Err(StatementRefusal::BulkLoad { statement: word }),
+        "LOCK" | "UNLOCK" | "FLUSH" => Err(StatementRefusal::TableLock { statement: named() }),
         "USE" | "RESET" | "DISCARD" | "ATTACH" | "DETACH" => {
-            Err(Refusal::SessionState { statement: named() })
+            Err(StatementRefusal::SessionState { statement: named() })
         }
-        word if DDL.contains(&word) => Err(Refusal::Ddl { statement: named() }),
-        _ => Err(Refusal::UnknownStatement { statement: named() }),
+        word if DDL.contains(&word) => Err(StatementRefusal::Ddl { statement: named() }),
+        _ => Err(StatementRefusal::UnknownStatement { statement: named() }),
     }
 }
 
@@ -86,13 +86,16 @@ const DDL: &[&str] = &[
 
 /// Refuses what no statement may do even when the application accepts that it is not undone: it
 /// would end the local transaction, and the undo of all its other statements with it.
-pub(super) fn ends_transaction(text: &Text) -> Result<(), Refusal> {
+pub(super) fn ends_transaction(text: &Text) -> Result<(), StatementRefusal> {
     match classify(text) {
-        Err(refusal @ (Refusal::TransactionControl { .. } | Refusal::TableLock { .. })) => {
+        Err(
+            refusal @ (StatementRefusal::TransactionControl { .. }
+            | StatementRefusal::TableLock { .. }),
+        ) => Err(refusal),
+        // MySQL commits before and after DDL.
+        Err(refusal @ StatementRefusal::Ddl { .. }) if text.dialect == Dialect::MySql => {
             Err(refusal)
         }
-        // MySQL commits before and after DDL.
-        Err(refusal @ Refusal::Ddl { .. }) if text.dialect == Dialect::MySql => Err(refusal),
         Ok(_) | Err(_) => Ok(()),
     }
 }
@@ -104,12 +107,12 @@ pub(super) fn opening(text: &Text) -> String {
 }
 
 /// EXPLAIN runs nothing, EXPLAIN ANALYZE runs what it explains.
-fn explain(text: &Text) -> Result<Class, Refusal> {
+fn explain(text: &Text) -> Result<Class, StatementRefusal> {
     // PostgreSQL spells it in two ways, and takes an option in quotes.
     let is_it = |word: &str| ["analyze", "analyse"].iter().any(|it| word.eq_ignore_ascii_case(it));
     let analyzes = text.lexemes.iter().filter_map(Lexeme::word).any(is_it);
     if analyzes && text.lexemes.iter().any(may_write) {
-        return Err(Refusal::ExplainAnalyze);
+        return Err(StatementRefusal::ExplainAnalyze);
     }
     Ok(Class::Pass)
 }
@@ -134,7 +137,7 @@ pub(super) fn may_write(lexeme: &Lexeme) -> bool {
 }
 
 /// Settings that change neither what statements mean nor how values print.
-fn setting(text: &Text) -> Result<Class, Refusal> {
+fn setting(text: &Text) -> Result<Class, StatementRefusal> {
     const HARMLESS: &[&str] = &[
         "APPLICATION_NAME",
         "IDLE_IN_TRANSACTION_SESSION_TIMEOUT",
@@ -153,12 +156,12 @@ fn setting(text: &Text) -> Result<Class, Refusal> {
         Some(name) if !several && HARMLESS.iter().any(|known| name.is_word(known)) => {
             Ok(Class::Pass)
         }
-        Some(_) | None => Err(Refusal::SessionState { statement: opening(text) }),
+        Some(_) | None => Err(StatementRefusal::SessionState { statement: opening(text) }),
     }
 }
 
 /// SQLite pragmas that only tell.
-fn pragma(text: &Text) -> Result<Class, Refusal> {
+fn pragma(text: &Text) -> Result<Class, StatementRefusal> {
     const TELLING: &[&str] = &[
         "COLLATION_LIST",
         "COMPILE_OPTIONS",
@@ -183,5 +186,5 @@ fn pragma(text: &Text) -> Result<Class, Refusal> {
     if name.is_some_and(|name| TELLING.iter().any(|known| name.is_word(known))) {
         return Ok(Class::Pass);
     }
-    Err(Refusal::SessionState { statement: opening(text) })
+    Err(StatementRefusal::SessionState { statement: opening(text) })
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use sqlparser::{ast::Expr, keywords::Keyword};
 
-use super::{Refusal, text::Text};
+use super::{StatementRefusal, text::Text};
 
 /// Token ranges of the clauses.
 #[derive(Clone, Debug)]
@@ -37,7 +37,10 @@ const CLAUSES: [Keyword; 4] = [Keyword::WHERE, Keyword::RETURNING, Keyword::ORDE
 
 impl Clauses {
     /// The clauses of `UPDATE target SET assignments ...`.
-    pub(super) fn of_update(text: &Text, expected: &Expected<'_>) -> Result<Self, Refusal> {
+    pub(super) fn of_update(
+        text: &Text,
+        expected: &Expected<'_>,
+    ) -> Result<Self, StatementRefusal> {
         let verb = text.find(0, &[Keyword::UPDATE]).ok_or_else(misread)?;
         let mut target = verb + 1;
         if text.lexemes.get(target).is_some_and(|next| next.keyword() == Keyword::OR) {
@@ -49,7 +52,10 @@ impl Clauses {
     }
 
     /// The clauses of `DELETE FROM target ...`.
-    pub(super) fn of_delete(text: &Text, expected: &Expected<'_>) -> Result<Self, Refusal> {
+    pub(super) fn of_delete(
+        text: &Text,
+        expected: &Expected<'_>,
+    ) -> Result<Self, StatementRefusal> {
         let verb = text.find(0, &[Keyword::DELETE]).ok_or_else(misread)?;
         let from = text.find(verb, &[Keyword::FROM]).ok_or_else(misread)?;
         let end = text.find(from + 1, &CLAUSES).unwrap_or(text.end());
@@ -80,7 +86,7 @@ impl Clauses {
     }
 
     /// The tree and the tokens are two readings of one text. If they differ, neither is trusted.
-    fn agreeing(self, text: &Text, expected: &Expected<'_>) -> Result<Self, Refusal> {
+    fn agreeing(self, text: &Text, expected: &Expected<'_>) -> Result<Self, StatementRefusal> {
         let predicate = match (&self.predicate, expected.predicate) {
             (Some(tokens), Some(tree)) => text.reads_as(tokens.clone(), tree),
             (None, None) => true,
@@ -95,6 +101,6 @@ impl Clauses {
 }
 
 /// The clauses were not found where the parser saw them.
-pub(super) fn misread() -> Refusal {
-    Refusal::Unparsed { reason: "its clauses cannot be told apart".to_owned() }
+pub(super) fn misread() -> StatementRefusal {
+    StatementRefusal::Unparsed { reason: "its clauses cannot be told apart".to_owned() }
 }

@@ -3,7 +3,9 @@
 
 use sqlparser::{ast::TableFactor, keywords::Keyword, tokenizer::Token};
 
-use super::{Column, Dialect, Generation, Refusal, Table, lexeme::Lexeme, quote, text::Text};
+use super::{
+    Column, Dialect, Generation, StatementRefusal, Table, lexeme::Lexeme, quote, text::Text,
+};
 
 /// A constraint that the database checks when a row is written, though rows may be there that break
 /// it: on PostgreSQL what is NOT VALID, elsewhere each, since its checks can be switched off.
@@ -130,7 +132,7 @@ pub(super) fn again(dialect: Dialect, table: &Table, row: &str, name: &str) -> O
 }
 
 /// Returns the name of the row in a statement: the table's alias, or the last part of its name.
-pub(super) fn row_of(item: &TableFactor) -> Result<String, Refusal> {
+pub(super) fn row_of(item: &TableFactor) -> Result<String, StatementRefusal> {
     let TableFactor::Table { name, alias, .. } = item else {
         return Err(super::clauses::misread());
     };

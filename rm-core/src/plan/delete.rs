@@ -3,7 +3,7 @@
 use sqlparser::ast::{Delete as Tree, FromTable, TableFactor};
 
 use super::{
-    Delete, DeleteImage, Dialect, Plan, Refusal, Table,
+    Delete, DeleteImage, Dialect, Plan, StatementRefusal, Table,
     clauses::{Clauses, Expected},
     constraint,
     guard::{self, Event},
@@ -13,7 +13,7 @@ use super::{
 };
 
 /// Plans a DELETE whose shape [`super::parse`] has accepted.
-pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Refusal> {
+pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, StatementRefusal> {
     guard::writable(table, &[Event::Delete])?;
     guard::no_cascading_delete(table)?;
     let clauses = clauses(text, tree)?;
@@ -47,20 +47,20 @@ fn read(
 }
 
 /// The table's item; refuses clauses that no image can follow, without knowing the table.
-pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<&TableFactor, Refusal> {
+pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<&TableFactor, StatementRefusal> {
     let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &tree.from;
     let ([target], None, []) = (from.as_slice(), &tree.using, tree.tables.as_slice()) else {
-        return Err(Refusal::SeveralTables { statement: "DELETE" });
+        return Err(StatementRefusal::SeveralTables { statement: "DELETE" });
     };
     if !target.joins.is_empty() {
-        return Err(Refusal::SeveralTables { statement: "DELETE" });
+        return Err(StatementRefusal::SeveralTables { statement: "DELETE" });
     }
     guard::no_returning(dialect, tree.returning.is_some())?;
     guard::no_limit(dialect, !tree.order_by.is_empty() || tree.limit.is_some())?;
     Ok(&target.relation)
 }
 
-fn clauses(text: &Text, tree: &Tree) -> Result<Clauses, Refusal> {
+fn clauses(text: &Text, tree: &Tree) -> Result<Clauses, StatementRefusal> {
     let expected = Expected {
         predicate: tree.selection.as_ref(),
         order: !tree.order_by.is_empty(),

@@ -1,7 +1,8 @@
 //! Whether a table can be written in a branch at all, and which clauses a dialect does not allow.
 
 use super::{
-    Dialect, ForeignKey, Generation, KeyFold, ReferentialAction, Refusal, Table, TableKind, Trigger,
+    Dialect, ForeignKey, Generation, KeyFold, ReferentialAction, StatementRefusal, Table,
+    TableKind, Trigger,
 };
 
 /// The effect of a statement on rows.
@@ -33,28 +34,28 @@ impl Event {
 
 /// Refuses a table whose rows cannot be named, or on which the events do more than they say, now or
 /// when they are undone.
-pub(super) fn writable(table: &Table, events: &[Event]) -> Result<(), Refusal> {
+pub(super) fn writable(table: &Table, events: &[Event]) -> Result<(), StatementRefusal> {
     nameable(table)?;
     if table.rewrites {
-        return Err(Refusal::Rewritten { table: table.full_name() });
+        return Err(StatementRefusal::Rewritten { table: table.full_name() });
     }
     // Policies ask the session, and the undo runs in another one.
     if table.row_security {
-        return Err(Refusal::RowSecurity { table: table.full_name() });
+        return Err(StatementRefusal::RowSecurity { table: table.full_name() });
     }
     match unseen_trigger(table, events) {
-        Some(trigger) => Err(Refusal::Trigger { trigger: trigger.name.clone() }),
+        Some(trigger) => Err(StatementRefusal::Trigger { trigger: trigger.name.clone() }),
         None => no_trigger_of_undo(table, events),
     }
 }
 
 /// Rules and policies count for every event, and what a cascade does to rows of others when an
 /// INSERT is undone is known only then.
-fn no_trigger_of_undo(table: &Table, events: &[Event]) -> Result<(), Refusal> {
+fn no_trigger_of_undo(table: &Table, events: &[Event]) -> Result<(), StatementRefusal> {
     for inverse in events.iter().map(|event| event.inverse()) {
         if let Some(trigger) = unseen_trigger(table, &[inverse]) {
             let (trigger, undo) = (trigger.name.clone(), inverse.statement());
-            return Err(Refusal::TriggerOfUndo { trigger, undo });
+            return Err(StatementRefusal::TriggerOfUndo { trigger, undo });
         }
     }
     Ok(())
@@ -65,7 +66,7 @@ fn unseen_trigger<'t>(table: &'t Table, events: &[Event]) -> Option<&'t Trigger>
 }
 
 /// Refuses a table whose rows have no identity.
-pub(super) fn nameable(table: &Table) -> Result<(), Refusal> {
+pub(super) fn nameable(table: &Table) -> Result<(), StatementRefusal> {
     let kind = match table.kind {
         TableKind::Ordinary | TableKind::Partitioned => None,
         TableKind::View => Some("a view"),
@@ -74,14 +75,16 @@ pub(super) fn nameable(table: &Table) -> Result<(), Refusal> {
         TableKind::NotTransactional => Some("a table without transactions"),
     };
     if let Some(kind) = kind {
-        return Err(Refusal::NotATable { table: table.full_name(), kind });
+        return Err(StatementRefusal::NotATable { table: table.full_name(), kind });
     }
     if table.key.columns.is_empty() {
-        return Err(Refusal::NoPrimaryKey { table: table.full_name() });
+        return Err(StatementRefusal::NoPrimaryKey { table: table.full_name() });
     }
     let unknown = |index: &&usize| table.columns[**index].fold == KeyFold::Unknown;
     match table.key.columns.iter().find(unknown) {
-        Some(&index) => Err(Refusal::KeyCollation { column: table.columns[index].name.clone() }),
+        Some(&index) => {
+            Err(StatementRefusal::KeyCollation { column: table.columns[index].name.clone() })
+        }
         None => Ok(()),
     }
 }
@@ -100,20 +103,20 @@ fn fires(trigger: &Trigger, events: &[Event]) -> bool {
 }
 
 /// Refuses to delete rows whose deletion changes others.
-pub(super) fn no_cascading_delete(table: &Table) -> Result<(), Refusal> {
+pub(super) fn no_cascading_delete(table: &Table) -> Result<(), StatementRefusal> {
     cascade(table, |key| key.on_delete == ReferentialAction::Change)
 }
 
 /// Refuses to assign columns whose change changes others, and columns of the primary key, either
 /// also if it is the database that changes them along; and numbers that an UPDATE cannot put back.
-pub(super) fn assignable(table: &Table, assigned: &[usize]) -> Result<(), Refusal> {
+pub(super) fn assignable(table: &Table, assigned: &[usize]) -> Result<(), StatementRefusal> {
     let changes = |index: &&usize| assigned.contains(index) || table.columns[**index].on_update;
     if let Some(&index) = table.key.columns.iter().find(changes) {
-        return Err(Refusal::KeyChanged { column: table.columns[index].name.clone() });
+        return Err(StatementRefusal::KeyChanged { column: table.columns[index].name.clone() });
     }
     let drawn = |index: &usize| table.columns[*index].generation == Generation::IdentityAlways;
     if assigned.iter().any(drawn) {
-        return Err(Refusal::Clause {
+        return Err(StatementRefusal::Clause {
             clause: "SET of a column that is GENERATED ALWAYS AS IDENTITY",
             reason: "the number that it has cannot be put back; leave it as it is",
         });
@@ -126,17 +129,17 @@ pub(super) fn assignable(table: &Table, assigned: &[usize]) -> Result<(), Refusa
     })
 }
 
-fn cascade(table: &Table, changes: impl Fn(&ForeignKey) -> bool) -> Result<(), Refusal> {
+fn cascade(table: &Table, changes: impl Fn(&ForeignKey) -> bool) -> Result<(), StatementRefusal> {
     match table.referenced_by.iter().find(|key| changes(key)) {
-        Some(key) => Err(Refusal::Cascade { constraint: key.name.clone() }),
+        Some(key) => Err(StatementRefusal::Cascade { constraint: key.name.clone() }),
         None => Ok(()),
     }
 }
 
 /// ORDER BY and LIMIT of a change exist on MySQL only.
-pub(super) fn no_limit(dialect: Dialect, limited: bool) -> Result<(), Refusal> {
+pub(super) fn no_limit(dialect: Dialect, limited: bool) -> Result<(), StatementRefusal> {
     if limited && dialect != Dialect::MySql {
-        return Err(Refusal::Clause {
+        return Err(StatementRefusal::Clause {
             clause: "ORDER BY or LIMIT of a change",
             reason: "choose the rows by a sub-select in WHERE",
         });
@@ -145,9 +148,9 @@ pub(super) fn no_limit(dialect: Dialect, limited: bool) -> Result<(), Refusal> {
 }
 
 /// MariaDB has RETURNING, but its answer then lacks the number of affected rows.
-pub(super) fn no_returning(dialect: Dialect, returning: bool) -> Result<(), Refusal> {
+pub(super) fn no_returning(dialect: Dialect, returning: bool) -> Result<(), StatementRefusal> {
     if returning && dialect == Dialect::MySql {
-        return Err(Refusal::Clause {
+        return Err(StatementRefusal::Clause {
             clause: "RETURNING on MySQL",
             reason: "read the rows with a SELECT",
         });

@@ -5,7 +5,7 @@ use sqlparser::ast::{
 };
 
 use super::{
-    Dialect, Plan, Refusal, Table,
+    Dialect, Plan, StatementRefusal, Table,
     guard::{self, Event},
     plain_insert,
     text::Text,
@@ -13,7 +13,7 @@ use super::{
 };
 
 /// Plans an INSERT or REPLACE whose shape [`super::parse`] has accepted.
-pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Refusal> {
+pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, StatementRefusal> {
     guard::writable(table, &[Event::Insert])?;
     let conflict = conflict(tree)?;
     match (&conflict, text.dialect) {
@@ -29,7 +29,7 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Refu
 }
 
 /// The table's name; refuses clauses that no image can follow, without knowing the table.
-pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<&ObjectName, Refusal> {
+pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<&ObjectName, StatementRefusal> {
     conflict(tree)?;
     let exotic = tree.overwrite
         || tree.partitioned.is_some()
@@ -38,23 +38,27 @@ pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<&ObjectName, R
         || tree.format_clause.is_some()
         || tree.multi_table_insert_type.is_some();
     let TableObject::TableName(name) = &tree.table else {
-        return Err(Refusal::UnknownStatement { statement: "this form of INSERT".to_owned() });
+        return Err(StatementRefusal::UnknownStatement {
+            statement: "this form of INSERT".to_owned(),
+        });
     };
     if exotic {
-        return Err(Refusal::UnknownStatement { statement: "this form of INSERT".to_owned() });
+        return Err(StatementRefusal::UnknownStatement {
+            statement: "this form of INSERT".to_owned(),
+        });
     }
     guard::no_returning(dialect, tree.returning.is_some())?;
     Ok(name)
 }
 
 /// Returns the effect of the statement on a row that meets one that exists.
-fn conflict(tree: &Tree) -> Result<Conflict<'_>, Refusal> {
+fn conflict(tree: &Tree) -> Result<Conflict<'_>, StatementRefusal> {
     let written = match tree.or {
         None | Some(SqliteOnConflict::Abort) => None,
         Some(SqliteOnConflict::Ignore) => Some(Conflict::Ignore),
         Some(SqliteOnConflict::Replace) => Some(Conflict::Replace),
         Some(clause @ (SqliteOnConflict::Fail | SqliteOnConflict::Rollback)) => {
-            return Err(Refusal::ConflictClause { clause: clause.to_string() });
+            return Err(StatementRefusal::ConflictClause { clause: clause.to_string() });
         }
     };
     let replace = tree.replace_into.then_some(Conflict::Replace);
@@ -64,13 +68,13 @@ fn conflict(tree: &Tree) -> Result<Conflict<'_>, Refusal> {
     match (said.next(), said.next()) {
         (None, _) => Ok(Conflict::Fail),
         (Some(conflict), None) => Ok(conflict),
-        (Some(_), Some(_)) => {
-            Err(Refusal::Upsert { reason: "it says twice what a conflict does: say it once" })
-        }
+        (Some(_), Some(_)) => Err(StatementRefusal::Upsert {
+            reason: "it says twice what a conflict does: say it once",
+        }),
     }
 }
 
-fn on_insert(clause: &OnInsert) -> Result<Conflict<'_>, Refusal> {
+fn on_insert(clause: &OnInsert) -> Result<Conflict<'_>, StatementRefusal> {
     match clause {
         OnInsert::DuplicateKeyUpdate(assignments) => {
             Ok(Conflict::Update { target: None, assignments })
@@ -83,6 +87,6 @@ fn on_insert(clause: &OnInsert) -> Result<Conflict<'_>, Refusal> {
             },
         }),
         // The parser's enum may grow.
-        _ => Err(Refusal::Upsert { reason: "its conflict clause is not known" }),
+        _ => Err(StatementRefusal::Upsert { reason: "its conflict clause is not known" }),
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     Arguments, Dialect, GeneratedKeys, Query, Table, UniqueIndex, image, keyed, placeholder, quote,
     text::Text,
-    values::{Cell, Offer, Offered, is_constant_default, null_is_default, offer},
+    values::{Offer, Offered, PlannedValue, is_constant_default, null_is_default, offer},
 };
 
 /// A read of the rows that have the offered values in some columns.
@@ -32,7 +32,7 @@ impl ByValues<'_> {
 
     /// The same, each row with its verdict behind it.
     pub(super) fn judged(&self, verdict: &str) -> Option<Query> {
-        let comparable = |row: &&Vec<Cell<'_>>| self.is_comparable(row);
+        let comparable = |row: &&Vec<PlannedValue<'_>>| self.is_comparable(row);
         self.offered
             .rows
             .iter()
@@ -70,7 +70,7 @@ impl ByValues<'_> {
     }
 
     /// A row with NULL or a fresh number in the columns has no equal.
-    pub(super) fn is_comparable(&self, row: &[Cell<'_>]) -> bool {
+    pub(super) fn is_comparable(&self, row: &[PlannedValue<'_>]) -> bool {
         self.by.columns.iter().all(|&column| match offer(self.text, self.table, row, column) {
             Offer::Value(_) | Offer::ValueOrGenerated(_) | Offer::Default => true,
             Offer::Generated | Offer::Null | Offer::Unknown => false,
@@ -92,7 +92,7 @@ impl ByValues<'_> {
     }
 
     /// The terms of one row, in the order of its arguments. `None` if it needs none.
-    fn row(&self, row: &[Cell<'_>]) -> Option<String> {
+    fn row(&self, row: &[PlannedValue<'_>]) -> Option<String> {
         let comparable = self.number.is_some() || self.is_comparable(row);
         if !comparable && self.text.dialect != Dialect::MySql {
             return None;
@@ -113,7 +113,7 @@ impl ByValues<'_> {
     }
 
     /// On MySQL a row of number 0 is no equal where the server makes another number of 0.
-    fn zero_is_stored(&self, row: &[Cell<'_>], column: usize) -> Option<String> {
+    fn zero_is_stored(&self, row: &[PlannedValue<'_>], column: usize) -> Option<String> {
         let offer = offer(self.text, self.table, row, column);
         let generates = matches!(offer, Offer::ValueOrGenerated(_));
         let name = quote::identifier(self.text.dialect, &self.table.columns[column].name);
@@ -124,7 +124,7 @@ impl ByValues<'_> {
 
     /// The value that a given one is stored as: another one if it turns out to be NULL, and under
     /// the collation of its column if it may bring one along, as MySQL's casts do.
-    fn stored(&self, cell: &Cell<'_>, value: String) -> String {
+    fn stored(&self, cell: &PlannedValue<'_>, value: String) -> String {
         let column = cell.column;
         if self.text.dialect == Dialect::MySql
             && !cell.is_literal()
@@ -143,7 +143,7 @@ impl ByValues<'_> {
     }
 
     /// The terms of columns whose value the row does not give.
-    fn unwritten(&self, row: &[Cell<'_>]) -> Vec<String> {
+    fn unwritten(&self, row: &[PlannedValue<'_>]) -> Vec<String> {
         let number = self.number.map(|column| self.equals(column, NUMBER));
         let others = self.by.columns.iter().filter(|column| Some(**column) != self.number);
         let default =
@@ -153,7 +153,7 @@ impl ByValues<'_> {
     }
 
     /// Whether a column is compared with the value that the row gives it.
-    fn is_written(&self, row: &[Cell<'_>], column: usize) -> bool {
+    fn is_written(&self, row: &[PlannedValue<'_>], column: usize) -> bool {
         let offer = offer(self.text, self.table, row, column);
         let given = matches!(offer, Offer::Value(_) | Offer::ValueOrGenerated(_));
         given && self.by.columns.contains(&column) && Some(column) != self.number

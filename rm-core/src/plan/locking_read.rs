@@ -15,12 +15,12 @@ use sqlparser::{
 };
 
 use super::{
-    Arguments, Dialect, LockMode, LockingRead, Plan, Query, Refusal, Table, TableName,
+    Arguments, Dialect, LockMode, LockingRead, Plan, Query, StatementRefusal, Table, TableName,
     clauses::misread, guard, image, names, stable, text::Text,
 };
 
 /// The table of a read that can name its rows, without knowing the table.
-pub(super) fn table(text: &Text, tree: &Tree) -> Result<TableName, Refusal> {
+pub(super) fn table(text: &Text, tree: &Tree) -> Result<TableName, StatementRefusal> {
     let SetExpr::Select(select) = &*tree.body else { return Err(refused(SEVERAL)) };
     let [from] = select.from.as_slice() else { return Err(refused(SEVERAL)) };
     let TableFactor::Table { name, args: None, .. } = &from.relation else {
@@ -47,8 +47,8 @@ pub(super) fn table(text: &Text, tree: &Tree) -> Result<TableName, Refusal> {
 
 const SEVERAL: &str = "it does not read exactly one table; lock the rows of each table by itself";
 
-fn refused(reason: &'static str) -> Refusal {
-    Refusal::LockingRead { reason }
+fn refused(reason: &'static str) -> StatementRefusal {
+    StatementRefusal::LockingRead { reason }
 }
 
 /// Whether a row of the result stands for several rows of the table.
@@ -89,7 +89,7 @@ fn is_aggregate(expr: &Expr) -> bool {
 }
 
 /// Plans a read that [`table`] has accepted.
-pub(super) fn plan(text: &Text, table: &Table, mode: LockMode) -> Result<Plan, Refusal> {
+pub(super) fn plan(text: &Text, table: &Table, mode: LockMode) -> Result<Plan, StatementRefusal> {
     guard::nameable(table)?;
     let select = text.find(0, &[Keyword::SELECT]).ok_or_else(misread)?;
     let from = projection_end(text, select).ok_or_else(misread)?;

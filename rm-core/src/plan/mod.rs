@@ -45,7 +45,7 @@ pub use self::{
     key::row_key,
     keyed::ROWS_MAX,
     parse::{OPT_OUT, Parsed, Reads, Statement, parse},
-    refusal::Refusal,
+    refusal::StatementRefusal,
     shape::{
         Arguments, Change, Delete, DeleteImage, GeneratedKeys, Insert, InsertAfter, KeyedQuery,
         LockMode, LockingRead, Plan, Query, Update, UpdateImage, Upsert, UpsertAfter, UpsertKind,

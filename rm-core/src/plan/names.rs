@@ -2,7 +2,7 @@
 
 use sqlparser::ast::{Assignment, AssignmentTarget, Ident, ObjectName};
 
-use super::{Dialect, Refusal, Table, TableName};
+use super::{Dialect, StatementRefusal, Table, TableName};
 
 /// A name as the dialect reads it: PostgreSQL folds unquoted ones to lower case.
 pub(super) fn folded(dialect: Dialect, name: &Ident) -> String {
@@ -13,14 +13,14 @@ pub(super) fn folded(dialect: Dialect, name: &Ident) -> String {
 }
 
 /// The table that a name of one or two parts stands for.
-pub(super) fn table(dialect: Dialect, name: &ObjectName) -> Result<TableName, Refusal> {
+pub(super) fn table(dialect: Dialect, name: &ObjectName) -> Result<TableName, StatementRefusal> {
     let parts: Option<Vec<&Ident>> = name.0.iter().map(|part| part.as_ident()).collect();
     match parts.as_deref() {
         Some([name]) => Ok(TableName { schema: None, name: folded(dialect, name) }),
         Some([schema, name]) => {
             Ok(TableName { schema: Some(folded(dialect, schema)), name: folded(dialect, name) })
         }
-        Some(_) | None => Err(Refusal::Clause {
+        Some(_) | None => Err(StatementRefusal::Clause {
             clause: "a table name of three or more parts",
             reason: "name the schema and the table",
         }),
@@ -28,8 +28,12 @@ pub(super) fn table(dialect: Dialect, name: &ObjectName) -> Result<TableName, Re
 }
 
 /// The column that a name stands for.
-pub(super) fn column(dialect: Dialect, table: &Table, name: &Ident) -> Result<usize, Refusal> {
-    table.column(dialect, &folded(dialect, name)).ok_or_else(|| Refusal::UnknownColumn {
+pub(super) fn column(
+    dialect: Dialect,
+    table: &Table,
+    name: &Ident,
+) -> Result<usize, StatementRefusal> {
+    table.column(dialect, &folded(dialect, name)).ok_or_else(|| StatementRefusal::UnknownColumn {
         column: name.value.clone(),
         table: table.full_name(),
     })
@@ -41,12 +45,13 @@ pub(super) fn object_column(
     dialect: Dialect,
     table: &Table,
     name: &ObjectName,
-) -> Result<usize, Refusal> {
+) -> Result<usize, StatementRefusal> {
     let part = match dialect {
         Dialect::Postgres => name.0.first(),
         Dialect::MySql | Dialect::Sqlite => name.0.last(),
     };
-    let unknown = || Refusal::UnknownColumn { column: name.to_string(), table: table.full_name() };
+    let unknown =
+        || StatementRefusal::UnknownColumn { column: name.to_string(), table: table.full_name() };
     column(dialect, table, part.and_then(|part| part.as_ident()).ok_or_else(unknown)?)
 }
 
@@ -55,7 +60,7 @@ pub(super) fn assigned(
     dialect: Dialect,
     table: &Table,
     assignments: &[Assignment],
-) -> Result<Vec<usize>, Refusal> {
+) -> Result<Vec<usize>, StatementRefusal> {
     let mut columns = Vec::new();
     for assignment in assignments {
         let targets = match &assignment.target {

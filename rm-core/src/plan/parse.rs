@@ -12,7 +12,7 @@ use sqlparser::{
 };
 
 use super::{
-    Dialect, LockMode, Plan, Refusal, Table, TableName,
+    Dialect, LockMode, Plan, StatementRefusal, Table, TableName,
     classify::{self, Class},
     delete, insert, locking_read, names, normal,
     text::{Text, grammar},
@@ -63,12 +63,14 @@ pub const OPT_OUT: &str = "/* handfast: unprotected */";
 /// # Errors
 ///
 /// A refusal that does not depend on the table.
-pub fn parse(dialect: Dialect, reads: Reads, sql: &str) -> Result<Parsed, Refusal> {
+pub fn parse(dialect: Dialect, reads: Reads, sql: &str) -> Result<Parsed, StatementRefusal> {
     if dialect == Dialect::MySql && (sql.contains("/*!") || sql.contains("/*M!")) {
-        return Err(Refusal::ExecutableComment);
+        return Err(StatementRefusal::ExecutableComment);
     }
     if sql.contains('\0') {
-        return Err(Refusal::Unparsed { reason: "it contains a NUL character".to_owned() });
+        return Err(StatementRefusal::Unparsed {
+            reason: "it contains a NUL character".to_owned(),
+        });
     }
     let statements = Text::statements(dialect, sql)?;
     if is_opted_out(sql) {
@@ -86,18 +88,18 @@ fn is_opted_out(sql: &str) -> bool {
 }
 
 /// Several statements in one text can only be left alone.
-fn parse_several(reads: Reads, statements: Vec<Text>) -> Result<Parsed, Refusal> {
+fn parse_several(reads: Reads, statements: Vec<Text>) -> Result<Parsed, StatementRefusal> {
     for statement in statements {
         match parse_one(reads, statement) {
             Ok(Parsed::Pass) => {}
-            Ok(Parsed::Statement(_)) => return Err(Refusal::SeveralStatements),
+            Ok(Parsed::Statement(_)) => return Err(StatementRefusal::SeveralStatements),
             Err(refusal) => return Err(refusal),
         }
     }
     Ok(Parsed::Pass)
 }
 
-fn parse_one(reads: Reads, text: Text) -> Result<Parsed, Refusal> {
+fn parse_one(reads: Reads, text: Text) -> Result<Parsed, StatementRefusal> {
     let class = classify::classify(&text)?;
     if class == Class::Pass {
         return Ok(Parsed::Pass);
@@ -107,7 +109,7 @@ fn parse_one(reads: Reads, text: Text) -> Result<Parsed, Refusal> {
         // The parser knows less than the database: a read that it does not understand is still one.
         Err(_) if is_plain_read(reads, class, &text) => return Ok(Parsed::Pass),
         Err(_) if lists_tables(&text) => {
-            return Err(Refusal::SeveralTables { statement: "UPDATE" });
+            return Err(StatementRefusal::SeveralTables { statement: "UPDATE" });
         }
         Err(refusal) => return Err(refusal),
     };
@@ -130,28 +132,28 @@ fn lists_tables(text: &Text) -> bool {
     update && target.filter(|lexeme| lexeme.depth == 0).any(|lexeme| lexeme.is(&Token::Comma))
 }
 
-fn tree(text: &Text) -> Result<Tree, Refusal> {
+fn tree(text: &Text) -> Result<Tree, StatementRefusal> {
     let mut parser =
         Parser::new(grammar(text.dialect)).with_tokens_with_locations(normal::tokens(text));
     let statements = parser
         .parse_statements()
-        .map_err(|error| Refusal::Unparsed { reason: error.to_string() })?;
+        .map_err(|error| StatementRefusal::Unparsed { reason: error.to_string() })?;
     match <[Tree; 1]>::try_from(statements) {
         Ok([tree]) => Ok(tree),
-        Err(_) => Err(Refusal::SeveralStatements),
+        Err(_) => Err(StatementRefusal::SeveralStatements),
     }
 }
 
 /// A query, which may be a WITH in front of a change.
-fn parse_query(reads: Reads, text: Text, query: QueryTree) -> Result<Parsed, Refusal> {
+fn parse_query(reads: Reads, text: Text, query: QueryTree) -> Result<Parsed, StatementRefusal> {
     let mut search = Search::default();
     let _ = query.visit(&mut search);
     let outer = is_change(&query.body);
     if search.writes > usize::from(outer) {
-        return Err(Refusal::WriteInWith);
+        return Err(StatementRefusal::WriteInWith);
     }
     if search.into {
-        return Err(Refusal::Clause {
+        return Err(StatementRefusal::Clause {
             clause: "SELECT ... INTO",
             reason: "it writes what cannot be undone; read the rows and INSERT them",
         });
@@ -218,9 +220,9 @@ fn parse_read(
     text: Text,
     query: &QueryTree,
     tables: usize,
-) -> Result<Parsed, Refusal> {
+) -> Result<Parsed, StatementRefusal> {
     if locking_read::locks_below(query) {
-        return Err(Refusal::LockingRead {
+        return Err(StatementRefusal::LockingRead {
             reason: "a sub-select locks rows; lock them with a statement of its own",
         });
     }
@@ -232,7 +234,7 @@ fn parse_read(
     };
     let table = locking_read::table(&text, query)?;
     if reads == Reads::Committed && tables > 1 {
-        return Err(Refusal::LockingRead {
+        return Err(StatementRefusal::LockingRead {
             reason: "a sub-select reads a table unchecked; read the rows of each table by itself",
         });
     }
@@ -240,7 +242,12 @@ fn parse_read(
 }
 
 /// A change. Its own rows are locked, and so checked; what its sub-selects read is not.
-fn parse_change(reads: Reads, text: Text, tree: Tree, tables: usize) -> Result<Parsed, Refusal> {
+fn parse_change(
+    reads: Reads,
+    text: Text,
+    tree: Tree,
+    tables: usize,
+) -> Result<Parsed, StatementRefusal> {
     let dialect = text.dialect;
     no_modifier(&text)?;
     // The search does not count the target of an INSERT, which is no item of a FROM.
@@ -255,24 +262,24 @@ fn parse_change(reads: Reads, text: Text, tree: Tree, tables: usize) -> Result<P
         let target = insert::acceptable(dialect, &tree)?;
         ("INSERT", 0, names::table(dialect, target)?, Kind::Insert(Box::new(tree)))
     } else if matches!(tree, Tree::Merge(_)) {
-        return Err(Refusal::Merge);
+        return Err(StatementRefusal::Merge);
     } else {
-        return Err(Refusal::UnknownStatement { statement: classify::opening(&text) });
+        return Err(StatementRefusal::UnknownStatement { statement: classify::opening(&text) });
     };
     if reads == Reads::Committed && tables > targets {
-        return Err(Refusal::UncheckedRead { statement });
+        return Err(StatementRefusal::UncheckedRead { statement });
     }
     Ok(Parsed::Statement(Box::new(Statement { text, table, kind })))
 }
 
 /// MySQL's words between verb and table, which the parser takes for the table.
-fn no_modifier(text: &Text) -> Result<(), Refusal> {
+fn no_modifier(text: &Text) -> Result<(), StatementRefusal> {
     const MODIFIERS: [&str; 3] = ["IGNORE", "LOW_PRIORITY", "QUICK"];
     let mut verbs = text.lexemes.windows(2).filter(|pair| {
         pair[0].depth == 0 && matches!(pair[0].keyword(), Keyword::UPDATE | Keyword::DELETE)
     });
     if verbs.any(|pair| MODIFIERS.iter().any(|word| pair[1].is_word(word))) {
-        return Err(Refusal::Clause {
+        return Err(StatementRefusal::Clause {
             clause: "IGNORE, LOW_PRIORITY or QUICK after UPDATE or DELETE",
             reason: "leave it out",
         });
@@ -281,9 +288,9 @@ fn no_modifier(text: &Text) -> Result<(), Refusal> {
 }
 
 /// The table of an item that is nothing but a table.
-fn table_name(dialect: Dialect, item: &TableFactor) -> Result<TableName, Refusal> {
+fn table_name(dialect: Dialect, item: &TableFactor) -> Result<TableName, StatementRefusal> {
     let TableFactor::Table { name, args: None, .. } = item else {
-        return Err(Refusal::Clause {
+        return Err(StatementRefusal::Clause {
             clause: "a target that is not a table",
             reason: "name one table",
         });
@@ -309,10 +316,13 @@ impl Statement {
     /// # Errors
     ///
     /// The reason why the statement cannot be undone exactly.
-    pub fn plan(&self, table: &Table, argument_count: usize) -> Result<Plan, Refusal> {
+    pub fn plan(&self, table: &Table, argument_count: usize) -> Result<Plan, StatementRefusal> {
         let placeholders = self.argument_count();
         if placeholders != argument_count {
-            return Err(Refusal::ArgumentCount { placeholders, arguments: argument_count });
+            return Err(StatementRefusal::ArgumentCount {
+                placeholders,
+                arguments: argument_count,
+            });
         }
         match &self.kind {
             Kind::Update(tree) => update::plan(&self.text, tree, table),

@@ -6,13 +6,13 @@
 
 use sqlparser::tokenizer::Token;
 
-use super::{Dialect, Refusal, lexeme::Lexeme};
+use super::{Dialect, StatementRefusal, lexeme::Lexeme};
 
 /// Consumes one argument and changes nothing.
 pub(super) const SWALLOW: &str = "(? IS NULL OR TRUE)";
 
 /// Gives each placeholder token the index of its argument.
-pub(super) fn number(dialect: Dialect, lexemes: &mut [Lexeme]) -> Result<(), Refusal> {
+pub(super) fn number(dialect: Dialect, lexemes: &mut [Lexeme]) -> Result<(), StatementRefusal> {
     let mut bare = 0;
     let mut numbered = false;
     for index in 0..lexemes.len() {
@@ -42,7 +42,7 @@ pub(super) fn number(dialect: Dialect, lexemes: &mut [Lexeme]) -> Result<(), Ref
 }
 
 /// `$3` or `?3`: argument 2.
-fn explicit(dialect: Dialect, written: &str) -> Result<usize, Refusal> {
+fn explicit(dialect: Dialect, written: &str) -> Result<usize, StatementRefusal> {
     let number = written.get(1..).and_then(|digits| digits.parse::<u16>().ok());
     let number = number.filter(|_| dialect == Dialect::Sqlite || written.starts_with('$'));
     match number {
@@ -52,7 +52,7 @@ fn explicit(dialect: Dialect, written: &str) -> Result<usize, Refusal> {
 }
 
 /// SQLite's `:name` and `@name`, which the driver does not bind.
-fn refuse_named(rest: &[Lexeme]) -> Result<(), Refusal> {
+fn refuse_named(rest: &[Lexeme]) -> Result<(), StatementRefusal> {
     let [mark, name, ..] = rest else { return Ok(()) };
     let named = mark.is(&Token::Colon) || mark.is(&Token::AtSign);
     if let Token::Word(word) = &name.token.token
@@ -64,13 +64,13 @@ fn refuse_named(rest: &[Lexeme]) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn unsupported(dialect: Dialect, written: &str) -> Refusal {
+fn unsupported(dialect: Dialect, written: &str) -> StatementRefusal {
     let expected = match dialect {
         Dialect::Postgres => "$1, $2, ...",
         Dialect::MySql => "?",
         Dialect::Sqlite => "either ? or ?1, ?2, ... throughout",
     };
-    Refusal::Placeholder { placeholder: written.to_owned(), expected }
+    StatementRefusal::Placeholder { placeholder: written.to_owned(), expected }
 }
 
 /// The placeholder of the argument at an index.

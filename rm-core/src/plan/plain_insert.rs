@@ -3,7 +3,7 @@
 use sqlparser::{ast::Insert as Tree, keywords::Keyword};
 
 use super::{
-    Arguments, Insert, InsertAfter, Plan, Query, Refusal, Table,
+    Arguments, Insert, InsertAfter, Plan, Query, StatementRefusal, Table,
     clauses::misread,
     image,
     inserted::ByValues,
@@ -12,7 +12,7 @@ use super::{
 };
 
 /// The database returns the rows it added.
-pub(super) fn returned(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Refusal> {
+pub(super) fn returned(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, StatementRefusal> {
     let columns = table.imaged();
     let change = returning(text, tree, table, &columns, "")?;
     let user_returning = tree.returning.is_some();
@@ -26,7 +26,7 @@ pub(super) fn returning(
     table: &Table,
     columns: &[usize],
     more: &str,
-) -> Result<Query, Refusal> {
+) -> Result<Query, StatementRefusal> {
     let found = text.find(0, &[Keyword::RETURNING]);
     if found.is_some() != tree.returning.is_some() {
         return Err(misread());
@@ -38,8 +38,8 @@ pub(super) fn returning(
 }
 
 /// MySQL: the rows added are read back by their keys.
-pub(super) fn keyed(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Refusal> {
-    let offered = offered(text, tree, table)?.ok_or(Refusal::InsertSelect)?;
+pub(super) fn keyed(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, StatementRefusal> {
+    let offered = offered(text, tree, table)?.ok_or(StatementRefusal::InsertSelect)?;
     let columns = table.imaged();
     let read = ByValues {
         number: None,
@@ -78,7 +78,7 @@ pub(super) fn numbering(
     text: &Text,
     table: &Table,
     offered: &Offered<'_>,
-) -> Result<Numbering, Refusal> {
+) -> Result<Numbering, StatementRefusal> {
     let mut numbering = Numbering::Never;
     for &column in &table.key.columns {
         let offers: Vec<Offer> =
@@ -88,7 +88,9 @@ pub(super) fn numbering(
             Ok(Offer::ValueOrGenerated(_)) => numbering = Numbering::IfNull(column),
             Ok(Offer::Value(_) | Offer::Default) => {}
             Ok(Offer::Null) => {
-                return Err(Refusal::KeyNull { column: table.columns[column].name.clone() });
+                return Err(StatementRefusal::KeyNull {
+                    column: table.columns[column].name.clone(),
+                });
             }
             Ok(Offer::Unknown) => return Err(unknown(table, column, UNKNOWN)),
             Err(reason) => return Err(unknown(table, column, reason)),
@@ -118,6 +120,6 @@ fn one_kind(offers: &[Offer]) -> Result<Offer, &'static str> {
     worst.cloned().ok_or(UNKNOWN)
 }
 
-fn unknown(table: &Table, column: usize, reason: &'static str) -> Refusal {
-    Refusal::KeyUnknown { column: table.columns[column].name.clone(), reason }
+fn unknown(table: &Table, column: usize, reason: &'static str) -> StatementRefusal {
+    StatementRefusal::KeyUnknown { column: table.columns[column].name.clone(), reason }
 }

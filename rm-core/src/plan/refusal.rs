@@ -8,7 +8,7 @@ use thiserror::Error;
 /// statement is not undone writes `/* handfast: unprotected */` in front of it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum StatementRefusal {
     /// The text is not understood, and may write.
     #[error(
         "statement not understood ({reason}), so it cannot be undone: use a simpler form ({})",
@@ -314,7 +314,7 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl StatementRefusal {
     /// The stable code, documented in `docs/errors.md`.
     pub fn code(&self) -> &'static str {
         match self {

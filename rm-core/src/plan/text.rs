@@ -14,7 +14,7 @@ use sqlparser::{
     tokenizer::{Location, Token, TokenWithSpan, Tokenizer},
 };
 
-use super::{Dialect, Refusal, lexeme::Lexeme, placeholder};
+use super::{Dialect, StatementRefusal, lexeme::Lexeme, placeholder};
 
 /// The parser's dialect.
 pub(super) fn grammar(dialect: Dialect) -> &'static dyn sqlparser::dialect::Dialect {
@@ -35,10 +35,10 @@ pub(super) struct Text {
 
 impl Text {
     /// Cuts a text into its statements, empty ones left out.
-    pub(super) fn statements(dialect: Dialect, sql: &str) -> Result<Vec<Self>, Refusal> {
+    pub(super) fn statements(dialect: Dialect, sql: &str) -> Result<Vec<Self>, StatementRefusal> {
         let tokens = Tokenizer::new(grammar(dialect), sql)
             .tokenize_with_location()
-            .map_err(|error| Refusal::Unparsed { reason: error.to_string() })?;
+            .map_err(|error| StatementRefusal::Unparsed { reason: error.to_string() })?;
         let statements = lexemes(sql, tokens);
         let text = |mut lexemes: Vec<Lexeme>| {
             placeholder::number(dialect, &mut lexemes)?;

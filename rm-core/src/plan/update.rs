@@ -3,7 +3,7 @@
 use sqlparser::ast::{SelectItem, SqliteOnConflict, Update as Tree};
 
 use super::{
-    Change, Dialect, Generation, Plan, Refusal, Table, Update, UpdateImage,
+    Change, Dialect, Generation, Plan, StatementRefusal, Table, Update, UpdateImage,
     clauses::{Clauses, Expected},
     constraint,
     guard::{self, Event},
@@ -13,7 +13,7 @@ use super::{
 };
 
 /// Plans an UPDATE whose shape [`super::parse`] has accepted.
-pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Refusal> {
+pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, StatementRefusal> {
     guard::writable(table, &[Event::Update])?;
     let assigned = names::assigned(text.dialect, table, &tree.assignments)?;
     guard::assignable(table, &assigned)?;
@@ -45,21 +45,21 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Refu
 }
 
 /// Refuses clauses that no image can follow, without knowing the table.
-pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<(), Refusal> {
+pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<(), StatementRefusal> {
     if tree.from.is_some() || !tree.table.joins.is_empty() {
-        return Err(Refusal::SeveralTables { statement: "UPDATE" });
+        return Err(StatementRefusal::SeveralTables { statement: "UPDATE" });
     }
     match tree.or {
         None | Some(SqliteOnConflict::Abort) => {}
         Some(clause) => {
-            return Err(Refusal::ConflictClause { clause: format!("UPDATE {clause}") });
+            return Err(StatementRefusal::ConflictClause { clause: format!("UPDATE {clause}") });
         }
     }
     guard::no_returning(dialect, tree.returning.is_some())?;
     guard::no_limit(dialect, !tree.order_by.is_empty() || tree.limit.is_some())
 }
 
-fn clauses(text: &Text, tree: &Tree) -> Result<Clauses, Refusal> {
+fn clauses(text: &Text, tree: &Tree) -> Result<Clauses, StatementRefusal> {
     let expected = Expected {
         predicate: tree.selection.as_ref(),
         order: !tree.order_by.is_empty(),

@@ -6,8 +6,8 @@
 use sqlparser::ast::{Assignment, ConflictTarget, Insert as Tree};
 
 use super::{
-    Arguments, Dialect, GeneratedKeys, Plan, Query, Refusal, Table, TableKind, UniqueIndex, Upsert,
-    UpsertAfter, UpsertKind, constraint,
+    Arguments, Dialect, GeneratedKeys, Plan, Query, StatementRefusal, Table, TableKind,
+    UniqueIndex, Upsert, UpsertAfter, UpsertKind, constraint,
     guard::{self, Event},
     image::RowLock,
     inserted::ByValues,
@@ -37,10 +37,10 @@ pub(super) fn plan(
     tree: &Tree,
     table: &Table,
     conflict: &Conflict<'_>,
-) -> Result<Plan, Refusal> {
+) -> Result<Plan, StatementRefusal> {
     let kind = permitted(text, table, conflict)?;
     let Some(offered) = offered(text, tree, table)? else {
-        return Err(Refusal::Upsert {
+        return Err(StatementRefusal::Upsert {
             reason: "its rows come from a query; select them first and insert them with VALUES",
         });
     };
@@ -89,7 +89,11 @@ pub(super) fn plan(
 }
 
 /// Returns the condition that marks a row that exists and could not be put back.
-fn verdict(text: &Text, table: &Table, conflict: &Conflict<'_>) -> Result<String, Refusal> {
+fn verdict(
+    text: &Text,
+    table: &Table,
+    conflict: &Conflict<'_>,
+) -> Result<String, StatementRefusal> {
     let constraints = match conflict {
         Conflict::Fail | Conflict::Ignore => Vec::new(),
         Conflict::Update { assignments, .. } => {
@@ -106,13 +110,17 @@ fn verdict(text: &Text, table: &Table, conflict: &Conflict<'_>) -> Result<String
 }
 
 /// Refuses what would change other rows or the key of the row that exists.
-fn permitted(text: &Text, table: &Table, conflict: &Conflict<'_>) -> Result<UpsertKind, Refusal> {
+fn permitted(
+    text: &Text,
+    table: &Table,
+    conflict: &Conflict<'_>,
+) -> Result<UpsertKind, StatementRefusal> {
     match conflict {
         Conflict::Fail | Conflict::Ignore => Ok(UpsertKind::Ignore),
         Conflict::Update { assignments, .. } => {
             guard::writable(table, &[Event::Insert, Event::Update])?;
             guard::assignable(table, &names::assigned(text.dialect, table, assignments)?)?;
-            told_apart(table)?;
+            check_kind_is_known(table)?;
             Ok(UpsertKind::Update)
         }
         Conflict::Replace => {
@@ -125,9 +133,9 @@ fn permitted(text: &Text, table: &Table, conflict: &Conflict<'_>) -> Result<Upse
 
 /// DO UPDATE on a partitioned table returns no system column that distinguishes an inserted row
 /// from an updated one.
-fn told_apart(table: &Table) -> Result<(), Refusal> {
+fn check_kind_is_known(table: &Table) -> Result<(), StatementRefusal> {
     if table.kind == TableKind::Partitioned {
-        return Err(Refusal::Upsert {
+        return Err(StatementRefusal::Upsert {
             reason: "the table is partitioned; name the partition, or write UPDATE and INSERT",
         });
     }
@@ -141,13 +149,13 @@ fn independent(
     table: &Table,
     conflict: &Conflict<'_>,
     offered: &Offered<'_>,
-) -> Result<(), Refusal> {
+) -> Result<(), StatementRefusal> {
     let Conflict::Update { assignments, .. } = conflict else { return Ok(()) };
     let assigned = names::assigned(text.dialect, table, assignments)?;
     let unique = |index: &UniqueIndex| index.columns.iter().any(|c| assigned.contains(c));
     let hides = text.dialect == Dialect::MySql && offered.rows.len() > 1;
     if hides && table.unique.iter().any(unique) {
-        return Err(Refusal::Upsert {
+        return Err(StatementRefusal::Upsert {
             reason: "it offers several rows and assigns a unique column; insert them one by one",
         });
     }
@@ -162,7 +170,7 @@ fn unnumbered(
     indexes: &[&UniqueIndex],
     kind: UpsertKind,
     offered: &Offered<'_>,
-) -> Result<(), Refusal> {
+) -> Result<(), StatementRefusal> {
     if text.dialect != Dialect::Postgres || kind != UpsertKind::Update {
         return Ok(());
     }
@@ -170,7 +178,7 @@ fn unnumbered(
         offered.rows.iter().any(|row| offer(text, table, row, column) == Offer::Generated)
     });
     match numbered {
-        Some(&column) => Err(Refusal::KeyUnknown {
+        Some(&column) => Err(StatementRefusal::KeyUnknown {
             column: table.columns[column].name.clone(),
             reason: "the conflict is by a number that the database gives; give it, or insert \
                      without ON CONFLICT",
@@ -184,13 +192,15 @@ fn arbiters<'a>(
     dialect: Dialect,
     table: &'a Table,
     conflict: &Conflict<'_>,
-) -> Result<Vec<&'a UniqueIndex>, Refusal> {
+) -> Result<Vec<&'a UniqueIndex>, StatementRefusal> {
     if let Conflict::Update { target: Some(target), .. } = conflict {
         return named(dialect, table, target);
     }
     let all: Vec<_> = std::iter::once(&table.key).chain(&table.unique).collect();
     match all.iter().find(|index| !index.plain) {
-        Some(odd) => Err(Refusal::UpsertIndex { index: odd.name.clone(), reason: NOT_PLAIN }),
+        Some(odd) => {
+            Err(StatementRefusal::UpsertIndex { index: odd.name.clone(), reason: NOT_PLAIN })
+        }
         None => Ok(all),
     }
 }
@@ -204,7 +214,7 @@ fn named<'a>(
     dialect: Dialect,
     table: &'a Table,
     target: &ConflictTarget,
-) -> Result<Vec<&'a UniqueIndex>, Refusal> {
+) -> Result<Vec<&'a UniqueIndex>, StatementRefusal> {
     let plain = std::iter::once(&table.key).chain(&table.unique).filter(|index| index.plain);
     let found: Vec<_> = match target {
         ConflictTarget::Columns(columns) => {
@@ -219,7 +229,7 @@ fn named<'a>(
         }
     };
     if found.is_empty() {
-        return Err(Refusal::UpsertIndex {
+        return Err(StatementRefusal::UpsertIndex {
             index: target.to_string().trim().to_owned(),
             reason: "it names no unique index on whole columns of the table; name one by its \
                      columns",
@@ -242,7 +252,7 @@ fn probes(
     offered: &Offered<'_>,
     columns: &[usize],
     verdict: &str,
-) -> Result<Vec<Query>, Refusal> {
+) -> Result<Vec<Query>, StatementRefusal> {
     let lock = RowLock::Update.clause(text.dialect);
     let mut probes = Vec::new();
     for &by in indexes {
@@ -250,7 +260,7 @@ fn probes(
             offered.rows.iter().flat_map(|row| by.columns.iter().map(move |c| (row, c)))
         {
             if offer(text, table, row, column) == Offer::Unknown {
-                return Err(Refusal::KeyUnknown {
+                return Err(StatementRefusal::KeyUnknown {
                     column: table.columns[column].name.clone(),
                     reason: "what the row offers is not known before; compute it and bind it",
                 });
@@ -283,7 +293,7 @@ fn findable(
     table: &Table,
     indexes: &[&UniqueIndex],
     offered: &Offered<'_>,
-) -> Result<(), Refusal> {
+) -> Result<(), StatementRefusal> {
     if offered.rows.len() < 2 {
         return Ok(());
     }
@@ -293,7 +303,7 @@ fn findable(
         !indexes.iter().map(reads).any(|read| read.is_comparable(row))
     });
     if lost {
-        return Err(Refusal::KeyUnknown {
+        return Err(StatementRefusal::KeyUnknown {
             column: table.columns[table.key.columns[0]].name.clone(),
             reason: "one of several rows offers no value of a unique index; insert them one by one",
         });
@@ -311,7 +321,7 @@ fn returning(
     table: &Table,
     columns: &[usize],
     kind: UpsertKind,
-) -> Result<Query, Refusal> {
+) -> Result<Query, StatementRefusal> {
     // A row version that an INSERT wrote has no deleter; one that DO UPDATE wrote has the locker of
     // the version before it.
     let flag = match (text.dialect, kind) {

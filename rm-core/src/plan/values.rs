@@ -8,26 +8,28 @@ use sqlparser::{
     tokenizer::Token,
 };
 
-use super::{Dialect, Generation, Refusal, Table, clauses::misread, names, stable, text::Text};
+use super::{
+    Dialect, Generation, StatementRefusal, Table, clauses::misread, names, stable, text::Text,
+};
 
 /// The rows of VALUES or SET.
 #[derive(Debug)]
 pub(super) struct Offered<'a> {
-    pub(super) rows: Vec<Vec<Cell<'a>>>,
+    pub(super) rows: Vec<Vec<PlannedValue<'a>>>,
     /// The token after the last row.
     pub(super) end: usize,
 }
 
 /// One value of a row.
 #[derive(Debug)]
-pub(super) struct Cell<'a> {
+pub(super) struct PlannedValue<'a> {
     /// The column it is for.
     pub(super) column: usize,
     pub(super) tokens: Range<usize>,
     tree: &'a Expr,
 }
 
-impl Cell<'_> {
+impl PlannedValue<'_> {
     /// Whether the value is a literal or an argument, which takes the collation that it meets.
     pub(super) fn is_literal(&self) -> bool {
         matches!(self.tree, Expr::Value(_))
@@ -56,7 +58,7 @@ pub(super) fn offered<'a>(
     text: &Text,
     tree: &'a Tree,
     table: &Table,
-) -> Result<Option<Offered<'a>>, Refusal> {
+) -> Result<Option<Offered<'a>>, StatementRefusal> {
     if !tree.assignments.is_empty() {
         return assigned(text, tree, table).map(Some);
     }
@@ -79,7 +81,7 @@ pub(super) fn offered<'a>(
 }
 
 /// The columns that the values of a row are for, in their order.
-fn columns(dialect: Dialect, tree: &Tree, table: &Table) -> Result<Vec<usize>, Refusal> {
+fn columns(dialect: Dialect, tree: &Tree, table: &Table) -> Result<Vec<usize>, StatementRefusal> {
     if !tree.columns.is_empty() {
         let column = |name| names::object_column(dialect, table, name);
         return tree.columns.iter().map(column).collect();
@@ -98,7 +100,7 @@ fn cut_row<'a>(
     at: &mut usize,
     columns: &[usize],
     row: &'a [Expr],
-) -> Result<Vec<Cell<'a>>, Refusal> {
+) -> Result<Vec<PlannedValue<'a>>, StatementRefusal> {
     if text.lexemes.get(*at).is_some_and(|lexeme| lexeme.is_word("ROW")) {
         *at += 1;
     }
@@ -126,9 +128,9 @@ fn cell<'a>(
     column: usize,
     tokens: Range<usize>,
     tree: &'a Expr,
-) -> Result<Cell<'a>, Refusal> {
+) -> Result<PlannedValue<'a>, StatementRefusal> {
     if text.reads_as(tokens.clone(), tree) {
-        Ok(Cell { column, tokens, tree })
+        Ok(PlannedValue { column, tokens, tree })
     } else {
         Err(misread())
     }
@@ -150,7 +152,11 @@ fn split(text: &Text, tokens: Range<usize>, depth: usize) -> Vec<Range<usize>> {
 }
 
 /// MySQL `INSERT ... SET a = 1, b = 2`: one row.
-fn assigned<'a>(text: &Text, tree: &'a Tree, table: &Table) -> Result<Offered<'a>, Refusal> {
+fn assigned<'a>(
+    text: &Text,
+    tree: &'a Tree,
+    table: &Table,
+) -> Result<Offered<'a>, StatementRefusal> {
     let set = text.find(0, &[Keyword::SET]).ok_or_else(misread)?;
     let end = text.find(set, &[Keyword::ON, Keyword::AS]).unwrap_or(text.end());
     let pieces = split(text, set + 1..end, 0);
@@ -171,7 +177,7 @@ fn assigned<'a>(text: &Text, tree: &'a Tree, table: &Table) -> Result<Offered<'a
 }
 
 /// Returns what a row offers for a column.
-pub(super) fn offer(text: &Text, table: &Table, row: &[Cell<'_>], column: usize) -> Offer {
+pub(super) fn offer(text: &Text, table: &Table, row: &[PlannedValue<'_>], column: usize) -> Offer {
     let Some(position) = row.iter().position(|cell| cell.column == column) else {
         return omitted(text.dialect, table, column);
     };

@@ -11,7 +11,7 @@
 
 /// A mark that is not passed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Ahead {
+struct UnreachedMark {
     seq: i64,
     mark: i64,
 }
@@ -20,7 +20,7 @@ struct Ahead {
 #[derive(Debug, Default)]
 pub struct VisibilityHorizon {
     settled: i64,
-    ahead: Option<Ahead>,
+    ahead: Option<UnreachedMark>,
 }
 
 impl VisibilityHorizon {
@@ -40,7 +40,7 @@ impl VisibilityHorizon {
 
     /// Marks `seq`: everything up to it is settled when all transactions before `mark` have ended.
     pub fn mark(&mut self, seq: i64, mark: i64) {
-        self.ahead = Some(Ahead { seq, mark });
+        self.ahead = Some(UnreachedMark { seq, mark });
     }
 
     /// Takes note that all transactions before `oldest` have ended.
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn a_mark_is_passed_when_all_before_it_have_ended() {
         let mut horizon =
-            VisibilityHorizon { settled: 5, ahead: Some(Ahead { seq: 9, mark: 100 }) };
+            VisibilityHorizon { settled: 5, ahead: Some(UnreachedMark { seq: 9, mark: 100 }) };
         horizon.pass(99);
         assert_eq!((horizon.settled, horizon.ahead.is_some()), (5, true));
         horizon.pass(100);

@@ -4,13 +4,13 @@ use handfast_proto::v1::branch_outcome::Result as Outcome;
 use handfast_proto::v1::{Decision, Done, Refused, Resolution, Retryable};
 
 use super::branch_name::BranchName;
-use super::verdict::Verdict;
+use super::verdict::TwoPhaseVerdict;
 
 /// The end of one attempt to carry a decision out on a branch.
 #[derive(Debug)]
 pub struct Finished {
     /// Whether the decision is carried out.
-    pub verdict: Verdict,
+    pub verdict: TwoPhaseVerdict,
     /// The database's message, if it did not report success.
     pub message: Option<String>,
 }
@@ -59,19 +59,21 @@ pub fn outcome(
 ) -> Outcome {
     let branch = name.to_string();
     match (finished.verdict, decision) {
-        (Verdict::Done, _) => Outcome::Done(Done {}),
-        (Verdict::Against, Decision::RollBack) if resolution == Resolution::AcceptCurrent => {
+        (TwoPhaseVerdict::Done, _) => Outcome::Done(Done {}),
+        (TwoPhaseVerdict::Against, Decision::RollBack)
+            if resolution == Resolution::AcceptCurrent =>
+        {
             Outcome::Done(Done {})
         }
-        (Verdict::Against, Decision::RollBack) => {
+        (TwoPhaseVerdict::Against, Decision::RollBack) => {
             let error = EndedAgainstDecision::Committed { branch }.to_string();
             Outcome::Refused(Refused { error, ..Refused::default() })
         }
-        (Verdict::Against, Decision::Commit | Decision::Unspecified) => {
+        (TwoPhaseVerdict::Against, Decision::Commit | Decision::Unspecified) => {
             let error = EndedAgainstDecision::RolledBack { branch }.to_string();
             Outcome::Retryable(Retryable { error })
         }
-        (Verdict::Again, _) => {
+        (TwoPhaseVerdict::Again, _) => {
             let message = finished.message.unwrap_or_default();
             let error = format!("{branch} is open or prepared in another session: {message}");
             Outcome::Retryable(Retryable { error })

@@ -12,7 +12,7 @@ use crate::status::GlobalStatus;
 
 /// The answer of a database to COMMIT or ROLLBACK of a prepared branch, or to PREPARE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum DatabaseReply {
     /// The statement is carried out.
     Done,
     /// There is no such branch here: `XAER_NOTA`, or PostgreSQL's undefined object.
@@ -46,7 +46,7 @@ pub enum Trace {
 
 /// The end of an attempt to finish a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum TwoPhaseVerdict {
     /// The decision is carried out.
     Done,
     /// To be tried again.
@@ -56,28 +56,35 @@ pub enum Verdict {
 }
 
 /// Judges an answer in phase two. The trace is looked for only where the answer is
-/// [`Answer::Missing`].
+/// [`DatabaseReply::Missing`].
 #[must_use]
-pub fn of_phase_two(decision: Decision, answer: Answer, trace: Option<Trace>) -> Verdict {
+pub fn of_phase_two(
+    decision: Decision,
+    answer: DatabaseReply,
+    trace: Option<Trace>,
+) -> TwoPhaseVerdict {
     match (answer, decision) {
-        (_, Decision::Unspecified) => Verdict::Again,
-        (Answer::Done | Answer::Nothing, Decision::Commit | Decision::RollBack) => Verdict::Done,
-        (Answer::RolledBack, Decision::RollBack) => Verdict::Done,
-        (Answer::RolledBack, Decision::Commit) => Verdict::Against,
-        (Answer::Busy | Answer::Refused | Answer::Lost, Decision::Commit | Decision::RollBack) => {
-            Verdict::Again
+        (_, Decision::Unspecified) => TwoPhaseVerdict::Again,
+        (DatabaseReply::Done | DatabaseReply::Nothing, Decision::Commit | Decision::RollBack) => {
+            TwoPhaseVerdict::Done
         }
-        (Answer::Missing, Decision::Commit) => match trace {
+        (DatabaseReply::RolledBack, Decision::RollBack) => TwoPhaseVerdict::Done,
+        (DatabaseReply::RolledBack, Decision::Commit) => TwoPhaseVerdict::Against,
+        (
+            DatabaseReply::Busy | DatabaseReply::Refused | DatabaseReply::Lost,
+            Decision::Commit | Decision::RollBack,
+        ) => TwoPhaseVerdict::Again,
+        (DatabaseReply::Missing, Decision::Commit) => match trace {
             // An earlier call finished it, whose outcome was lost.
-            Some(Trace::Committed | Trace::Ended) => Verdict::Done,
-            Some(Trace::RolledBack) => Verdict::Against,
-            Some(Trace::Open) | None => Verdict::Again,
+            Some(Trace::Committed | Trace::Ended) => TwoPhaseVerdict::Done,
+            Some(Trace::RolledBack) => TwoPhaseVerdict::Against,
+            Some(Trace::Open) | None => TwoPhaseVerdict::Again,
         },
-        (Answer::Missing, Decision::RollBack) => match trace {
-            Some(Trace::RolledBack | Trace::Ended) => Verdict::Done,
-            Some(Trace::Committed) => Verdict::Against,
+        (DatabaseReply::Missing, Decision::RollBack) => match trace {
+            Some(Trace::RolledBack | Trace::Ended) => TwoPhaseVerdict::Done,
+            Some(Trace::Committed) => TwoPhaseVerdict::Against,
             // Its PREPARE may still come.
-            Some(Trace::Open) | None => Verdict::Again,
+            Some(Trace::Open) | None => TwoPhaseVerdict::Again,
         },
     }
 }
@@ -96,17 +103,30 @@ pub enum PrepareOutcome {
 /// Judges the answer to PREPARE, and to the ROLLBACK that follows on the same session where PREPARE
 /// was refused.
 #[must_use]
-pub fn of_prepare(prepare: Answer, rollback: Option<Answer>) -> PrepareOutcome {
+pub fn of_prepare(prepare: DatabaseReply, rollback: Option<DatabaseReply>) -> PrepareOutcome {
     match (prepare, rollback) {
-        (Answer::Done, _) => PrepareOutcome::Prepared,
-        (Answer::Lost, _) => PrepareOutcome::Unknown,
+        (DatabaseReply::Done, _) => PrepareOutcome::Prepared,
+        (DatabaseReply::Lost, _) => PrepareOutcome::Unknown,
         (
-            Answer::Missing | Answer::RolledBack | Answer::Nothing | Answer::Busy | Answer::Refused,
-            Some(Answer::Done | Answer::Missing | Answer::RolledBack | Answer::Nothing),
+            DatabaseReply::Missing
+            | DatabaseReply::RolledBack
+            | DatabaseReply::Nothing
+            | DatabaseReply::Busy
+            | DatabaseReply::Refused,
+            Some(
+                DatabaseReply::Done
+                | DatabaseReply::Missing
+                | DatabaseReply::RolledBack
+                | DatabaseReply::Nothing,
+            ),
         ) => PrepareOutcome::RolledBack,
         (
-            Answer::Missing | Answer::RolledBack | Answer::Nothing | Answer::Busy | Answer::Refused,
-            Some(Answer::Busy | Answer::Refused | Answer::Lost) | None,
+            DatabaseReply::Missing
+            | DatabaseReply::RolledBack
+            | DatabaseReply::Nothing
+            | DatabaseReply::Busy
+            | DatabaseReply::Refused,
+            Some(DatabaseReply::Busy | DatabaseReply::Refused | DatabaseReply::Lost) | None,
         ) => PrepareOutcome::Unknown,
     }
 }
@@ -150,14 +170,14 @@ mod tests {
     use super::*;
     use crate::status::RollbackReason;
 
-    const ANSWERS: [Answer; 7] = [
-        Answer::Done,
-        Answer::Missing,
-        Answer::RolledBack,
-        Answer::Nothing,
-        Answer::Busy,
-        Answer::Refused,
-        Answer::Lost,
+    const ANSWERS: [DatabaseReply; 7] = [
+        DatabaseReply::Done,
+        DatabaseReply::Missing,
+        DatabaseReply::RolledBack,
+        DatabaseReply::Nothing,
+        DatabaseReply::Busy,
+        DatabaseReply::Refused,
+        DatabaseReply::Lost,
     ];
     const TRACES: [Option<Trace>; 5] = [
         None,
@@ -168,7 +188,7 @@ mod tests {
     ];
 
     /// The letters of one answer, over every trace in the order above.
-    fn row(decision: Decision, answer: Answer) -> String {
+    fn row(decision: Decision, answer: DatabaseReply) -> String {
         let verdicts = TRACES.map(|trace| of_phase_two(decision, answer, trace));
         verdicts.map(|verdict| format!("{verdict:?}")).join(" ")
     }
@@ -199,16 +219,21 @@ mod tests {
     }
 
     /// The answers to a ROLLBACK after which nothing is prepared.
-    const ENDED: [Answer; 4] = [Answer::Done, Answer::Missing, Answer::RolledBack, Answer::Nothing];
+    const ENDED: [DatabaseReply; 4] = [
+        DatabaseReply::Done,
+        DatabaseReply::Missing,
+        DatabaseReply::RolledBack,
+        DatabaseReply::Nothing,
+    ];
 
     #[test]
     fn a_prepare_is_rolled_back_only_where_that_is_certain() {
         for prepare in ANSWERS {
             for rollback in ANSWERS.map(Some).into_iter().chain([None]) {
                 let rolled_back = rollback.is_some_and(|answer| ENDED.contains(&answer));
-                let expected = if prepare == Answer::Done {
+                let expected = if prepare == DatabaseReply::Done {
                     PrepareOutcome::Prepared
-                } else if prepare != Answer::Lost && rolled_back {
+                } else if prepare != DatabaseReply::Lost && rolled_back {
                     PrepareOutcome::RolledBack
                 } else {
                     PrepareOutcome::Unknown

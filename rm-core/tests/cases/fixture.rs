@@ -12,7 +12,7 @@
 
 use handfast_rm_core::plan::{
     Column, Constraint, Dialect, ForeignKey, Generation, KeyFold, Parsed, Reads, ReferentialAction,
-    Referring, Refusal, Rule, Table, TableKind, Trigger, UniqueIndex, parse,
+    Referring, Rule, StatementRefusal, Table, TableKind, Trigger, UniqueIndex, parse,
 };
 
 use super::describe;
@@ -84,7 +84,7 @@ impl Case {
         }
     }
 
-    fn plan(&self, sql: &str, arguments: usize) -> Result<String, Refusal> {
+    fn plan(&self, sql: &str, arguments: usize) -> Result<String, StatementRefusal> {
         let statement = match parse(self.dialect, self.reads, sql)? {
             Parsed::Pass => return Ok("pass".to_owned()),
             Parsed::Statement(statement) => statement,

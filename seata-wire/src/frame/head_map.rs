@@ -6,14 +6,14 @@ use crate::bytes::{Reader, SHORT_TEXT_BYTES_MAX, too_large};
 use crate::error::WireError;
 
 /// A key and a value. Either can be null on the wire.
-pub type Entry = (Option<String>, Option<String>);
+pub type HeadEntry = (Option<String>, Option<String>);
 
 /// Reads a head map.
 ///
 /// # Errors
 ///
 /// A length that goes past the end, or bytes that are not UTF-8.
-pub fn read(bytes: &[u8]) -> Result<Vec<Entry>, WireError> {
+pub fn read(bytes: &[u8]) -> Result<Vec<HeadEntry>, WireError> {
     let mut reader = Reader::new(bytes);
     let mut entries = Vec::new();
     while !reader.is_empty() {
@@ -34,7 +34,7 @@ fn text(reader: &mut Reader<'_>, field: &'static str) -> Result<Option<String>, 
 /// # Errors
 ///
 /// A text is too long for a 16-bit length.
-pub fn write(entries: &[Entry]) -> Result<Vec<u8>, WireError> {
+pub fn write(entries: &[HeadEntry]) -> Result<Vec<u8>, WireError> {
     let mut bytes = Vec::new();
     for text in entries.iter().flat_map(|(key, value)| [key, value]) {
         let length = match text {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A body ends with its last field, so it must be decoded to find the next frame. Bodies written by
-//! Java's Hessian are refused. A frame converts to [`Received`](crate::Received).
+//! Java's Hessian are refused. A frame converts to [`DecodedMessage`](crate::DecodedMessage).
 //!
 //! Source: `core/.../rpc/netty/v0/ProtocolDecoderV0.java`.
 

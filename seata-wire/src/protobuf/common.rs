@@ -6,7 +6,7 @@
 use prost::Message;
 
 use crate::error::WireError;
-use crate::message::{Failure, TxResult};
+use crate::message::{RequestFailure, TxResult};
 use crate::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus};
 
 #[derive(Clone, PartialEq, Message)]
@@ -77,7 +77,7 @@ impl Response {
         let it = it.unwrap_or_default();
         let code = ExceptionCode::from_protobuf_number(it.exception_code);
         let plain = it.result.unwrap_or_default().into_result();
-        plain.map_err(|message| Failure { message, code })
+        plain.map_err(|message| RequestFailure { message, code })
     }
 }
 

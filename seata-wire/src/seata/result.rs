@@ -4,7 +4,7 @@
 
 use crate::bytes::{Reader, Writer};
 use crate::error::WireError;
-use crate::message::{Failure, TxResult};
+use crate::message::{RequestFailure, TxResult};
 use crate::value::ExceptionCode;
 use crate::version::Dialect;
 
@@ -57,7 +57,7 @@ pub(super) fn read_with(
 ) -> Result<TxResult, WireError> {
     let plain = read_plain(reader, length)?;
     let code = ExceptionCode::from_number(reader.u8("exceptionCode")?, dialect);
-    Ok(plain.map_err(|message| Failure { message, code }))
+    Ok(plain.map_err(|message| RequestFailure { message, code }))
 }
 
 pub(super) fn write(result: &TxResult, writer: &mut Writer, dialect: &Dialect) {

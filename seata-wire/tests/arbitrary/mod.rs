@@ -58,7 +58,7 @@ fn result(values: Values) -> impl Strategy<Value = TxResult> {
         Values::OldestClient => code <= ExceptionCode::FailedStore,
     });
     let failure = (text(), select(codes.collect::<Vec<_>>()))
-        .prop_map(|(message, code)| Failure { message, code });
+        .prop_map(|(message, code)| RequestFailure { message, code });
     prop_oneof![Just(Ok(())), failure.prop_map(Err)]
 }
 

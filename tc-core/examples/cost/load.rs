@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch, Holding, Limits,
-    LockMode, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply, ReplyWhen, Request,
-    Rounds, RowLock, Timestamp, What, Xid,
+    BranchId, Command, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch, Holding,
+    Limits, LockMode, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply, ReplyWhen,
+    Request, RowLock, Timestamp, VotingRounds, Xid,
 };
 
 /// A coordinator and the globals that are open in it, oldest first.
@@ -48,7 +48,7 @@ impl Load {
     /// Begins a global and registers its branches, each on free rows.
     pub(crate) fn open_one(&mut self, see: &mut impl FnMut(&Outcome)) {
         let [application, name, ..] = self.names.clone();
-        self.ask(What::Begin { application, name, timeout_ms: None });
+        self.ask(Command::Begin { application, name, timeout_ms: None });
         let Some(Effect::Reply { reply: Reply::Begun { xid, .. }, .. }) = self.out.effects.first()
         else {
             panic!("a global was not begun: {:?}", self.out.effects);
@@ -58,7 +58,7 @@ impl Load {
         for branch in 1..=self.shape.branches {
             let branch = self.branch(BranchId(branch));
             let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
-            self.ask(What::RegisterBranch { xid, branch, wait });
+            self.ask(Command::RegisterBranch { xid, branch, wait });
             see(&self.out);
         }
         self.open.push_back(xid);
@@ -68,12 +68,12 @@ impl Load {
     pub(crate) fn end_one(&mut self, see: &mut impl FnMut(&Outcome)) {
         let xid = self.open.pop_front().expect("a global is open");
         let (decision, by, reply_when) = (Decision::Commit, DecidedBy::Client, ReplyWhen::Decided);
-        let rounds = Rounds::PrepareOnly;
-        self.ask(What::End { xid, decision, rounds, by, reason: "".into(), reply_when });
+        let rounds = VotingRounds::PrepareOnly;
+        self.ask(Command::End { xid, decision, rounds, by, reason: "".into(), reply_when });
         see(&self.out);
         for branch in 1..=self.shape.branches {
             let (branch, outcome) = (BranchId(branch), PhaseTwoOutcome::Done);
-            self.ask(What::FinishPhaseTwo { xid, branch, decision, outcome });
+            self.ask(Command::FinishPhaseTwo { xid, branch, decision, outcome });
             see(&self.out);
         }
     }
@@ -82,11 +82,11 @@ impl Load {
         self.coordinator.counts().locks
     }
 
-    fn ask(&mut self, what: What) {
+    fn ask(&mut self, command: Command) {
         self.requests += 1;
         self.out.changes.clear();
         self.out.effects.clear();
-        let request = Request { reply_to: Some(Correlation(self.requests)), what };
+        let request = Request { reply_to: Some(Correlation(self.requests)), command };
         // A thousand requests a millisecond.
         self.coordinator.decide(Timestamp(self.requests / 1_000), request, &mut self.out);
     }

@@ -39,9 +39,9 @@ pub use record::{
 };
 pub use rejection::Rejection;
 pub use request::{
-    DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait, Mode, NewBranch,
-    OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, Question, RefusedRows, ReplyWhen, Request,
-    Resolution, Rounds, RowChange, RowLock, RowStanding, What,
+    Command, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait, Mode,
+    NewBranch, OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, RefusedRows, ReplyWhen, Request,
+    Resolution, RowChange, RowLock, RowStanding, VoteRequest, VotingRounds,
 };
 pub use saga_definition::{
     ChildDefinition, ChildRef, Retry, SagaDefinition, SagaFault, SagaPart, StepDefinition,

@@ -6,7 +6,7 @@ use super::id::{BranchId, Correlation, FencingToken, Xid};
 use super::named_lock::LockHeld;
 use super::record::{Record, RecordKey};
 use super::rejection::Rejection;
-use super::request::{Decision, Mode, Question, Resolution};
+use super::request::{Decision, Mode, Resolution, VoteRequest};
 use super::saga_record::{SagaRecord, StepCall};
 use super::status::GlobalStatus;
 
@@ -158,7 +158,7 @@ pub struct VoteCall {
     /// The branch's mode.
     pub mode: Mode,
     /// The question.
-    pub question: Question,
+    pub question: VoteRequest,
     /// As registered.
     pub application_data: Box<[u8]>,
     /// The process that registered the branch, where that is known: the one to ask first.

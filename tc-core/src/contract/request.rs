@@ -14,15 +14,15 @@ use super::saga_definition::SagaDefinition;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// `None` where no reply is awaited, such as for the phase-two outcomes on a stream.
-    /// [`What::Tick`], [`What::Forget`] and what tells of clients have none.
+    /// [`Command::Tick`], [`Command::Forget`] and what tells of clients have none.
     pub reply_to: Option<Correlation>,
     /// The request itself.
-    pub what: What,
+    pub command: Command,
 }
 
 /// The requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum Command {
     /// Begins a global. Writes nothing: until its first branch a global need not survive.
     Begin {
         /// The application, as operators know it.
@@ -70,7 +70,7 @@ pub enum What {
         /// The decision.
         decision: Decision,
         /// The questions that a commit asks participants that have not prepared.
-        rounds: Rounds,
+        rounds: VotingRounds,
         /// The side that decides.
         by: DecidedBy,
         /// Why, for people. The shell has bounded its length.
@@ -101,7 +101,7 @@ pub enum What {
         /// The branch.
         branch: BranchId,
         /// The question that it answers.
-        question: Question,
+        question: VoteRequest,
         /// Done: yes, or prepared. Refused: no, and nothing is held.
         outcome: PhaseTwoOutcome,
     },
@@ -234,7 +234,7 @@ pub enum Mode {
 
 /// The question that a participant is asked before a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Question {
+pub enum VoteRequest {
     /// Could it prepare? Nothing is held for a yes.
     CanCommit,
     /// To make sure that it can commit and can roll back, whatever happens.
@@ -243,7 +243,7 @@ pub enum Question {
 
 /// The rounds of questions before a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rounds {
+pub enum VotingRounds {
     /// All are asked to prepare.
     #[default]
     PrepareOnly,

@@ -18,7 +18,7 @@ pub(crate) struct Branch {
     pub(crate) id: BranchId,
     pub(crate) sequence: u32,
     pub(crate) mode: Mode,
-    pub(crate) stage: Stage,
+    pub(crate) stage: BranchStage,
     pub(crate) resource: Name,
     pub(crate) registered_by: Option<Name>,
     pub(crate) token: FencingToken,
@@ -31,7 +31,7 @@ pub(crate) struct Branch {
 
 /// The state of a branch. The reason of a refusal is in its [`BranchExtras`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum BranchStage {
     Registered,
     PhaseOneDone,
     Refused,
@@ -69,7 +69,7 @@ impl Branch {
     }
 
     pub(crate) fn is_finished(&self) -> bool {
-        self.stage == Stage::Finished
+        self.stage == BranchStage::Finished
     }
 
     pub(crate) fn attempts(&self) -> u32 {
@@ -87,8 +87,11 @@ impl Branch {
 
     pub(crate) fn resolution(&self) -> Option<Resolution> {
         match self.stage {
-            Stage::Resolved(resolution) => Some(resolution),
-            Stage::Registered | Stage::PhaseOneDone | Stage::Refused | Stage::Finished => None,
+            BranchStage::Resolved(resolution) => Some(resolution),
+            BranchStage::Registered
+            | BranchStage::PhaseOneDone
+            | BranchStage::Refused
+            | BranchStage::Finished => None,
         }
     }
 
@@ -136,15 +139,15 @@ impl Branch {
 
     fn state(&self) -> BranchState {
         match self.stage {
-            Stage::Registered => BranchState::Registered,
-            Stage::PhaseOneDone => BranchState::PhaseOneDone,
-            Stage::Refused => {
+            BranchStage::Registered => BranchState::Registered,
+            BranchStage::PhaseOneDone => BranchState::PhaseOneDone,
+            BranchStage::Refused => {
                 let refusal = self.extras.as_ref().and_then(|extras| extras.refusal.clone());
                 let (error, rows) = refusal.unwrap_or_else(|| (Arc::from(""), Arc::default()));
                 BranchState::Refused(error, rows)
             }
-            Stage::Resolved(resolution) => BranchState::Resolved(resolution),
-            Stage::Finished => BranchState::Finished(self.finished_at),
+            BranchStage::Resolved(resolution) => BranchState::Resolved(resolution),
+            BranchStage::Finished => BranchState::Finished(self.finished_at),
         }
     }
 
@@ -174,11 +177,11 @@ impl Branch {
             | BranchState::Resolved(_) => Timestamp(0),
         };
         let (stage, refusal) = match record.state {
-            BranchState::Registered => (Stage::Registered, None),
-            BranchState::PhaseOneDone => (Stage::PhaseOneDone, None),
-            BranchState::Refused(error, rows) => (Stage::Refused, Some((error, rows))),
-            BranchState::Resolved(resolution) => (Stage::Resolved(resolution), None),
-            BranchState::Finished(_) => (Stage::Finished, None),
+            BranchState::Registered => (BranchStage::Registered, None),
+            BranchState::PhaseOneDone => (BranchStage::PhaseOneDone, None),
+            BranchState::Refused(error, rows) => (BranchStage::Refused, Some((error, rows))),
+            BranchState::Resolved(resolution) => (BranchStage::Resolved(resolution), None),
+            BranchState::Finished(_) => (BranchStage::Finished, None),
         };
         let troubled = attempts > 0 || last_failure.is_some() || refusal.is_some();
         let has_extras = troubled || !application_data.is_empty();

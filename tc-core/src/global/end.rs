@@ -9,7 +9,7 @@ use crate::contract::{
     Change, Correlation, DecidedBy, Decision, Effect, GlobalState, GlobalStatus, Mode, Record,
     RecordKey, Rejection, Reply, ReplyWhen, RollbackReason, Xid,
 };
-use crate::deciding::Answer;
+use crate::deciding::HandlerResult;
 use crate::row_lock::table::Touched;
 use crate::row_lock::waiters::Unfit;
 
@@ -22,7 +22,7 @@ impl Globals<'_> {
         by: DecidedBy,
         reason: &str,
         reply_when: ReplyWhen,
-    ) -> Answer {
+    ) -> HandlerResult {
         let status = self.end(xid, Decision::RollBack, by, reason)?;
         Ok(self.answer_end(to, xid, status, reply_when))
     }

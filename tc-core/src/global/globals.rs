@@ -11,13 +11,13 @@ use super::voting::Votings;
 use crate::collections::interner::Origin;
 use crate::contract::{Asker, Correlation, GlobalStatus, Rejection, Reply, Xid};
 use crate::deadlock::WaitGraph;
-use crate::deciding::{Answer, Deciding};
+use crate::deciding::{Deciding, HandlerResult};
 use crate::named_lock::named_locks::{NamedLocks, Owners, check_room_to_wait};
 use crate::named_lock::table::LeaseTable;
 use crate::row_lock::row_locks::RowLocks;
 use crate::row_lock::table::Touched;
 use crate::shares::{check_limit, check_share};
-use crate::waiting::{Awaited, Waiting};
+use crate::waiting::{Awaited, WaitingRequests};
 
 /// Globals, their branches and the row locks that these hold: parts that cannot be changed apart.
 ///
@@ -31,7 +31,7 @@ pub(crate) struct Globals<'a> {
     pub(crate) votings: &'a mut Votings,
     pub(crate) rows: &'a mut RowLocks,
     pub(crate) leases: &'a mut LeaseTable,
-    pub(crate) waiting: &'a mut Waiting,
+    pub(crate) waiting: &'a mut WaitingRequests,
 }
 
 impl Globals<'_> {
@@ -40,7 +40,7 @@ impl Globals<'_> {
         application: Arc<str>,
         name: Arc<str>,
         timeout_ms: Option<u64>,
-    ) -> Answer {
+    ) -> HandlerResult {
         let limits = self.on.limits;
         let what = "unfinished globals";
         check_limit(what, self.globals.len() + 1, limits.globals_max)?;
@@ -70,7 +70,7 @@ impl Globals<'_> {
     }
 
     /// Gives up the place of a waiting request whose sender is gone.
-    pub(crate) fn forget(&mut self, waiting: Correlation) -> Answer {
+    pub(crate) fn forget(&mut self, waiting: Correlation) -> HandlerResult {
         match self.waiting.awaited(waiting) {
             Some(Awaited::Locks(id)) => {
                 let mut touched = Touched::new();

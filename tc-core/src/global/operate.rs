@@ -2,11 +2,11 @@
 //!
 //! Decisions themselves, an operator's too, are in `end`.
 
-use super::branch::Stage;
+use super::branch::BranchStage;
 use super::globals::Globals;
 use super::state::{Global, Phase};
 use crate::contract::{BranchId, Effect, Mode, OperatorAction, Rejection, Reply, Resolution, Xid};
-use crate::deciding::Answer;
+use crate::deciding::HandlerResult;
 
 /// A branch without images has no rows of which some could be put back.
 pub(crate) const RESTORE_WITHOUT_ROWS: &str =
@@ -14,7 +14,12 @@ pub(crate) const RESTORE_WITHOUT_ROWS: &str =
 
 impl Globals<'_> {
     /// Sent again, an action is answered as the first time, and a retry is one more retry.
-    pub(crate) fn operate(&mut self, xid: Xid, action: OperatorAction, operator: &str) -> Answer {
+    pub(crate) fn operate(
+        &mut self,
+        xid: Xid,
+        action: OperatorAction,
+        operator: &str,
+    ) -> HandlerResult {
         self.check_applicable(xid, action)?;
         match action {
             OperatorAction::Retry => self.retry(xid, operator)?,
@@ -82,15 +87,18 @@ impl Globals<'_> {
         }
         match branch.map(|branch| branch.stage) {
             None => return Err(Rejection::UnknownBranch { xid, branch: id }),
-            Some(Stage::Refused) => {}
-            Some(Stage::Resolved(made)) if made == resolution => return Ok(()),
+            Some(BranchStage::Refused) => {}
+            Some(BranchStage::Resolved(made)) if made == resolution => return Ok(()),
             Some(
-                Stage::Registered | Stage::PhaseOneDone | Stage::Resolved(_) | Stage::Finished,
+                BranchStage::Registered
+                | BranchStage::PhaseOneDone
+                | BranchStage::Resolved(_)
+                | BranchStage::Finished,
             ) => return Err(self.not_applicable(xid, "resolve of a branch that is not refused")),
         }
         self.globals.change(xid, |global| {
             if let Some(branch) = global.branch_mut(id) {
-                branch.stage = Stage::Resolved(resolution);
+                branch.stage = BranchStage::Resolved(resolution);
                 global.refused -= 1;
             }
         });

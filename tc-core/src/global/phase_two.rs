@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::branch::{Branch, Stage};
+use super::branch::{Branch, BranchStage};
 use super::globals::Globals;
 use super::state::Global;
 use crate::contract::{
@@ -83,9 +83,9 @@ impl Globals<'_> {
             let begins = global.refused == 0;
             let branch = global.branch_mut(id)?;
             branch.fail(self.on.now, error.clone()).refusal = Some((error.clone(), rows));
-            let before = std::mem::replace(&mut branch.stage, Stage::Refused);
+            let before = std::mem::replace(&mut branch.stage, BranchStage::Refused);
             let resource = Arc::<str>::clone(&branch.resource);
-            global.refused += u32::from(before != Stage::Refused);
+            global.refused += u32::from(before != BranchStage::Refused);
             let address = global.origin.address.clone();
             begins.then_some(OperatorNeeded { xid, address, branch: id, resource, error })
         });
@@ -119,11 +119,11 @@ impl Globals<'_> {
 /// Marks a branch finished and takes its rows out, in that order of its record.
 fn mark_finished(global: &mut Global, id: BranchId, now: Timestamp) -> Option<(u32, HeldLocks)> {
     let branch = global.branch_mut(id)?;
-    let before = std::mem::replace(&mut branch.stage, Stage::Finished);
+    let before = std::mem::replace(&mut branch.stage, BranchStage::Finished);
     branch.finished_at = now;
     let done = (branch.sequence, std::mem::take(&mut branch.locks));
     global.unfinished -= 1;
-    global.refused -= u32::from(before == Stage::Refused);
+    global.refused -= u32::from(before == BranchStage::Refused);
     Some(done)
 }
 
@@ -135,6 +135,6 @@ fn next_after(global: &Global, sequence: u32) -> Option<PhaseTwoCall> {
     let finished = global.branch_at(sequence)?;
     let same = |branch: &&&Branch| branch.rollback_order() == finished.rollback_order();
     let next = global.next_branches();
-    let next = next.iter().find(same).filter(|branch| branch.stage != Stage::Refused)?;
+    let next = next.iter().find(same).filter(|branch| branch.stage != BranchStage::Refused)?;
     global.call(next)
 }

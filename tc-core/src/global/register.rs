@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 
-use super::branch::{Branch, BranchExtras, Stage};
+use super::branch::{Branch, BranchExtras, BranchStage};
 use super::globals::Globals;
 use super::state::Global;
 use crate::contract::{
     Asker, Change, Correlation, FencingToken, LockMode, LockWait, NewBranch, Record, Rejection,
     Reply, RowLock, Timestamp, Xid,
 };
-use crate::deciding::Answer;
+use crate::deciding::HandlerResult;
 use crate::row_lock::held_locks::HeldLocks;
 use crate::row_lock::table::{Holder, LockId, LockTable, WaitId};
 use crate::row_lock::waiters::{PendingBranch, WaitGoal, WantedRow, WantedRows};
@@ -25,7 +25,7 @@ impl Globals<'_> {
         xid: Xid,
         branch: NewBranch,
         wait: LockWait,
-    ) -> Answer {
+    ) -> HandlerResult {
         let NewBranch { id, resource, mode, rows, application_data, registered_by } = branch;
         let resource = self.on.names.name(&resource);
         let registered_by = registered_by.map(|process| self.on.names.name(&process));
@@ -53,7 +53,7 @@ impl Globals<'_> {
         resource: &Arc<str>,
         rows: Vec<RowLock>,
         wait: LockWait,
-    ) -> Answer {
+    ) -> HandlerResult {
         xid.map_or(Ok(()), |xid| self.undecided(xid).map(|_| ()))?;
         // A check is compatible like a shared lock: it reads.
         let rows = self.distinct_rows(rows.into_iter().map(RowLock::shared).collect())?;
@@ -253,7 +253,7 @@ fn make_branch(now: Timestamp, sequence: u32, pending: PendingBranch) -> Branch 
         id: pending.id,
         sequence,
         mode: pending.mode,
-        stage: Stage::Registered,
+        stage: BranchStage::Registered,
         resource: pending.resource,
         registered_by: pending.registered_by,
         token: FencingToken::default(),

@@ -1,12 +1,12 @@
 //! Reports on phase one of a branch, and of what phase two is to be given.
 
-use super::branch::Stage;
+use super::branch::BranchStage;
 use super::globals::Globals;
 use super::state::Global;
 use crate::contract::{
     BranchId, Change, Decision, Effect, PhaseOneOutcome, Record, RecordKey, Rejection, Reply, Xid,
 };
-use crate::deciding::Answer;
+use crate::deciding::HandlerResult;
 use crate::row_lock::table::Touched;
 
 impl Globals<'_> {
@@ -16,7 +16,7 @@ impl Globals<'_> {
         branch: BranchId,
         outcome: Option<PhaseOneOutcome>,
         application_data: Box<[u8]>,
-    ) -> Answer {
+    ) -> HandlerResult {
         let ended = outcome.map(|outcome| self.end_phase_one(xid, branch, outcome));
         match ended.transpose()? {
             // Nothing is left of the branch that data could be given to.
@@ -26,7 +26,12 @@ impl Globals<'_> {
         }
     }
 
-    fn end_phase_one(&mut self, xid: Xid, branch: BranchId, outcome: PhaseOneOutcome) -> Answer {
+    fn end_phase_one(
+        &mut self,
+        xid: Xid,
+        branch: BranchId,
+        outcome: PhaseOneOutcome,
+    ) -> HandlerResult {
         let finished = || self.history.get(xid).and_then(|global| global.decision());
         let global = self.globals.get(xid);
         let decision = global.map_or_else(finished, |global| global.decision());
@@ -42,7 +47,12 @@ impl Globals<'_> {
         }
     }
 
-    fn report_to_active(&mut self, xid: Xid, branch: BranchId, outcome: PhaseOneOutcome) -> Answer {
+    fn report_to_active(
+        &mut self,
+        xid: Xid,
+        branch: BranchId,
+        outcome: PhaseOneOutcome,
+    ) -> HandlerResult {
         let global = self.globals.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         let known = global.branch(branch).is_some();
         match outcome {
@@ -61,8 +71,8 @@ impl Globals<'_> {
         let locks = &self.rows.table;
         self.globals.change(xid, |global| {
             let Some(branch) = global.branch_mut(branch) else { return };
-            if branch.stage == Stage::Registered {
-                branch.stage = Stage::PhaseOneDone;
+            if branch.stage == BranchStage::Registered {
+                branch.stage = BranchStage::PhaseOneDone;
                 self.on.out.changes.push(Change::Put(Record::Branch(branch.record(xid, locks))));
             }
         });
@@ -115,7 +125,12 @@ impl Globals<'_> {
 
     /// Gives phase two other data, if there is any. A call that may be out is repeated with it; a
     /// branch that is finished has no use for it, and its reporter must not rely on it.
-    fn change_data(&mut self, xid: Xid, id: BranchId, application_data: Box<[u8]>) -> Answer {
+    fn change_data(
+        &mut self,
+        xid: Xid,
+        id: BranchId,
+        application_data: Box<[u8]>,
+    ) -> HandlerResult {
         let global = self.globals.get(xid).ok_or_else(|| self.finished_or_unknown(xid))?;
         let unknown = Rejection::UnknownBranch { xid, branch: id };
         let branch = global.branch(id).ok_or(unknown)?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::branch::{Branch, Stage};
+use super::branch::{Branch, BranchStage};
 use crate::collections::interner::Origin;
 use crate::contract::{
     Asker, BranchId, ClientId, Counted, Decision, Event, GlobalRecord, GlobalState, GlobalStatus,
@@ -148,7 +148,7 @@ impl Global {
         };
         let mut same =
             self.branches.iter().filter(|other| other.rollback_order() == branch.rollback_order());
-        same.any(|other| other.stage == Stage::Refused)
+        same.any(|other| other.stage == BranchStage::Refused)
     }
 
     /// The place of the next branch, after that of every branch there is.
@@ -224,7 +224,7 @@ impl Global {
     /// The calls that phase two owes: none while an operator holds it back.
     pub(crate) fn due(&self) -> impl Iterator<Item = PhaseTwoCall> + '_ {
         let branches = if self.paused { NextBranches::new() } else { self.next_branches() };
-        let due = branches.into_iter().filter(|branch| branch.stage != Stage::Refused);
+        let due = branches.into_iter().filter(|branch| branch.stage != BranchStage::Refused);
         due.filter_map(|branch| self.call(branch))
     }
 

@@ -14,23 +14,23 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use super::branch::{Branch, Stage};
+use super::branch::{Branch, BranchStage};
 use super::end::{event_text, phase_after};
 use super::globals::Globals;
 use super::state::{Global, Phase};
 use super::table::GlobalTable;
 use super::voting::{Voting, Votings};
 use crate::contract::{
-    BranchId, Correlation, DecidedBy, Decision, Effect, Mode, PhaseTwoOutcome, Question, Rejection,
-    Reply, ReplyWhen, RollbackReason, Rounds, VoteCall, Xid,
+    BranchId, Correlation, DecidedBy, Decision, Effect, Mode, PhaseTwoOutcome, Rejection, Reply,
+    ReplyWhen, RollbackReason, VoteCall, VoteRequest, VotingRounds, Xid,
 };
-use crate::deciding::Answer;
+use crate::deciding::HandlerResult;
 use crate::waiting::Awaited;
 
 /// A request to commit.
 pub(crate) struct Commit {
     pub(crate) to: Option<Correlation>,
-    pub(crate) rounds: Rounds,
+    pub(crate) rounds: VotingRounds,
     pub(crate) by: DecidedBy,
     pub(crate) reason: Arc<str>,
     pub(crate) reply_when: ReplyWhen,
@@ -38,7 +38,7 @@ pub(crate) struct Commit {
 
 impl Globals<'_> {
     /// Commits a global, once its participants have voted if they have to be asked.
-    pub(crate) fn commit(&mut self, xid: Xid, commit: Commit) -> Answer {
+    pub(crate) fn commit(&mut self, xid: Xid, commit: Commit) -> HandlerResult {
         if self.needs_votes(xid) {
             return self.start_voting(xid, commit);
         }
@@ -58,15 +58,15 @@ impl Globals<'_> {
     }
 
     /// Asks the participants, unless they are being asked. The reply follows the decision.
-    fn start_voting(&mut self, xid: Xid, commit: Commit) -> Answer {
+    fn start_voting(&mut self, xid: Xid, commit: Commit) -> HandlerResult {
         let Commit { to, rounds, by, reason, reply_when } = commit;
         if to.is_some() {
             self.check_room_to_wait()?;
         }
         if let Entry::Vacant(place) = self.votings.entry(xid) {
             let question = match rounds {
-                Rounds::CanCommitFirst => Question::CanCommit,
-                Rounds::PrepareOnly => Question::Prepare,
+                VotingRounds::CanCommitFirst => VoteRequest::CanCommit,
+                VotingRounds::PrepareOnly => VoteRequest::Prepare,
             };
             let (can_commit, askers) = (BTreeSet::new(), Vec::new());
             place.insert(Voting { question, can_commit, by, reason, askers });
@@ -85,7 +85,7 @@ impl Globals<'_> {
         &mut self,
         xid: Xid,
         branch: BranchId,
-        question: Question,
+        question: VoteRequest,
         outcome: PhaseTwoOutcome,
     ) {
         let asked = self.votings.get(&xid).is_some_and(|voting| voting.question == question);
@@ -94,20 +94,26 @@ impl Globals<'_> {
             return;
         }
         match (outcome, question) {
-            (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, Question::CanCommit) => {
+            (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, VoteRequest::CanCommit) => {
                 if let Some(voting) = self.votings.get_mut(&xid) {
                     voting.can_commit.insert(branch);
                 }
                 self.count_votes(xid);
             }
-            (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, Question::Prepare) => {
+            (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, VoteRequest::Prepare) => {
                 self.mark_done(xid, branch);
                 self.count_votes(xid);
             }
-            (PhaseTwoOutcome::Retryable { error }, Question::CanCommit | Question::Prepare) => {
+            (
+                PhaseTwoOutcome::Retryable { error },
+                VoteRequest::CanCommit | VoteRequest::Prepare,
+            ) => {
                 self.fail_branch(xid, branch, error);
             }
-            (PhaseTwoOutcome::Refused { error, .. }, Question::CanCommit | Question::Prepare) => {
+            (
+                PhaseTwoOutcome::Refused { error, .. },
+                VoteRequest::CanCommit | VoteRequest::Prepare,
+            ) => {
                 let phase = Phase::RollingBack(RollbackReason::Refused);
                 let event = format!("{}: branch {branch}: {error}", event_of(phase));
                 self.decide_global(xid, phase, &event);
@@ -124,16 +130,16 @@ impl Globals<'_> {
         let is_over = global.rollback_only || voters(global).next().is_none();
         let can_all = voters(global).all(|voter| voting.can_commit.contains(&voter.id));
         match voting.question {
-            Question::CanCommit | Question::Prepare if is_over => {
+            VoteRequest::CanCommit | VoteRequest::Prepare if is_over => {
                 let phase = phase_after(Decision::Commit, voting.by, global.rollback_only);
                 let event = event_text(phase, voting.by, &voting.reason);
                 self.decide_global(xid, phase, &event);
             }
-            Question::CanCommit if can_all => {
-                voting.question = Question::Prepare;
-                self.ask_all(xid, Question::Prepare);
+            VoteRequest::CanCommit if can_all => {
+                voting.question = VoteRequest::Prepare;
+                self.ask_all(xid, VoteRequest::Prepare);
             }
-            Question::CanCommit | Question::Prepare => {}
+            VoteRequest::CanCommit | VoteRequest::Prepare => {}
         }
     }
 
@@ -169,7 +175,7 @@ impl Globals<'_> {
         self.waiting.leave(asker, Awaited::Votes(xid));
     }
 
-    fn ask_all(&mut self, xid: Xid, question: Question) {
+    fn ask_all(&mut self, xid: Xid, question: VoteRequest) {
         let Some(global) = self.globals.get(xid) else { return };
         let call = |branch: &Branch| VoteCall {
             xid,
@@ -190,8 +196,8 @@ pub(crate) fn check_votings(globals: &GlobalTable, votings: &Votings) -> Result<
     for (xid, voting) in votings {
         let waits = |global: &Global| {
             let is_missing = |voter: &Branch| match voting.question {
-                Question::CanCommit => !voting.can_commit.contains(&voter.id),
-                Question::Prepare => true,
+                VoteRequest::CanCommit => !voting.can_commit.contains(&voter.id),
+                VoteRequest::Prepare => true,
             };
             global.phase == Phase::Active && voters(global).any(is_missing)
         };
@@ -210,7 +216,7 @@ pub(crate) fn check_votings(globals: &GlobalTable, votings: &Votings) -> Result<
 /// The branches that have to be asked before a commit.
 fn voters(global: &Global) -> impl Iterator<Item = &Branch> {
     let is_voter =
-        |branch: &&Branch| branch.mode == Mode::TwoPhase && branch.stage == Stage::Registered;
+        |branch: &&Branch| branch.mode == Mode::TwoPhase && branch.stage == BranchStage::Registered;
     global.branches.iter().filter(is_voter)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::contract::{BranchId, Correlation, DecidedBy, Question, ReplyWhen, Xid};
+use crate::contract::{BranchId, Correlation, DecidedBy, ReplyWhen, VoteRequest, Xid};
 
 /// The globals whose commit waits for votes.
 pub(crate) type Votings = BTreeMap<Xid, Voting>;
@@ -12,7 +12,7 @@ pub(crate) type Votings = BTreeMap<Xid, Voting>;
 #[derive(Clone, Debug)]
 pub(crate) struct Voting {
     /// The question that is being asked.
-    pub(super) question: Question,
+    pub(super) question: VoteRequest,
     /// The branches that can commit. That a branch has prepared is recorded with it.
     pub(super) can_commit: BTreeSet<BranchId>,
     /// The first request for the commit.

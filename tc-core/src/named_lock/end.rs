@@ -6,13 +6,13 @@ use super::named_locks::NamedLocks;
 use super::table::Acquisition;
 use super::turn::TurnId;
 use crate::contract::{Correlation, LeaseId, LeaseRecord, LockToken, Rejection, Reply};
-use crate::deciding::Answer;
+use crate::deciding::HandlerResult;
 use crate::shares::check_limit;
 
 impl NamedLocks<'_> {
     /// Renews leases, and answers for each whether it is held for so long from here on. A lost
     /// lease is never taken again.
-    pub(crate) fn renew_locks(&mut self, tokens: &[LockToken], lease_ms: u64) -> Answer {
+    pub(crate) fn renew_locks(&mut self, tokens: &[LockToken], lease_ms: u64) -> HandlerResult {
         check_limit("renewals in one request", tokens.len(), self.on.limits.rows_per_request_max)?;
         let lease_ms = lease_ms.min(self.on.limits.lease_ms_max);
         let renewed = tokens.iter().map(|&token| self.renew_lock(token, lease_ms));
@@ -38,7 +38,7 @@ impl NamedLocks<'_> {
         name: &str,
         token: LockToken,
         is_doubtful: bool,
-    ) -> Answer {
+    ) -> HandlerResult {
         if is_doubtful {
             self.leases.barred.add(self.on.now, token);
         }
@@ -90,7 +90,11 @@ impl NamedLocks<'_> {
     }
 
     /// Ends the leases of a lock, or one of them, whatever their holders do: an operator says so.
-    pub(crate) fn break_lock(&mut self, name: &Arc<str>, token: Option<LockToken>) -> Answer {
+    pub(crate) fn break_lock(
+        &mut self,
+        name: &Arc<str>,
+        token: Option<LockToken>,
+    ) -> HandlerResult {
         let is_meant = |lease: &&LeaseRecord| token.is_none_or(|token| token == lease.token);
         let broken: Vec<_> = self.leases.held(name).filter(is_meant).map(|it| it.id).collect();
         if broken.is_empty() {

@@ -7,7 +7,7 @@ use crate::contract::{Asker, Limits, Outcome, Rejection, Xid};
 use crate::deciding::Deciding;
 use crate::global::table::GlobalTable;
 use crate::shares::{check_limit, check_share};
-use crate::waiting::Waiting;
+use crate::waiting::WaitingRequests;
 
 /// Named locks, with what they may know of the globals that own leases.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct NamedLocks<'a> {
     pub(crate) leases: &'a mut LeaseTable,
     pub(crate) owners: Owners<'a>,
     /// The requests that wait for something else, which take of the same room.
-    pub(crate) waiting: &'a Waiting,
+    pub(crate) waiting: &'a WaitingRequests,
 }
 
 /// The globals as named locks see them: four questions, and nothing to change but that a global
@@ -67,7 +67,7 @@ impl NamedLocks<'_> {
 pub(crate) fn check_room_to_wait(
     limits: &Limits,
     asker: &Asker,
-    waiting: &Waiting,
+    waiting: &WaitingRequests,
     leases: &LeaseTable,
 ) -> Result<(), Rejection> {
     let (what, max) = (Rejection::WAITING_REQUESTS, limits.waiters_max);

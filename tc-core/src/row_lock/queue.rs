@@ -10,7 +10,7 @@ use super::row_locks::Blocker;
 use super::table::{LockId, Rank, Touched, WaitId};
 use super::waiters::{Unfit, WaitGoal, Waiter, WantedRow, WantedRows};
 use crate::contract::{Correlation, Holding, LockWait, NewLease, Rejection, Reply, Xid};
-use crate::deciding::Answer;
+use crate::deciding::HandlerResult;
 use crate::global::globals::Globals;
 use crate::named_lock::acquire::Acquired;
 use crate::waiting::Awaited;
@@ -24,7 +24,7 @@ impl Globals<'_> {
         rows: WantedRows,
         wait: LockWait,
         blocker: Blocker,
-    ) -> Answer {
+    ) -> HandlerResult {
         let xid = goal.xid();
         let locks: Touched = rows.iter().map(|row| row.lock).collect();
         let waits = self.may_wait(to, xid, &rows, wait, blocker).and_then(|reply_to| {
@@ -110,7 +110,7 @@ impl Globals<'_> {
         &mut self,
         to: Option<Correlation>,
         wanted: NewLease,
-    ) -> Answer {
+    ) -> HandlerResult {
         self.named_locks().check_lengths(&wanted)?;
         let xid = wanted.xid;
         xid.map_or(Ok(()), |xid| self.undecided(xid).map(drop))?;

@@ -33,7 +33,7 @@ pub(crate) struct Holder {
 
 /// A place in a row's queue: in order of rank, then of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct QueuePosition {
     pub(crate) rank: Rank,
     pub(crate) id: WaitId,
 }
@@ -51,7 +51,7 @@ pub(crate) enum Rank {
 
 /// The claim of a request in the queue on the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Claim {
+pub(crate) struct QueuedClaim {
     /// `None` for a check outside a global.
     pub(crate) xid: Option<Xid>,
     pub(crate) mode: LockMode,
@@ -83,9 +83,9 @@ enum State {
 #[derive(Clone, Debug, Default)]
 struct Contended {
     holders: Vec<Holder>,
-    queue: BTreeMap<Place, Claim>,
+    queue: BTreeMap<QueuePosition, QueuedClaim>,
     /// The places of requests that will take the row for themselves.
-    exclusive: BTreeSet<Place>,
+    exclusive: BTreeSet<QueuePosition>,
 }
 
 /// Rows that were released or are no longer waited for.
@@ -285,7 +285,7 @@ impl LockTable {
         self.slot(lock).queue().is_some_and(|queue| !queue.is_empty())
     }
 
-    pub(crate) fn enqueue(&mut self, lock: LockId, place: Place, claim: Claim) {
+    pub(crate) fn enqueue(&mut self, lock: LockId, place: QueuePosition, claim: QueuedClaim) {
         let contended = self.slot_mut(lock).contended();
         if claim.takes_all() {
             contended.exclusive.insert(place);
@@ -294,7 +294,7 @@ impl LockTable {
         self.places += usize::from(is_more);
     }
 
-    pub(crate) fn dequeue(&mut self, lock: LockId, place: Place) {
+    pub(crate) fn dequeue(&mut self, lock: LockId, place: QueuePosition) {
         if let State::Contended(contended) = &mut self.slot_mut(lock).state {
             contended.exclusive.remove(&place);
             let is_less = contended.queue.remove(&place).is_some();
@@ -304,20 +304,27 @@ impl LockTable {
 
     /// Whether no newcomer can have the row at a place or behind it: a global holds it for itself,
     /// or will before them.
-    pub(crate) fn is_closed(&self, lock: LockId, place: Place) -> bool {
+    pub(crate) fn is_closed(&self, lock: LockId, place: QueuePosition) -> bool {
         let is_held = self.holders(lock).any(|holder| holder.mode == LockMode::Exclusive);
         is_held || self.exclusive_ahead(lock, place).is_some()
     }
 
     /// The first in the queue, or the first behind a place. `None` also for a slot that is gone.
-    pub(crate) fn next_claim(&self, lock: LockId, after: Option<Place>) -> Option<(Place, Claim)> {
+    pub(crate) fn next_claim(
+        &self,
+        lock: LockId,
+        after: Option<QueuePosition>,
+    ) -> Option<(QueuePosition, QueuedClaim)> {
         let slot = self.slots[lock.0 as usize].as_ref()?;
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         slot.queue()?.range((from, Bound::Unbounded)).next().map(|(&place, &claim)| (place, claim))
     }
 
     /// The whole queue, next first.
-    pub(crate) fn queue(&self, lock: LockId) -> impl Iterator<Item = (Place, Claim)> + '_ {
+    pub(crate) fn queue(
+        &self,
+        lock: LockId,
+    ) -> impl Iterator<Item = (QueuePosition, QueuedClaim)> + '_ {
         self.slot(lock).queue().into_iter().flatten().map(|(&place, &claim)| (place, claim))
     }
 
@@ -325,8 +332,8 @@ impl LockTable {
     pub(crate) fn claims_ahead(
         &self,
         lock: LockId,
-        place: Place,
-    ) -> impl Iterator<Item = Claim> + '_ {
+        place: QueuePosition,
+    ) -> impl Iterator<Item = QueuedClaim> + '_ {
         let queue = self.slot(lock).queue().into_iter();
         let ahead = queue.flat_map(move |queue| queue.range(..place).rev());
         ahead.map(|(_, &claim)| claim)
@@ -336,9 +343,9 @@ impl LockTable {
     pub(crate) fn blocking_claim(
         &self,
         lock: LockId,
-        place: Place,
+        place: QueuePosition,
         mode: LockMode,
-    ) -> Option<Claim> {
+    ) -> Option<QueuedClaim> {
         match mode {
             LockMode::Shared => self.exclusive_ahead(lock, place),
             LockMode::Exclusive => {
@@ -348,7 +355,7 @@ impl LockTable {
     }
 
     /// The nearest request before a place that will take the row for itself.
-    fn exclusive_ahead(&self, lock: LockId, place: Place) -> Option<Claim> {
+    fn exclusive_ahead(&self, lock: LockId, place: QueuePosition) -> Option<QueuedClaim> {
         let State::Contended(contended) = &self.slot(lock).state else { return None };
         let nearest = contended.exclusive.range(..place).next_back()?;
         contended.queue.get(nearest).copied()
@@ -393,7 +400,7 @@ impl Slot {
         }
     }
 
-    fn queue(&self) -> Option<&BTreeMap<Place, Claim>> {
+    fn queue(&self) -> Option<&BTreeMap<QueuePosition, QueuedClaim>> {
         match &self.state {
             State::Unused | State::Held(_) => None,
             State::Contended(contended) => Some(&contended.queue),
@@ -423,7 +430,7 @@ impl Slot {
     }
 }
 
-impl Claim {
+impl QueuedClaim {
     fn takes_all(self) -> bool {
         self.purpose == Purpose::Take && self.mode == LockMode::Exclusive
     }

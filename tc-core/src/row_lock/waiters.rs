@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use smallvec::SmallVec;
 
-use super::table::{Claim, LockId, Place, Purpose, Rank, WaitId};
+use super::table::{LockId, Purpose, QueuePosition, QueuedClaim, Rank, WaitId};
 use crate::collections::interner::Name;
 use crate::contract::{Asker, BranchId, Correlation, Holding, LockMode, Mode, Timestamp, Xid};
 use crate::shares::ShareTally;
@@ -68,15 +68,15 @@ pub(crate) struct WantedRow {
 }
 
 impl WantedRow {
-    pub(crate) fn place(self, id: WaitId) -> Place {
-        Place { rank: self.rank, id }
+    pub(crate) fn place(self, id: WaitId) -> QueuePosition {
+        QueuePosition { rank: self.rank, id }
     }
 }
 
 impl Waiter {
-    pub(crate) fn claim(&self, mode: LockMode) -> Claim {
+    pub(crate) fn claim(&self, mode: LockMode) -> QueuedClaim {
         let purpose = if self.takes() { Purpose::Take } else { Purpose::Check };
-        Claim { xid: self.xid, mode, purpose }
+        QueuedClaim { xid: self.xid, mode, purpose }
     }
 
     pub(crate) fn takes(&self) -> bool {

@@ -43,7 +43,7 @@ impl Sagas<'_> {
         match next {
             None => {}
             Some(Next::Stay) => self.put_saga(xid),
-            Some(Next::GoOn) => self.go_on(xid),
+            Some(Next::GoOn) => self.advance_saga(xid),
             Some(Next::TurnBack(cause)) => self.turn_back(xid, cause, ""),
         }
         if !needed && self.status(xid).kind() == StatusKind::NeedsOperator {
@@ -71,12 +71,12 @@ impl Sagas<'_> {
         let cause = self.table.get(xid).map_or(String::new(), |saga| saga.cause_text(cause));
         let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         self.note_saga(xid, &format!("taken back: {cause}{why}"));
-        self.go_on(xid);
+        self.advance_saga(xid);
     }
 
     /// Begins what is due, stores the saga, and answers the requests that wait for it.
-    pub(super) fn go_on(&mut self, xid: Xid) {
-        let begun = self.table.change(xid, |saga| saga.go_on(self.on.now)).unwrap_or_default();
+    pub(super) fn advance_saga(&mut self, xid: Xid) {
+        let begun = self.table.change(xid, |saga| saga.advance(self.on.now)).unwrap_or_default();
         let Some(saga) = self.table.get(xid) else { return };
         if !saga.paused {
             let calls = begun.into_iter().filter_map(|step| saga.call(step));

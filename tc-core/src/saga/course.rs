@@ -21,12 +21,12 @@ use crate::contract::{
 use crate::restart::Restart;
 
 /// The group that each saga is at, by child; `None` is the saga that was started.
-type Front = BTreeMap<Option<ChildRef>, u32>;
+type OpenGroups = BTreeMap<Option<ChildRef>, u32>;
 
 impl SagaRecord {
     /// Begins whatever is due, and ends the saga when nothing is left. Gives back the steps whose
     /// calls are due from here on.
-    pub(crate) fn go_on(&mut self, now: Timestamp) -> Vec<StepRef> {
+    pub(crate) fn advance(&mut self, now: Timestamp) -> Vec<StepRef> {
         match self.state {
             SagaState::Running => self.go_forward(now),
             SagaState::Compensating(cause) => self.go_back(now, cause),
@@ -157,8 +157,8 @@ impl SagaRecord {
         &self,
         counts: impl Fn(&StepDefinition, &StepRecord) -> bool,
         choose: fn(u32, u32) -> u32,
-    ) -> Front {
-        let mut front = Front::new();
+    ) -> OpenGroups {
+        let mut front = OpenGroups::new();
         for (step, ..) in self.each().filter(|(_, definition, record)| counts(definition, record)) {
             for level in self.definition.levels(SagaPart::Step(step)) {
                 let at = front.entry(level.within).or_insert(level.group);
@@ -168,7 +168,7 @@ impl SagaRecord {
         front
     }
 
-    fn is_at(&self, front: &Front, step: StepRef) -> bool {
+    fn is_at(&self, front: &OpenGroups, step: StepRef) -> bool {
         let mut levels = self.definition.levels(SagaPart::Step(step));
         levels.all(|level| front.get(&level.within) == Some(&level.group))
     }

@@ -8,7 +8,7 @@ use crate::contract::{
     Rejection, Reply, ReplyWhen, Resolution, RollbackReason, SagaDefinition, SagaPart, SagaRecord,
     SagaState, SagaStatus, StepKind, StepRecord, StepRef, StepState, TurnCause, Xid,
 };
-use crate::deciding::Answer;
+use crate::deciding::HandlerResult;
 use crate::global::operate::RESTORE_WITHOUT_ROWS;
 use crate::shares::{check_limit, check_share};
 
@@ -19,7 +19,7 @@ impl Sagas<'_> {
         application: &Arc<str>,
         key: Arc<str>,
         definition: Arc<SagaDefinition>,
-    ) -> Answer {
+    ) -> HandlerResult {
         if let Some(known) = self.table.of_key(&key) {
             if known.definition != definition {
                 return Err(Rejection::SagaMismatch { key, xid: known.xid });
@@ -49,7 +49,7 @@ impl Sagas<'_> {
             definition,
         };
         self.table.insert_of(saga, client);
-        self.go_on(xid);
+        self.advance_saga(xid);
         Ok(self.answer_and_forget(xid))
     }
 
@@ -60,7 +60,7 @@ impl Sagas<'_> {
         xid: Xid,
         reply_when: ReplyWhen,
         room: Result<(), Rejection>,
-    ) -> Answer {
+    ) -> HandlerResult {
         let saga = self.table.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         let under_way = matches!(saga.status(), SagaStatus::Running | SagaStatus::Compensating);
         match (to, reply_when) {
@@ -74,7 +74,12 @@ impl Sagas<'_> {
         }
     }
 
-    pub(crate) fn signal_saga(&mut self, xid: Xid, signal: Arc<str>, payload: Arc<[u8]>) -> Answer {
+    pub(crate) fn signal_saga(
+        &mut self,
+        xid: Xid,
+        signal: Arc<str>,
+        payload: Arc<[u8]>,
+    ) -> HandlerResult {
         let saga = self.table.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         let awaited = saga.each().find(|(step, definition, _)| {
             let is_signal = definition.kind == StepKind::Signal;
@@ -89,7 +94,7 @@ impl Sagas<'_> {
                     saga.finish(self.on.now, step, StepState::Done);
                 });
                 self.note_saga(xid, &format!("signal {signal}"));
-                self.go_on(xid);
+                self.advance_saga(xid);
             }
             // Sent again it is answered as the first time.
             Some((_, StepState::Done, Some(known))) if known == payload => {}
@@ -98,7 +103,7 @@ impl Sagas<'_> {
         Ok(self.answer_and_forget(xid))
     }
 
-    pub(crate) fn cancel_saga(&mut self, xid: Xid, by: DecidedBy, reason: &str) -> Answer {
+    pub(crate) fn cancel_saga(&mut self, xid: Xid, by: DecidedBy, reason: &str) -> HandlerResult {
         let saga = self.table.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         if saga.can_turn_back() {
             let cause = match by {
@@ -117,7 +122,7 @@ impl Sagas<'_> {
         xid: Xid,
         action: OperatorAction,
         operator: &str,
-    ) -> Answer {
+    ) -> HandlerResult {
         let saga = self.table.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         let refused = |action| Rejection::NotApplicable { xid, action, status: self.status(xid) };
         if saga.ended_at().is_some() {
@@ -163,7 +168,7 @@ impl Sagas<'_> {
         branch: BranchId,
         resolution: Resolution,
         operator: &str,
-    ) -> Answer {
+    ) -> HandlerResult {
         let place = StepRef::of_branch(branch);
         let saga = self.table.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         let record = place.and_then(|step| Some((step, saga.steps.get(step.place())?.state)));
@@ -194,7 +199,7 @@ impl Sagas<'_> {
         self.table.change(xid, |saga| saga.finish(self.on.now, step, ended));
         self.on.out.effects.push(Effect::Hold { xid, branch: Some(branch) });
         self.note_saga(xid, &format!("step {name}: accepted as {ended} by {operator}"));
-        self.go_on(xid);
+        self.advance_saga(xid);
         let status = self.status(xid);
         self.forget_sagas_for(xid);
         Ok(Some(Reply::Operated(status)))

@@ -1,6 +1,6 @@
 //! Everything ends: from any state, once nothing fails any more.
 
-use handfast_core::{Coordinator, Effect, Outcome, PhaseTwoOutcome, Request, Timestamp, What};
+use handfast_core::{Command, Coordinator, Effect, Outcome, PhaseTwoOutcome, Request, Timestamp};
 
 use crate::system::{Setup, System};
 
@@ -24,7 +24,7 @@ fn ends(mut coordinator: Coordinator, mut now: Timestamp) -> bool {
         }
         carry_out(&mut coordinator, now);
         now = now.max(coordinator.next_deadline().unwrap_or_default());
-        ask(&mut coordinator, now, What::Tick);
+        ask(&mut coordinator, now, Command::Tick);
     }
     false
 }
@@ -37,11 +37,11 @@ fn carry_out(coordinator: &mut Coordinator, now: Timestamp) {
         if let Effect::PhaseTwo(call) = effect {
             let (xid, branch, decision) = (call.xid, call.branch, call.decision);
             let outcome = PhaseTwoOutcome::Done;
-            ask(coordinator, now, What::FinishPhaseTwo { xid, branch, decision, outcome });
+            ask(coordinator, now, Command::FinishPhaseTwo { xid, branch, decision, outcome });
         }
     }
 }
 
-fn ask(coordinator: &mut Coordinator, now: Timestamp, what: What) {
-    coordinator.decide(now, Request { reply_to: None, what }, &mut Outcome::default());
+fn ask(coordinator: &mut Coordinator, now: Timestamp, command: Command) {
+    coordinator.decide(now, Request { reply_to: None, command }, &mut Outcome::default());
 }

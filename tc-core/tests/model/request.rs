@@ -2,8 +2,8 @@
 //! in any order, since messages may overtake each other.
 
 use handfast_core::{
-    BranchId, Correlation, DecidedBy, Decision, Holding, LockMode, LockWait, Mode, NewBranch,
-    ReplyWhen, Request, Rounds, RowLock, What, Xid,
+    BranchId, Command, Correlation, DecidedBy, Decision, Holding, LockMode, LockWait, Mode,
+    NewBranch, ReplyWhen, Request, RowLock, VotingRounds, Xid,
 };
 
 /// Long enough for the waits that end by being granted, shorter than the globals' timeout.
@@ -40,21 +40,21 @@ impl GlobalPlan {
     }
 
     pub(crate) fn request(&self, xid: Xid, ask: Ask, reply_to: Correlation) -> Request {
-        let what = match ask {
+        let command = match ask {
             Ask::Register(branch) => self.register(xid, branch),
-            Ask::End(decision) => What::End {
+            Ask::End(decision) => Command::End {
                 xid,
                 decision,
-                rounds: Rounds::PrepareOnly,
+                rounds: VotingRounds::PrepareOnly,
                 by: DecidedBy::Client,
                 reason: "".into(),
                 reply_when: ReplyWhen::Decided,
             },
         };
-        Request { reply_to: Some(reply_to), what }
+        Request { reply_to: Some(reply_to), command }
     }
 
-    fn register(&self, xid: Xid, branch: usize) -> What {
+    fn register(&self, xid: Xid, branch: usize) -> Command {
         let branch = NewBranch {
             id: branch_id(branch),
             resource: RESOURCE.into(),
@@ -64,7 +64,7 @@ impl GlobalPlan {
             registered_by: None,
         };
         let wait = LockWait { timeout_ms: WAIT_MS, holding: self.holding };
-        What::RegisterBranch { xid, branch, wait }
+        Command::RegisterBranch { xid, branch, wait }
     }
 }
 

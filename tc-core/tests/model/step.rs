@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use handfast_core::{
-    Change, Coordinator, Correlation, Effect, Outcome, PhaseTwoOutcome, Rejection, Reply, Request,
-    What, Xid,
+    Change, Command, Coordinator, Correlation, Effect, Outcome, PhaseTwoOutcome, Rejection, Reply,
+    Request, Xid,
 };
 
 use crate::request::Ask;
@@ -68,15 +68,15 @@ impl System {
         let (xid, branch, decision) = call;
         self.witness.see_carried_out(call);
         let outcome = PhaseTwoOutcome::Done;
-        let what = What::FinishPhaseTwo { xid, branch, decision, outcome };
-        self.decide(setup, leader, Request { reply_to: None, what });
+        let command = Command::FinishPhaseTwo { xid, branch, decision, outcome };
+        self.decide(setup, leader, Request { reply_to: None, command });
     }
 
     fn tick(&mut self, setup: &Setup, leader: u64) {
         self.ticks += 1;
         let due = self.leader(leader).coordinator.next_deadline();
         self.now = self.now.max(due.expect("only leaders with something due tick"));
-        self.decide(setup, leader, Request { reply_to: None, what: What::Tick });
+        self.decide(setup, leader, Request { reply_to: None, command: Command::Tick });
     }
 
     fn decide(&mut self, setup: &Setup, epoch: u64, request: Request) -> Outcome {
@@ -108,7 +108,7 @@ impl System {
         let coordinator = loaded.expect("RECORDED: the records fit together");
         let mut owed = Outcome::default();
         coordinator.owed(&mut owed);
-        self.let_out(&owed);
+        self.release(&owed);
         let (epoch, undurable, waiting) = (self.epoch, VecDeque::new(), Vec::new());
         self.leaders.push(Leader { epoch, coordinator, undurable, waiting });
     }
@@ -124,7 +124,7 @@ impl System {
             return;
         }
         let batch = self.store_next_batch(leader);
-        self.let_out(&batch);
+        self.release(&batch);
     }
 
     fn store_next_batch(&mut self, leader: u64) -> Outcome {
@@ -135,7 +135,7 @@ impl System {
         batch
     }
 
-    fn let_out(&mut self, batch: &Outcome) {
+    fn release(&mut self, batch: &Outcome) {
         for effect in &batch.effects {
             self.witness.see(effect);
             if let Effect::PhaseTwo(call) = effect {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use handfast_core::{
-    BranchId, Coordinator, Correlation, Decision, Epoch, GlobalStatus, Holding, Limits, LockFilter,
-    Outcome, PageBounds, Request, Timestamp, What, Xid,
+    BranchId, Command, Coordinator, Correlation, Decision, Epoch, GlobalStatus, Holding, Limits,
+    LockFilter, Outcome, PageBounds, Request, Timestamp, Xid,
 };
 use stateright::{Model, Property};
 
@@ -145,8 +145,8 @@ impl Model for Setup {
         system.lead(self);
         for _ in &self.globals {
             let (application, name) = ("shop".into(), "place-order".into());
-            let what = What::Begin { application, name, timeout_ms: Some(TIMEOUT_MS) };
-            let request = Request { reply_to: Some(Correlation(0)), what };
+            let command = Command::Begin { application, name, timeout_ms: Some(TIMEOUT_MS) };
+            let request = Request { reply_to: Some(Correlation(0)), command };
             let mut out = Outcome::default();
             system.leaders[0].coordinator.decide(system.now, request, &mut out);
         }

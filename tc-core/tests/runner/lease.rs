@@ -10,16 +10,17 @@
 //!
 //! `a1` is an acquisition: it is the token, and what its client calls itself.
 
-use goldenscript::{ArgumentConsumer, Command};
+use goldenscript::{ArgumentConsumer, Command as ScriptLine};
 use handfast_core::{
-    Coordinator, LeaseRecord, LockHeld, LockShare, LockToken, NewLease, PageBounds, Timestamp, What,
+    Command, Coordinator, LeaseRecord, LockHeld, LockShare, LockToken, NewLease, PageBounds,
+    Timestamp,
 };
 
 use super::text::token;
 use super::{Fallible, Names};
 
 /// The name of the request and what is asked; `None` if the command is another one.
-pub(crate) fn parse(names: &Names, command: &Command) -> Fallible<Option<(String, What)>> {
+pub(crate) fn parse(names: &Names, command: &ScriptLine) -> Fallible<Option<(String, Command)>> {
     let mut arguments = command.consume_args();
     let name = command.name.as_str();
     if !matches!(name, "acquire" | "renew" | "release" | "find" | "break") {
@@ -28,25 +29,29 @@ pub(crate) fn parse(names: &Names, command: &Command) -> Fallible<Option<(String
     let subject = arguments.next_pos().ok_or("which acquisition or lock?")?;
     let called = arguments.take_key("as").unwrap_or(subject).to_owned();
     let arguments = &mut arguments;
-    let what = match name {
+    let command = match name {
         "acquire" => acquire(names, subject, arguments)?,
         "renew" => renew(subject, arguments)?,
-        "release" => What::ReleaseLock {
+        "release" => Command::ReleaseLock {
             name: arguments.next_pos().ok_or("which lock?")?.into(),
             token: token_of(subject),
             is_doubtful: arguments.take_key("doubtful").is_some(),
         },
-        "find" => What::FindLock { name: subject.into() },
-        _ => What::BreakLock {
+        "find" => Command::FindLock { name: subject.into() },
+        _ => Command::BreakLock {
             name: subject.into(),
             token: arguments.take_key("token").map(token_of),
         },
     };
     arguments.reject_next()?;
-    Ok(Some((called, what)))
+    Ok(Some((called, command)))
 }
 
-fn acquire(names: &Names, subject: &str, arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {
+fn acquire(
+    names: &Names,
+    subject: &str,
+    arguments: &mut ArgumentConsumer<'_>,
+) -> Fallible<Command> {
     let share = match arguments.take_key("share") {
         None => LockShare::All,
         Some("read") => LockShare::Part { of: u32::MAX },
@@ -55,7 +60,7 @@ fn acquire(names: &Names, subject: &str, arguments: &mut ArgumentConsumer<'_>) -
     let mut number = |name| arguments.take_key(name).map(str::parse::<u64>).transpose();
     let (lease_ms, wait_ms) = (number("lease")?.unwrap_or(100), number("wait")?.unwrap_or(0));
     let (delay_ms, hold_ms_max) = (number("delay")?.unwrap_or(0), number("hold")?);
-    Ok(What::AcquireLock(Box::new(NewLease {
+    Ok(Command::AcquireLock(Box::new(NewLease {
         xid: arguments.take_key("xid").map(|xid| names.xid(xid)),
         name: arguments.next_pos().ok_or("which lock?")?.into(),
         token: token_of(subject),
@@ -68,11 +73,11 @@ fn acquire(names: &Names, subject: &str, arguments: &mut ArgumentConsumer<'_>) -
     })))
 }
 
-fn renew(subject: &str, arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {
+fn renew(subject: &str, arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
     let lease_ms = arguments.take_key("lease").map_or(Ok(100), str::parse)?;
     let others = std::iter::from_fn(|| arguments.next_pos()).map(token_of);
     let tokens = std::iter::once(token_of(subject)).chain(others).collect();
-    Ok(What::RenewLocks { tokens, lease_ms })
+    Ok(Command::RenewLocks { tokens, lease_ms })
 }
 
 fn token_of(name: &str) -> LockToken {

@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write as _;
 
-use goldenscript::{ArgumentConsumer, Command, Context};
+use goldenscript::{ArgumentConsumer, Command as ScriptLine, Context};
 use handfast_core::{
-    Change, Coordinator, Correlation, Effect, GlobalFilter, Limits, LockFilter, OperatorNeeded,
-    Outcome, PageBounds, Reply, Request, Timestamp, What, Xid,
+    Change, Command, Coordinator, Correlation, Effect, GlobalFilter, Limits, LockFilter,
+    OperatorNeeded, Outcome, PageBounds, Reply, Request, Timestamp, Xid,
 };
 
 use crate::support::{Store, recorded};
@@ -49,13 +49,16 @@ impl ScriptRunner {
     }
 
     /// Asks the coordinator and tells what leaves it.
-    fn ask(&mut self, name: &str, what: What) -> Fallible<String> {
+    fn ask(&mut self, name: &str, command: Command) -> Fallible<String> {
         let correlation = self.names.add_request(name);
         let is_answered = !matches!(
-            what,
-            What::Tick | What::Forget { .. } | What::FinishPhaseTwo { .. } | What::Vote { .. }
+            command,
+            Command::Tick
+                | Command::Forget { .. }
+                | Command::FinishPhaseTwo { .. }
+                | Command::Vote { .. }
         );
-        let request = Request { reply_to: is_answered.then_some(correlation), what };
+        let request = Request { reply_to: is_answered.then_some(correlation), command };
         let mut out = Outcome::default();
         self.coordinator.decide(self.now, request, &mut out);
         out.check_early_replies()?;
@@ -72,7 +75,7 @@ impl ScriptRunner {
         Ok(told)
     }
 
-    fn look(&mut self, command: &Command) -> Fallible<String> {
+    fn look(&mut self, command: &ScriptLine) -> Fallible<String> {
         let mut arguments = command.consume_args();
         let told = match command.name.as_str() {
             "at" => {
@@ -82,7 +85,7 @@ impl ScriptRunner {
             "tick" => {
                 let now = arguments.next_pos().map(str::parse).transpose()?;
                 self.now = now.map_or(self.now, Timestamp);
-                self.ask("tick", What::Tick)?
+                self.ask("tick", Command::Tick)?
             }
             "deadline" => match self.coordinator.next_deadline() {
                 Some(Timestamp(at)) => format!("at {at}\n"),
@@ -235,19 +238,19 @@ impl Names {
 }
 
 impl goldenscript::Runner for ScriptRunner {
-    type Command = Command;
+    type Command = ScriptLine;
 
-    fn run(&mut self, command: &Command, _context: &Context) -> Fallible<String> {
-        if let Some((name, what)) = lease::parse(&self.names, command)? {
-            return self.ask(&name, what);
+    fn run(&mut self, command: &ScriptLine, _context: &Context) -> Fallible<String> {
+        if let Some((name, command)) = lease::parse(&self.names, command)? {
+            return self.ask(&name, command);
         }
         match request::parse(&self.names, &self.coordinator, command)? {
-            Some((name, what)) => self.ask(&name, what),
+            Some((name, command)) => self.ask(&name, command),
             None => self.look(command),
         }
     }
 
-    fn end_command(&mut self, _command: &Command, _context: &Context) -> Fallible<String> {
+    fn end_command(&mut self, _command: &ScriptLine, _context: &Context) -> Fallible<String> {
         self.coordinator.check_invariants()?;
         let loaded = self.store.load(self.epoch + 1, &self.limits)?;
         loaded.check_invariants()?;

@@ -24,12 +24,12 @@
 
 use std::sync::Arc;
 
-use goldenscript::{ArgumentConsumer, Command};
+use goldenscript::{ArgumentConsumer, Command as ScriptLine};
 use handfast_core::{
-    BranchId, Coordinator, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, Limits, LockMode,
-    LockWait, Mode, NewBranch, OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, Question,
-    RefusedRows, ReplyWhen, Resolution, Rounds, RowChange, RowLock, RowStanding, StatusKind, What,
-    Xid,
+    BranchId, Command, Coordinator, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, Limits,
+    LockMode, LockWait, Mode, NewBranch, OperatorAction, PhaseOneOutcome, PhaseTwoOutcome,
+    RefusedRows, ReplyWhen, Resolution, RowChange, RowLock, RowStanding, StatusKind, VoteRequest,
+    VotingRounds, Xid,
 };
 
 use super::{Fallible, Names};
@@ -38,8 +38,8 @@ use super::{Fallible, Names};
 pub(crate) fn parse(
     names: &Names,
     coordinator: &Coordinator,
-    command: &Command,
-) -> Fallible<Option<(String, What)>> {
+    command: &ScriptLine,
+) -> Fallible<Option<(String, Command)>> {
     let mut arguments = command.consume_args();
     let of_all = match command.name.as_str() {
         "begin" | "register" | "report" | "check" | "commit" | "rollback" | "finish" | "forget"
@@ -54,7 +54,7 @@ pub(crate) fn parse(
         None => (names.xid(subject), BranchId(0)),
     };
     let arguments = &mut arguments;
-    let what = match command.name.as_str() {
+    let command = match command.name.as_str() {
         "begin" => begin(arguments)?,
         "register" => register(global, branch, arguments)?,
         "report" => report(global, branch, arguments)?,
@@ -63,28 +63,28 @@ pub(crate) fn parse(
         "rollback" => end(global, Decision::RollBack, arguments)?,
         "finish" => finish(coordinator, global, branch, arguments)?,
         "vote" => vote(global, branch, arguments)?,
-        "forget" => What::Forget { waiting: names.request(subject).ok_or("no such request")? },
-        "status" => What::GetStatus { xid: global },
+        "forget" => Command::Forget { waiting: names.request(subject).ok_or("no such request")? },
+        "status" => Command::GetStatus { xid: global },
         "saga" => super::saga::start(subject, arguments)?,
-        "await" => What::GetSaga { xid: global, reply_when: ReplyWhen::Finished },
-        "look" => What::GetSaga { xid: global, reply_when: ReplyWhen::Decided },
+        "await" => Command::GetSaga { xid: global, reply_when: ReplyWhen::Finished },
+        "look" => Command::GetSaga { xid: global, reply_when: ReplyWhen::Decided },
         "signal" => super::saga::signal(global, arguments)?,
         "cancel" => super::saga::cancel(global, arguments)?,
         action => operate(global, branch, action, arguments)?,
     };
     arguments.reject_next()?;
-    Ok(Some((name, what)))
+    Ok(Some((name, command)))
 }
 
-fn begin(arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {
-    Ok(What::Begin {
+fn begin(arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
+    Ok(Command::Begin {
         application: arguments.take_key("application").unwrap_or("shop").into(),
         name: arguments.take_key("name").unwrap_or("place-order").into(),
         timeout_ms: arguments.take_key("timeout").map(str::parse).transpose()?,
     })
 }
 
-fn register(xid: Xid, id: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {
+fn register(xid: Xid, id: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
     let mode = match arguments.take_key("mode").unwrap_or("at") {
         "at" => Mode::At,
         "tcc" => Mode::Tcc,
@@ -99,10 +99,10 @@ fn register(xid: Xid, id: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fal
     let registered_by = arguments.take_key("by").map(Into::into);
     let rows = rows(arguments)?;
     let branch = NewBranch { id, resource, mode, rows, application_data, registered_by };
-    Ok(What::RegisterBranch { xid, branch, wait })
+    Ok(Command::RegisterBranch { xid, branch, wait })
 }
 
-fn report(xid: Xid, branch: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {
+fn report(xid: Xid, branch: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
     let outcome = match arguments.next_pos().ok_or("how did it end?")? {
         "done" => Some(PhaseOneOutcome::Done),
         "failed" => Some(PhaseOneOutcome::Failed),
@@ -111,16 +111,16 @@ fn report(xid: Xid, branch: BranchId, arguments: &mut ArgumentConsumer<'_>) -> F
         other => return Err(format!("no such outcome: {other}").into()),
     };
     let application_data = arguments.take_key("data").unwrap_or("").as_bytes().into();
-    Ok(What::ReportBranch { xid, branch, outcome, application_data })
+    Ok(Command::ReportBranch { xid, branch, outcome, application_data })
 }
 
-fn check(xid: Option<Xid>, arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {
+fn check(xid: Option<Xid>, arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
     let wait = wait(arguments)?;
     let resource = arguments.next_pos().ok_or("on which resource?")?.into();
-    Ok(What::CheckLocks { xid, resource, rows: rows(arguments)?, wait })
+    Ok(Command::CheckLocks { xid, resource, rows: rows(arguments)?, wait })
 }
 
-fn end(xid: Xid, decision: Decision, arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {
+fn end(xid: Xid, decision: Decision, arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
     let by = match arguments.take_key("by") {
         None => DecidedBy::Client,
         Some("operator") => DecidedBy::Operator,
@@ -134,17 +134,17 @@ fn end(xid: Xid, decision: Decision, arguments: &mut ArgumentConsumer<'_>) -> Fa
     };
     let reason = arguments.take_key("reason").unwrap_or("").into();
     let rounds = match arguments.take_key("rounds") {
-        None => Rounds::PrepareOnly,
-        Some("2") => Rounds::CanCommitFirst,
+        None => VotingRounds::PrepareOnly,
+        Some("2") => VotingRounds::CanCommitFirst,
         Some(other) => return Err(format!("{other} rounds?").into()),
     };
-    Ok(What::End { xid, decision, rounds, by, reason, reply_when })
+    Ok(Command::End { xid, decision, rounds, by, reason, reply_when })
 }
 
-fn vote(xid: Xid, branch: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {
+fn vote(xid: Xid, branch: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
     let question = match arguments.next_pos().ok_or("to which question?")? {
-        "can-commit" => Question::CanCommit,
-        "prepare" => Question::Prepare,
+        "can-commit" => VoteRequest::CanCommit,
+        "prepare" => VoteRequest::Prepare,
         other => return Err(format!("no such question: {other}").into()),
     };
     let outcome = match arguments.next_pos().ok_or("what is the answer?")? {
@@ -153,7 +153,7 @@ fn vote(xid: Xid, branch: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fal
         "retry" => PhaseTwoOutcome::Retryable { error: "disk is away".into() },
         other => return Err(format!("no such answer: {other}").into()),
     };
-    Ok(What::Vote { xid, branch, question, outcome })
+    Ok(Command::Vote { xid, branch, question, outcome })
 }
 
 /// The decision is the global's own unless the command names one.
@@ -162,7 +162,7 @@ fn finish(
     xid: Xid,
     branch: BranchId,
     arguments: &mut ArgumentConsumer<'_>,
-) -> Fallible<What> {
+) -> Fallible<Command> {
     let decision = match arguments.take_key("decision") {
         Some("commit") => Decision::Commit,
         Some("rollback") => Decision::RollBack,
@@ -187,7 +187,7 @@ fn finish(
         }
         other => return Err(format!("no such outcome: {other}").into()),
     };
-    Ok(What::FinishPhaseTwo { xid, branch, decision, outcome })
+    Ok(Command::FinishPhaseTwo { xid, branch, decision, outcome })
 }
 
 fn operate(
@@ -195,7 +195,7 @@ fn operate(
     branch: BranchId,
     action: &str,
     arguments: &mut ArgumentConsumer<'_>,
-) -> Fallible<What> {
+) -> Fallible<Command> {
     let operator = arguments.take_key("by").unwrap_or("alice").into();
     let action = match action {
         "pause" => OperatorAction::Pause,
@@ -211,7 +211,7 @@ fn operate(
             OperatorAction::Resolve { branch, resolution }
         }
     };
-    Ok(What::Operate { xid, action, operator })
+    Ok(Command::Operate { xid, action, operator })
 }
 
 // ---- parts ----

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use goldenscript::ArgumentConsumer;
 use handfast_core::{
-    ChildDefinition, ChildRef, DecidedBy, Retry, SagaDefinition, SagaPart, SagaRecord, StepCall,
-    StepDefinition, StepKind, StepRecord, StepRef, StepState, What, Xid,
+    ChildDefinition, ChildRef, Command, DecidedBy, Retry, SagaDefinition, SagaPart, SagaRecord,
+    StepCall, StepDefinition, StepKind, StepRecord, StepRef, StepState, Xid,
 };
 
 use super::Fallible;
 
-pub(crate) fn start(subject: &str, arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {
+pub(crate) fn start(subject: &str, arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
     let key = arguments.take_key("key").unwrap_or(subject).into();
     let timeout_ms = arguments.take_key("timeout").map(str::parse).transpose()?;
     let mut saga = Author::default();
@@ -24,7 +24,7 @@ pub(crate) fn start(subject: &str, arguments: &mut ArgumentConsumer<'_>) -> Fall
         saga.add(text)?;
     }
     let definition = Arc::new(saga.finish(timeout_ms)?);
-    Ok(What::StartSaga { application: "shop".into(), key, definition })
+    Ok(Command::StartSaga { application: "shop".into(), key, definition })
 }
 
 /// Makes a definition of its parts, which are known by their paths.
@@ -136,19 +136,19 @@ impl Author {
     }
 }
 
-pub(crate) fn signal(xid: Xid, arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {
+pub(crate) fn signal(xid: Xid, arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
     let signal = arguments.next_pos().ok_or("which signal?")?.into();
     let payload = arguments.take_key("data").unwrap_or("").as_bytes().into();
-    Ok(What::SignalSaga { xid, signal, payload })
+    Ok(Command::SignalSaga { xid, signal, payload })
 }
 
-pub(crate) fn cancel(xid: Xid, arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {
+pub(crate) fn cancel(xid: Xid, arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
     let by = match arguments.take_key("by") {
         None => DecidedBy::Client,
         Some(_) => DecidedBy::Operator,
     };
     let reason = arguments.take_key("reason").unwrap_or("").into();
-    Ok(What::CancelSaga { xid, by, reason })
+    Ok(Command::CancelSaga { xid, by, reason })
 }
 
 pub(crate) fn heading(saga: &SagaRecord) -> String {

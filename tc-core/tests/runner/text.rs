@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use handfast_core::{
     BranchRecord, BranchState, Change, Counts, Decision, DirtyRow, FencingToken, GlobalRecord,
-    GlobalSummary, GlobalView, LockMode, LockView, PhaseTwoCall, Question, Record, RecordKey,
-    Rejection, Reply, Resolution, RowLock, VoteCall, display_row_key,
+    GlobalSummary, GlobalView, LockMode, LockView, PhaseTwoCall, Record, RecordKey, Rejection,
+    Reply, Resolution, RowLock, VoteCall, VoteRequest, display_row_key,
 };
 
 pub(crate) fn reply(reply: &Reply) -> String {
@@ -61,8 +61,8 @@ pub(crate) fn call(call: &PhaseTwoCall) -> String {
 
 pub(crate) fn vote_call(call: &VoteCall) -> String {
     let question = match call.question {
-        Question::CanCommit => "can commit?",
-        Question::Prepare => "prepare",
+        VoteRequest::CanCommit => "can commit?",
+        VoteRequest::Prepare => "prepare",
     };
     let mut text = format!("{}/{} on {}: {question}", call.xid, call.branch, call.resource);
     if !call.application_data.is_empty() {

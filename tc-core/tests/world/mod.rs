@@ -8,10 +8,10 @@ mod check;
 use std::collections::BTreeMap;
 
 use handfast_core::{
-    BranchId, Change, Coordinator, Correlation, DecidedBy, Decision, Effect, FencingToken, Holding,
-    Limits, LockMode, LockWait, Mode, NewBranch, OperatorAction, Outcome, PhaseOneOutcome,
-    PhaseTwoCall, PhaseTwoOutcome, Question, Record, RecordKey, Reply, ReplyWhen, Request, Rounds,
-    RowLock, StatusKind, Timestamp, What, Xid,
+    BranchId, Change, Command, Coordinator, Correlation, DecidedBy, Decision, Effect, FencingToken,
+    Holding, Limits, LockMode, LockWait, Mode, NewBranch, OperatorAction, Outcome, PhaseOneOutcome,
+    PhaseTwoCall, PhaseTwoOutcome, Record, RecordKey, Reply, ReplyWhen, Request, RowLock,
+    StatusKind, Timestamp, VoteRequest, VotingRounds, Xid,
 };
 
 use crate::support::Store;
@@ -48,7 +48,7 @@ pub(crate) enum Step {
     End {
         global: usize,
         decision: Decision,
-        rounds: Rounds,
+        rounds: VotingRounds,
         by: DecidedBy,
         reply_when: ReplyWhen,
     },
@@ -68,7 +68,7 @@ pub(crate) enum Step {
     Vote {
         global: usize,
         branch: u64,
-        question: Question,
+        question: VoteRequest,
         outcome: PhaseTwoOutcome,
     },
     Forget {
@@ -135,7 +135,7 @@ impl World {
             Step::Restart => self.restart(),
             Step::Pass { ms } => {
                 self.now = self.now.after_ms(*ms);
-                self.ask(What::Tick, None)
+                self.ask(Command::Tick, None)
             }
             Step::Begin { .. }
             | Step::Register { .. }
@@ -147,7 +147,7 @@ impl World {
             | Step::Vote { .. }
             | Step::Forget { .. }
             | Step::Operate { .. } => match self.request(step) {
-                Some((what, pending)) => self.ask(what, pending),
+                Some((command, pending)) => self.ask(command, pending),
                 None => Outcome::default(),
             },
         };
@@ -159,13 +159,13 @@ impl World {
     pub(crate) fn finish(&mut self) {
         for _ in 0..10_000 {
             self.now = self.now.max(self.coordinator.next_deadline().unwrap_or_default());
-            self.ask(What::Tick, None);
+            self.ask(Command::Tick, None);
             self.check();
             for xid in self.begun.clone() {
                 let (action, operator) = (OperatorAction::Resume, "alice".into());
-                self.ask(What::Operate { xid, action, operator }, None);
+                self.ask(Command::Operate { xid, action, operator }, None);
                 let (action, operator) = (OperatorAction::Retry, "alice".into());
-                let retried = self.ask(What::Operate { xid, action, operator }, None);
+                let retried = self.ask(Command::Operate { xid, action, operator }, None);
                 retried.effects.iter().for_each(|effect| self.carry_out(effect));
                 // Each by itself: of many that finish at once, the first may be forgotten already.
                 self.check();
@@ -182,7 +182,7 @@ impl World {
     fn carry_out(&mut self, effect: &Effect) {
         if let Effect::PhaseTwo(PhaseTwoCall { xid, branch, decision, .. }) = *effect {
             let outcome = PhaseTwoOutcome::Done;
-            self.ask(What::FinishPhaseTwo { xid, branch, decision, outcome }, None);
+            self.ask(Command::FinishPhaseTwo { xid, branch, decision, outcome }, None);
         }
     }
 
@@ -197,14 +197,14 @@ impl World {
         out
     }
 
-    pub(crate) fn ask(&mut self, what: What, pending: Option<Pending>) -> Outcome {
-        let reply_to = self.remember(&what, pending);
-        if let What::Forget { waiting } = what {
+    pub(crate) fn ask(&mut self, command: Command, pending: Option<Pending>) -> Outcome {
+        let reply_to = self.remember(&command, pending);
+        if let Command::Forget { waiting } = command {
             self.pending.remove(&waiting);
         }
         let owed_before = self.owed();
         let mut out = Outcome::default();
-        self.coordinator.decide(self.now, Request { reply_to, what }, &mut out);
+        self.coordinator.decide(self.now, Request { reply_to, command }, &mut out);
         out.check_early_replies().expect("DURABLE-FIRST");
         for call in self.owed().iter().filter(|call| !owed_before.contains(call)) {
             let is_call = |effect: &Effect| *effect == Effect::PhaseTwo(call.clone());
@@ -230,10 +230,13 @@ impl World {
         out
     }
 
-    fn remember(&mut self, what: &What, pending: Option<Pending>) -> Option<Correlation> {
+    fn remember(&mut self, command: &Command, pending: Option<Pending>) -> Option<Correlation> {
         let silent = matches!(
-            what,
-            What::Tick | What::Forget { .. } | What::FinishPhaseTwo { .. } | What::Vote { .. }
+            command,
+            Command::Tick
+                | Command::Forget { .. }
+                | Command::FinishPhaseTwo { .. }
+                | Command::Vote { .. }
         );
         if silent {
             return None;
@@ -241,9 +244,9 @@ impl World {
         self.correlations += 1;
         // A commit may wait for votes.
         let is_end = matches!(
-            what,
-            What::End { decision: Decision::Commit, .. }
-                | What::End { reply_when: ReplyWhen::Finished, .. }
+            command,
+            Command::End { decision: Decision::Commit, .. }
+                | Command::End { reply_when: ReplyWhen::Finished, .. }
         );
         let nothing = Pending { xid: None, resource: 0, rows: Vec::new(), holding: None, is_end };
         self.pending.insert(Correlation(self.correlations), pending.unwrap_or(nothing));
@@ -265,11 +268,11 @@ impl World {
         }
     }
 
-    fn request(&self, step: &Step) -> Option<(What, Option<Pending>)> {
-        let what = match step.clone() {
+    fn request(&self, step: &Step) -> Option<(Command, Option<Pending>)> {
+        let command = match step.clone() {
             Step::Begin { timeout_ms } => {
                 let (application, name) = ("shop".into(), "place-order".into());
-                What::Begin { application, name, timeout_ms: Some(timeout_ms) }
+                Command::Begin { application, name, timeout_ms: Some(timeout_ms) }
             }
             Step::Register { global, branch, resource, rows, wait } => {
                 let xid = self.pick(global)?;
@@ -282,39 +285,39 @@ impl World {
                 let rows: Vec<_> = rows.iter().map(|&key| row(key, LockMode::Shared)).collect();
                 let pending = waiting(xid, resource, &rows, wait);
                 let resource = RESOURCES[resource].into();
-                return Some((What::CheckLocks { xid, resource, rows, wait }, Some(pending)));
+                return Some((Command::CheckLocks { xid, resource, rows, wait }, Some(pending)));
             }
             Step::Report { global, branch, outcome, data } => {
                 let (xid, branch) = (self.pick(global)?, BranchId(branch));
                 let application_data = data.as_bytes().into();
-                What::ReportBranch { xid, branch, outcome, application_data }
+                Command::ReportBranch { xid, branch, outcome, application_data }
             }
             Step::End { global, decision, rounds, by, reply_when } => {
                 let (xid, reason) = (self.pick(global)?, "".into());
-                What::End { xid, decision, rounds, by, reason, reply_when }
+                Command::End { xid, decision, rounds, by, reason, reply_when }
             }
             Step::Answer { call, outcome } => {
                 let PhaseTwoCall { xid, branch, decision, .. } = self.pick_call(call)?;
-                What::FinishPhaseTwo { xid, branch, decision, outcome }
+                Command::FinishPhaseTwo { xid, branch, decision, outcome }
             }
             Step::Invent { global, branch, decision, outcome } => {
                 let (xid, branch) = (self.pick(global)?, BranchId(branch));
-                What::FinishPhaseTwo { xid, branch, decision, outcome }
+                Command::FinishPhaseTwo { xid, branch, decision, outcome }
             }
             Step::Vote { global, branch, question, outcome } => {
                 let (xid, branch) = (self.pick(global)?, BranchId(branch));
-                What::Vote { xid, branch, question, outcome }
+                Command::Vote { xid, branch, question, outcome }
             }
             Step::Forget { waiting } => {
                 let number = waiting.checked_rem(self.pending.len())?;
-                What::Forget { waiting: *self.pending.keys().nth(number)? }
+                Command::Forget { waiting: *self.pending.keys().nth(number)? }
             }
             Step::Operate { global, action } => {
-                What::Operate { xid: self.pick(global)?, action, operator: "alice".into() }
+                Command::Operate { xid: self.pick(global)?, action, operator: "alice".into() }
             }
             Step::Pass { .. } | Step::Restart => return None,
         };
-        Some((what, None))
+        Some((command, None))
     }
 
     fn pick(&self, global: usize) -> Option<Xid> {
@@ -349,7 +352,7 @@ fn waiting(xid: Option<Xid>, resource: usize, rows: &[RowLock], wait: LockWait) 
     Pending { xid, resource, rows: rows.to_vec(), holding, is_end: false }
 }
 
-fn register(xid: Xid, id: u64, resource: usize, rows: Vec<RowLock>, wait: LockWait) -> What {
+fn register(xid: Xid, id: u64, resource: usize, rows: Vec<RowLock>, wait: LockWait) -> Command {
     let branch = NewBranch {
         id: BranchId(id),
         resource: RESOURCES[resource].into(),
@@ -360,5 +363,5 @@ fn register(xid: Xid, id: u64, resource: usize, rows: Vec<RowLock>, wait: LockWa
         // Some are known by it, and some are not.
         registered_by: id.is_multiple_of(3).then(|| format!("process {}", id % 5).into()),
     };
-    What::RegisterBranch { xid, branch, wait }
+    Command::RegisterBranch { xid, branch, wait }
 }

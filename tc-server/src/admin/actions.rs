@@ -6,14 +6,15 @@
 use axum::Json;
 use axum::extract::State;
 use handfast_core::{
-    Coordinator, DecidedBy, Decision, OperatorAction, Reply, ReplyWhen, Rounds, What, Xid, XidText,
+    Command, Coordinator, DecidedBy, Decision, OperatorAction, Reply, ReplyWhen, VotingRounds, Xid,
+    XidText,
 };
 
 use super::caller::Operator;
 use super::extract::{self, Body, Path, Reason};
 use super::model::{ActionReply, ActionRequest, Problem, ResolveRequest};
 use super::{AdminState, ApiError, view};
-use crate::audit::{Action, Stage};
+use crate::audit::{Action, ActionStage};
 use crate::engine::EngineError;
 
 /// The longest reason that is kept.
@@ -22,7 +23,7 @@ const REASON_BYTES_MAX: usize = 1_024;
 /// An action, and the request to the engine that executes it.
 struct OperatorRequest {
     action: Action,
-    what: What,
+    command: Command,
     xid: Xid,
 }
 
@@ -130,18 +131,18 @@ fn operator_request(
     let xid = extract::xid(xid)?;
     let operator = caller.name();
     let action = action(&operator, name, xid, &request.reason);
-    let what = match operation {
-        Operation::Action(action) => What::Operate { xid, action, operator },
-        Operation::Decision(decision) => What::End {
+    let command = match operation {
+        Operation::Action(action) => Command::Operate { xid, action, operator },
+        Operation::Decision(decision) => Command::End {
             xid,
             decision,
-            rounds: Rounds::PrepareOnly,
+            rounds: VotingRounds::PrepareOnly,
             by: DecidedBy::Operator,
             reason: reason(&operator, &request.reason).into(),
             reply_when: ReplyWhen::Decided,
         },
     };
-    Ok(OperatorRequest { action, what, xid })
+    Ok(OperatorRequest { action, command, xid })
 }
 
 /// Returns the operator's name, with the reason if one is given.
@@ -173,7 +174,7 @@ async fn record_and_execute(
     state: AdminState,
     request: OperatorRequest,
 ) -> Result<ActionReply, ApiError> {
-    let OperatorRequest { action, what, xid } = request;
+    let OperatorRequest { action, command: what, xid } = request;
     record_asked(&state, &action).await?;
     let done = ask(&state, what, xid).await;
     record_answered(&state, &action, &done).await?;
@@ -182,7 +183,7 @@ async fn record_and_execute(
 
 /// Records that an action is about to be executed. If that fails, the action must not be executed.
 pub(super) async fn record_asked(state: &AdminState, action: &Action) -> Result<(), ApiError> {
-    let asked = state.audit().record(action, Stage::Asked).await;
+    let asked = state.audit().record(action, ActionStage::Asked).await;
     asked.map_err(|error| ApiError::NotRecorded(error.to_string()))
 }
 
@@ -192,7 +193,7 @@ pub(super) async fn record_answered<T>(
     done: &Result<T, ApiError>,
 ) -> Result<(), ApiError> {
     let outcome = done.as_ref().map_or_else(ApiError::code, |_| "done");
-    let answered = state.audit().record(action, Stage::Answered(outcome)).await;
+    let answered = state.audit().record(action, ActionStage::Answered(outcome)).await;
     answered.map_err(|error| ApiError::OutcomeNotRecorded {
         outcome: outcome.to_owned(),
         error: error.to_string(),
@@ -201,9 +202,9 @@ pub(super) async fn record_answered<T>(
 
 /// Executes an action. It is done once the engine replies, so nothing that can fail follows the
 /// reply.
-async fn ask(state: &AdminState, what: What, xid: Xid) -> Result<ActionReply, ApiError> {
+async fn ask(state: &AdminState, command: Command, xid: Xid) -> Result<ActionReply, ApiError> {
     let name = name(state, xid).await?;
-    match state.engine().call(what).await? {
+    match state.engine().call(command).await? {
         Reply::Ended(status) | Reply::Operated(status) => {
             Ok(ActionReply { xid: name, status: view::status(status) })
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
-use handfast_core::{Coordinator, LockToken, NamedLockView, Rejection, Reply, What};
+use handfast_core::{Command, Coordinator, LockToken, NamedLockView, Rejection, Reply};
 
 use super::actions::{self, cut};
 use super::caller::{Operator, Viewer};
@@ -105,24 +105,24 @@ pub(super) async fn release(
         lease: request.token.clone(),
         ..Action::new(&caller.name(), "release")
     };
-    let what = What::BreakLock { name: request.name.into(), token };
-    let finished = tokio::spawn(record_and_release(state, action, what)).await;
+    let command = Command::BreakLock { name: request.name.into(), token };
+    let finished = tokio::spawn(record_and_release(state, action, command)).await;
     finished.map_err(|error| ApiError::Unforeseen(error.to_string()))?.map(Json)
 }
 
 async fn record_and_release(
     state: AdminState,
     action: Action,
-    what: What,
+    command: Command,
 ) -> Result<ReleaseReply, ApiError> {
     actions::record_asked(&state, &action).await?;
-    let done = break_lock(&state, what).await;
+    let done = break_lock(&state, command).await;
     actions::record_answered(&state, &action, &done).await?;
     done
 }
 
-async fn break_lock(state: &AdminState, what: What) -> Result<ReleaseReply, ApiError> {
-    match state.engine().call(what).await? {
+async fn break_lock(state: &AdminState, command: Command) -> Result<ReleaseReply, ApiError> {
+    match state.engine().call(command).await? {
         Reply::LockBroken { leases } => Ok(ReleaseReply { leases }),
         Reply::Rejected(rejection) => Err(rejection.into()),
         reply @ (Reply::Begun { .. }

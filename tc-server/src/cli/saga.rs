@@ -13,7 +13,7 @@ use handfast_core::{Limits, SagaDefinition};
 use handfast_proto::saga_json;
 
 use super::{CliFailure, Exit};
-use crate::grpc::Bounds;
+use crate::grpc::Decoder;
 
 /// Draws the saga of a file as text.
 pub(super) fn draw(file: &Path, output: &mut dyn Write) -> Result<(), CliFailure> {
@@ -34,8 +34,9 @@ fn read(file: &Path) -> Result<SagaDefinition, CliFailure> {
         fs::read_to_string(file).map_err(|error| wrong(Exit::Usage, "HF-CLI-SAGA-FILE", &error))?;
     let wire = saga_json::definition(&json)
         .map_err(|error| wrong(Exit::Usage, saga_json::CODE, &error))?;
-    let saga =
-        Bounds::default().definition(wire).map_err(|bad| wrong(Exit::Refused, bad.code(), &bad))?;
+    let saga = Decoder::default()
+        .definition(wire)
+        .map_err(|bad| wrong(Exit::Refused, bad.code(), &bad))?;
     saga.check(&Limits::default())
         .map_err(|fault| wrong(Exit::Refused, "HF-TC-SAGA-INVALID", &fault))?;
     Ok(saga)

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::descriptors;
 use crate::engine::EngineFailure;
 use crate::security::Reloaded;
-use crate::serve::{Ended, RunningServer, Server, StartError};
+use crate::serve::{RunningServer, Server, ShutdownOutcome, StartError};
 use crate::telemetry;
 
 /// Runs a coordinator. Engine and gRPC share one thread, because waking a task on another thread
@@ -97,11 +97,11 @@ fn reload_tokens(server: &RunningServer) {
 async fn shut_down(server: RunningServer, mut stop: StopSignal) -> Result<(), CliFailure> {
     let ended = tokio::select! {
         ended = server.shutdown() => ended?,
-        () = stop.received() => Ended::CutShort,
+        () = stop.received() => ShutdownOutcome::CutShort,
     };
     match ended {
-        Ended::Drained => Ok(()),
-        Ended::CutShort => {
+        ShutdownOutcome::Drained => Ok(()),
+        ShutdownOutcome::CutShort => {
             let message = "stopped with connections or requests still open";
             Err(CliFailure::new(Exit::CutShort, "HF-CLI-CUT-SHORT", message)
                 .advise("nothing that was acknowledged is lost; see shutdown_limit_ms"))

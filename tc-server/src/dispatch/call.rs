@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, Decision, Mode, PhaseTwoCall, PhaseTwoOutcome, Question, Resolution, StepCall,
-    VoteCall, What, Xid,
+    BranchId, Command, Decision, Mode, PhaseTwoCall, PhaseTwoOutcome, Resolution, StepCall,
+    VoteCall, VoteRequest, Xid,
 };
 
 /// The resource that a process registers and that a call is for.
@@ -24,7 +24,7 @@ pub struct ProcessId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ask {
     /// A question before a commit.
-    Vote(Question),
+    Vote(VoteRequest),
     /// Phase two with this decision.
     Finish(Decision),
 }
@@ -103,7 +103,7 @@ pub struct CallBatch {
 
 /// A process's answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct CallReply {
     /// The global.
     pub xid: Xid,
     /// The branch.
@@ -114,14 +114,14 @@ pub struct Answer {
     pub outcome: PhaseTwoOutcome,
 }
 
-impl Answer {
+impl CallReply {
     /// Converts the answer to the core's request.
     #[must_use]
-    pub fn into_what(self) -> What {
+    pub fn into_command(self) -> Command {
         let Self { xid, branch, ask, outcome } = self;
         match ask {
-            Ask::Vote(question) => What::Vote { xid, branch, question, outcome },
-            Ask::Finish(decision) => What::FinishPhaseTwo { xid, branch, decision, outcome },
+            Ask::Vote(question) => Command::Vote { xid, branch, question, outcome },
+            Ask::Finish(decision) => Command::FinishPhaseTwo { xid, branch, decision, outcome },
         }
     }
 }

@@ -13,7 +13,7 @@ use handfast_core::{Effect, Timestamp};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::call::{Answer, CallBatch, ProcessId, ResourceKey};
+use super::call::{CallBatch, CallReply, ProcessId, ResourceKey};
 use super::queue::Queue;
 use super::resource_queue::ResourceLoad;
 use super::{EffectSink, Settings};
@@ -227,7 +227,7 @@ impl Dispatcher {
     /// the answers that count, as [`ProcessRegistration::outcomes`] does; none if no such process
     /// is connected.
     #[must_use]
-    pub fn outcomes(&self, client_id: &str, answers: Vec<Answer>) -> Vec<Answer> {
+    pub fn outcomes(&self, client_id: &str, answers: Vec<CallReply>) -> Vec<CallReply> {
         let is_its = |connected: &Connected| *connected.process.client_id == *client_id;
         // The latest connection: an earlier one may have died without notice.
         let by = self.lock().connected.iter().rfind(|(_, it)| is_its(it)).map(|(id, _)| *id);
@@ -239,7 +239,7 @@ impl Dispatcher {
         self.accept(by, answers)
     }
 
-    fn accept(&self, by: ProcessId, mut answers: Vec<Answer>) -> Vec<Answer> {
+    fn accept(&self, by: ProcessId, mut answers: Vec<CallReply>) -> Vec<CallReply> {
         let now = self.shared.clock.now();
         let mut state = self.lock();
         answers.retain(|answer| state.may_answer(by, answer));
@@ -397,7 +397,7 @@ impl ProcessRegistration {
     /// Takes the process's answers to calls and returns those that count. An answer for a resource
     /// that the process has never registered does not: the process cannot have executed the call.
     #[must_use]
-    pub fn outcomes(&self, answers: Vec<Answer>) -> Vec<Answer> {
+    pub fn outcomes(&self, answers: Vec<CallReply>) -> Vec<CallReply> {
         let answers = self.dispatcher.accept(self.id, answers);
         if !answers.is_empty() {
             crash_point("after-outcome");
@@ -407,13 +407,13 @@ impl ProcessRegistration {
 }
 
 impl State {
-    fn may_answer(&self, by: ProcessId, answer: &Answer) -> bool {
+    fn may_answer(&self, by: ProcessId, answer: &CallReply) -> bool {
         let Some(resource) = self.queue.resource_of(answer) else { return true };
         let Some(connected) = self.connected.get(&by) else { return false };
         let may = connected.resources.contains_key(&resource) || self.is_claimed_by(&resource, by);
         if !may {
             let client = &*connected.process.client_id;
-            let Answer { xid, branch, .. } = answer;
+            let CallReply { xid, branch, .. } = answer;
             let what = format_args!("answer for {xid}/{branch} on {} ignored", resource.id);
             note(PortName::Answers, Why::Malformed, Some(&client), &what);
         }

@@ -8,7 +8,7 @@ use super::call::{Ask, Call, ProcessId, ResourceKey};
 use super::resource_queue::CallGroup;
 
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct OwedCall {
     pub(super) call: Call,
     pub(super) state: CallState,
     pub(super) failures: u32,
@@ -45,7 +45,7 @@ pub(super) enum OnFailure {
     AskAgain,
 }
 
-impl Pending {
+impl OwedCall {
     pub(super) fn new(call: Call, now: Timestamp) -> Self {
         let failures = call.attempts;
         let state = CallState::Due { to: Addressee::Any };

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use handfast_core::{BranchId, Decision, Effect, PhaseTwoOutcome, Timestamp, Xid};
 
-use super::call::{Answer, Ask, Call, CallBatch, ProcessId, ResourceKey};
-use super::pending::{Addressee, CallState, OnFailure, Pending};
+use super::call::{Ask, Call, CallBatch, CallReply, ProcessId, ResourceKey};
+use super::pending::{Addressee, CallState, OnFailure, OwedCall};
 use super::pick::NextBatch;
 use super::process_names::{ProcessNames, without_port};
 use super::resource_queue::{CallKey, ResourceLoad, ResourceQueue};
@@ -27,7 +27,7 @@ use super::{Backoff, Settings};
 pub struct Queue {
     pub(super) settings: Settings,
     backoff: Backoff,
-    pub(super) calls: BTreeMap<CallKey, Pending>,
+    pub(super) calls: BTreeMap<CallKey, OwedCall>,
     pub(super) queues: BTreeMap<ResourceKey, ResourceQueue>,
     pub(super) processes: BTreeMap<ProcessId, Process>,
     pub(super) names: ProcessNames,
@@ -85,7 +85,7 @@ impl Queue {
             self.remove(key);
         }
         match self.calls.get_mut(&key) {
-            Some(Pending {
+            Some(OwedCall {
                 call: earlier, state: CallState::InFlight { on_failure, .. }, ..
             }) => {
                 if (earlier.ask, earlier.resolution) != (call.ask, call.resolution) {
@@ -100,7 +100,7 @@ impl Queue {
                 self.make_due(key);
             }
             None => {
-                self.calls.insert(key, Pending::new(call, now));
+                self.calls.insert(key, OwedCall::new(call, now));
                 self.make_due(key);
             }
         }
@@ -209,7 +209,7 @@ impl Queue {
 
     /// Returns the resource of the call that an answer is for, if the call is owed.
     #[must_use]
-    pub fn resource_of(&self, answer: &Answer) -> Option<ResourceKey> {
+    pub fn resource_of(&self, answer: &CallReply) -> Option<ResourceKey> {
         self.calls.get(&(answer.xid, answer.branch)).map(|pending| pending.call.resource.clone())
     }
 
@@ -220,7 +220,7 @@ impl Queue {
         &mut self,
         now: Timestamp,
         by: Option<ProcessId>,
-        answer: &Answer,
+        answer: &CallReply,
     ) -> Option<u64> {
         if let Some(process) = by.and_then(|by| self.processes.get_mut(&by)) {
             process.silent = false;

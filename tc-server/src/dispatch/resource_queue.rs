@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use handfast_core::{BranchId, Xid};
 
 use super::call::{Ask, ProcessId, ResourceKey};
-use super::pending::{Addressee, Pending};
+use super::pending::{Addressee, OwedCall};
 use super::process_names::without_port;
 
 /// The phase-two load of one resource.
@@ -62,7 +62,7 @@ impl ResourceQueue {
             && self.in_flight == 0
     }
 
-    pub(super) fn add_due(&mut self, key: CallKey, pending: &Pending) {
+    pub(super) fn add_due(&mut self, key: CallKey, pending: &OwedCall) {
         let (to, group) = (pending.state.addressee(), pending.group());
         self.due.entry(group).or_default().insert(key);
         if let (Addressee::AnyMeanwhile, Some((_, owner))) = (to, pending.owner()) {
@@ -70,7 +70,7 @@ impl ResourceQueue {
         }
     }
 
-    pub(super) fn remove_due(&mut self, key: CallKey, pending: &Pending) {
+    pub(super) fn remove_due(&mut self, key: CallKey, pending: &OwedCall) {
         remove(&mut self.due, &pending.group(), key);
         if let (Addressee::AnyMeanwhile, Some((_, owner))) =
             (pending.state.addressee(), pending.owner())

@@ -13,7 +13,7 @@ use handfast_core::{
     After, Asker, Change, Coordinator, Decided, Effect, Outcome, RecordKey, Request, Timestamp,
 };
 
-use super::inbox::{Answer, View};
+use super::inbox::{View, ViewReply};
 
 /// How long changes that no request waits for may wait to be written together with others, in
 /// milliseconds. Too long: a crash repeats more of phase two; too short: syncs that delay others.
@@ -102,7 +102,7 @@ impl BatchBuilder {
 
     /// Looks something up; the answer leaves with the batch.
     pub(crate) fn view(&mut self, view: View) {
-        let answer: Answer = view(&self.coordinator);
+        let answer: ViewReply = view(&self.coordinator);
         self.gathered.outgoing.push(Outgoing::Answer(answer));
     }
 

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use handfast_core::{Asker, Coordinator, Correlation, Reply, Request, What};
+use handfast_core::{Asker, Command, Coordinator, Correlation, Reply, Request};
 use tokio::sync::oneshot;
 
-use super::inbox::{Inbox, View, Work};
+use super::inbox::{EngineTask, Inbox, View};
 
 /// Why the engine did not answer. Unlike a [`Rejection`](handfast_core::Rejection) it says nothing
 /// about the request, which may be sent again under the same ids.
@@ -38,12 +38,12 @@ impl EngineError {
 }
 
 /// The engine's answer: a reply, or why there is none.
-pub type Answered = Result<Reply, EngineError>;
+pub type EngineResult = Result<Reply, EngineError>;
 
 /// Takes the replies of many requests, such as those of one connection.
 pub trait ReplySink: fmt::Debug + Send + Sync + 'static {
     /// Takes one reply. Runs on the engine's task: must return at once.
-    fn put(&self, correlation: Correlation, answered: Answered);
+    fn put(&self, correlation: Correlation, answered: EngineResult);
 
     /// All replies of a batch that are for this sink are in: time to wake its reader, once.
     fn flush(&self);
@@ -57,7 +57,7 @@ pub trait ReplySink: fmt::Debug + Send + Sync + 'static {
 /// Where a reply goes.
 #[derive(Debug)]
 pub(crate) enum Destination {
-    Caller { sender: oneshot::Sender<Answered>, asker: Asker },
+    Caller { sender: oneshot::Sender<EngineResult>, asker: Asker },
     ReplySink(Arc<dyn ReplySink>),
 }
 
@@ -107,8 +107,8 @@ impl EngineHandle {
     /// # Errors
     ///
     /// Says why there is no reply; a refusal is not an error but [`Reply::Rejected`].
-    pub async fn call(&self, what: What) -> Answered {
-        self.call_of(Asker::default(), what).await
+    pub async fn call(&self, command: Command) -> EngineResult {
+        self.call_of(Asker::default(), command).await
     }
 
     /// Asks as [`EngineHandle::call`] for a sender that is kept to its share of what is limited.
@@ -116,11 +116,11 @@ impl EngineHandle {
     /// # Errors
     ///
     /// As [`EngineHandle::call`].
-    pub async fn call_of(&self, asker: Asker, what: What) -> Answered {
+    pub async fn call_of(&self, asker: Asker, command: Command) -> EngineResult {
         let correlation = self.next_correlation();
         let (sender, receiver) = oneshot::channel();
-        let work = Work::Request {
-            request: Request { reply_to: Some(correlation), what },
+        let work = EngineTask::Request {
+            request: Request { reply_to: Some(correlation), command },
             destination: Some(Destination::Caller { sender, asker }),
         };
         self.shared.inbox.submit(vec![work]).map_err(|(reason, _)| reason)?;
@@ -140,7 +140,7 @@ impl EngineHandle {
         &self,
         look: impl FnOnce(&Coordinator) -> T + Send + 'static,
     ) -> Result<T, EngineError> {
-        self.look(look, Work::View).await
+        self.look(look, EngineTask::View).await
     }
 
     /// As [`EngineHandle::view`], for looks that go through many records: clients' requests come
@@ -154,13 +154,13 @@ impl EngineHandle {
         &self,
         look: impl FnOnce(&Coordinator) -> T + Send + 'static,
     ) -> Result<T, EngineError> {
-        self.look(look, Work::Scan).await
+        self.look(look, EngineTask::Scan).await
     }
 
     async fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Coordinator) -> T + Send + 'static,
-        work: fn(View) -> Work,
+        work: fn(View) -> EngineTask,
     ) -> Result<T, EngineError> {
         let (sender, receiver) = oneshot::channel();
         let look = work(Box::new(move |coordinator| {
@@ -180,7 +180,7 @@ impl EngineHandle {
 
     /// Asks many things at once. Every reply goes to the sink under the request's correlation, and
     /// so does the error if the engine is busy.
-    pub fn submit(&self, sink: &Arc<dyn ReplySink>, requests: Vec<(Correlation, What)>) {
+    pub fn submit(&self, sink: &Arc<dyn ReplySink>, requests: Vec<(Correlation, Command)>) {
         if let Err((reason, refused)) = self.try_submit(sink, requests) {
             refused.into_iter().for_each(|to| sink.put(to, Err(reason)));
             sink.flush();
@@ -196,22 +196,22 @@ impl EngineHandle {
     pub fn try_submit(
         &self,
         sink: &Arc<dyn ReplySink>,
-        requests: Vec<(Correlation, What)>,
+        requests: Vec<(Correlation, Command)>,
     ) -> Result<(), (EngineError, Vec<Correlation>)> {
-        let work = requests.into_iter().map(|(correlation, what)| Work::Request {
-            request: Request { reply_to: Some(correlation), what },
+        let work = requests.into_iter().map(|(correlation, command)| EngineTask::Request {
+            request: Request { reply_to: Some(correlation), command },
             destination: Some(Destination::ReplySink(Arc::clone(sink))),
         });
         let submitted = self.shared.inbox.submit(work.collect());
         submitted.map_err(|(reason, refused)| {
-            (reason, refused.iter().filter_map(Work::reply_to).collect())
+            (reason, refused.iter().filter_map(EngineTask::reply_to).collect())
         })
     }
 
     /// Sends the engine a notice about a connection, which has no reply, even past the room in its
     /// queue. An engine that takes nothing in has nothing to remember of clients.
-    pub(crate) fn notify_unbounded(&self, what: What) {
-        let _ = self.shared.inbox.submit_unbounded(vec![what]);
+    pub(crate) fn notify_unbounded(&self, command: Command) {
+        let _ = self.shared.inbox.submit_unbounded(vec![command]);
     }
 
     /// Gives up requests whose senders do not wait any more.
@@ -225,8 +225,8 @@ impl EngineHandle {
     ///
     /// When the engine has stopped or is stopping. Their sender sends them again to the next leader
     /// (EFFECTS-REPEAT).
-    pub async fn notify(&self, whats: Vec<What>) -> Result<(), EngineError> {
-        let mut work: Vec<Work> = whats.into_iter().map(Work::one_way).collect();
+    pub async fn notify(&self, whats: Vec<Command>) -> Result<(), EngineError> {
+        let mut work: Vec<EngineTask> = whats.into_iter().map(EngineTask::one_way).collect();
         loop {
             match self.shared.inbox.submit(work) {
                 Ok(()) => return Ok(()),
@@ -270,7 +270,7 @@ impl Permit<'_> {
     /// # Errors
     ///
     /// As [`EngineHandle::notify`].
-    pub fn notify(self, whats: Vec<What>) -> Result<(), EngineError> {
+    pub fn notify(self, whats: Vec<Command>) -> Result<(), EngineError> {
         self.inbox.submit_unbounded(whats)
     }
 }
@@ -290,7 +290,7 @@ impl Drop for Waiting<'_> {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
-    use handfast_core::What;
+    use handfast_core::Command;
 
     use super::*;
 
@@ -298,11 +298,11 @@ mod tests {
     async fn a_sender_dropped_while_it_waits_has_no_permit() {
         let inbox = Arc::new(Inbox::new(1));
         let handle = EngineHandle::new(Arc::clone(&inbox));
-        handle.notify(vec![What::Tick]).await.unwrap();
+        handle.notify(vec![Command::Tick]).await.unwrap();
         assert!(handle.reserve().now_or_never().is_none(), "there is no room");
         assert_eq!(inbox.try_take(8).len(), 1);
         let permit = handle.reserve().now_or_never().expect("there is room");
-        assert_eq!(permit.notify(vec![What::Tick, What::Tick]), Ok(()));
+        assert_eq!(permit.notify(vec![Command::Tick, Command::Tick]), Ok(()));
         assert_eq!(inbox.try_take(8).len(), 2, "more than there was room for");
     }
 }

@@ -10,19 +10,19 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 
-use handfast_core::{Coordinator, Correlation, Request, What};
+use handfast_core::{Command, Coordinator, Correlation, Request};
 use tokio::sync::Notify;
 
 use super::handle::{Destination, EngineError};
 
 /// Runs on the coordinator; the answer leaves with the effects of what was decided before it.
-pub(crate) type View = Box<dyn FnOnce(&Coordinator) -> Answer + Send>;
+pub(crate) type View = Box<dyn FnOnce(&Coordinator) -> ViewReply + Send>;
 
 /// Hands a view's result to its requester.
-pub(crate) type Answer = Box<dyn FnOnce() + Send>;
+pub(crate) type ViewReply = Box<dyn FnOnce() + Send>;
 
 /// One thing for the engine to do.
-pub(crate) enum Work {
+pub(crate) enum EngineTask {
     /// To be decided; the reply, if there is one, goes to the destination.
     Request { request: Request, destination: Option<Destination> },
     /// To be looked up.
@@ -31,10 +31,10 @@ pub(crate) enum Work {
     Scan(View),
 }
 
-impl Work {
+impl EngineTask {
     /// A request that expects no reply.
-    pub(crate) fn one_way(what: What) -> Self {
-        Self::Request { request: Request { reply_to: None, what }, destination: None }
+    pub(crate) fn one_way(command: Command) -> Self {
+        Self::Request { request: Request { reply_to: None, command }, destination: None }
     }
 
     /// The correlation of the reply, if one is expected.
@@ -46,7 +46,7 @@ impl Work {
     }
 }
 
-impl fmt::Debug for Work {
+impl fmt::Debug for EngineTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Request { request, .. } => request.fmt(f),
@@ -69,7 +69,7 @@ pub(crate) struct Inbox {
 
 #[derive(Debug, Default)]
 struct State {
-    queue: VecDeque<Work>,
+    queue: VecDeque<EngineTask>,
     closed: Option<EngineError>,
     /// Takes nothing in until leadership is gained.
     suspended: bool,
@@ -87,7 +87,10 @@ impl Inbox {
     }
 
     /// Queues the work that there is room for, in order, and gives the rest back with the reason.
-    pub(crate) fn submit(&self, work: Vec<Work>) -> Result<(), (EngineError, Vec<Work>)> {
+    pub(crate) fn submit(
+        &self,
+        work: Vec<EngineTask>,
+    ) -> Result<(), (EngineError, Vec<EngineTask>)> {
         let mut state = self.lock();
         if let Some(reason) = state.refuses() {
             return Err((reason, work));
@@ -97,13 +100,13 @@ impl Inbox {
         state.queue.extend(work.by_ref().take(room));
         drop(state);
         self.arrived.notify_one();
-        let refused: Vec<Work> = work.collect();
+        let refused: Vec<EngineTask> = work.collect();
         if refused.is_empty() { Ok(()) } else { Err((EngineError::Busy, refused)) }
     }
 
     /// Queues requests that expect no reply, even beyond the capacity. Does nothing if the list is
     /// empty.
-    pub(crate) fn submit_unbounded(&self, whats: Vec<What>) -> Result<(), EngineError> {
+    pub(crate) fn submit_unbounded(&self, whats: Vec<Command>) -> Result<(), EngineError> {
         if whats.is_empty() {
             return Ok(());
         }
@@ -111,7 +114,7 @@ impl Inbox {
         if let Some(reason) = state.refuses() {
             return Err(reason);
         }
-        state.queue.extend(whats.into_iter().map(Work::one_way));
+        state.queue.extend(whats.into_iter().map(EngineTask::one_way));
         drop(state);
         self.arrived.notify_one();
         Ok(())
@@ -119,7 +122,7 @@ impl Inbox {
 
     /// Queues notices that these requests are no longer waited for.
     pub(crate) fn forget(&self, waiting: impl IntoIterator<Item = Correlation>) {
-        let notices = waiting.into_iter().map(|waiting| What::Forget { waiting });
+        let notices = waiting.into_iter().map(|waiting| Command::Forget { waiting });
         // A closed inbox has no waiting requests left.
         let _ = self.submit_unbounded(notices.collect());
     }
@@ -139,7 +142,7 @@ impl Inbox {
     }
 
     /// Waits for work and takes at most `max` of it; `None` when closed and empty.
-    pub(crate) async fn take(&self, max: usize) -> Option<VecDeque<Work>> {
+    pub(crate) async fn take(&self, max: usize) -> Option<VecDeque<EngineTask>> {
         loop {
             {
                 let mut state = self.lock();
@@ -155,7 +158,7 @@ impl Inbox {
     }
 
     /// Takes at most `max` of what is there already.
-    pub(crate) fn try_take(&self, max: usize) -> VecDeque<Work> {
+    pub(crate) fn try_take(&self, max: usize) -> VecDeque<EngineTask> {
         self.take_from(&mut self.lock(), max)
     }
 
@@ -167,7 +170,7 @@ impl Inbox {
     }
 
     /// Takes nothing more in and returns what is queued.
-    pub(crate) fn abandon(&self, reason: EngineError) -> VecDeque<Work> {
+    pub(crate) fn abandon(&self, reason: EngineError) -> VecDeque<EngineTask> {
         let queue = {
             let mut state = self.lock();
             // In one step: what came in between would never be answered.
@@ -179,7 +182,7 @@ impl Inbox {
     }
 
     /// Takes nothing in until resumed, and returns what is queued.
-    pub(crate) fn suspend(&self) -> VecDeque<Work> {
+    pub(crate) fn suspend(&self) -> VecDeque<EngineTask> {
         let mut state = self.lock();
         state.suspended = true;
         self.room.notify_waiters();
@@ -191,7 +194,7 @@ impl Inbox {
         self.lock().suspended = false;
     }
 
-    fn take_from(&self, state: &mut State, max: usize) -> VecDeque<Work> {
+    fn take_from(&self, state: &mut State, max: usize) -> VecDeque<EngineTask> {
         let taken = if state.queue.len() <= max {
             std::mem::take(&mut state.queue)
         } else {
@@ -222,7 +225,7 @@ mod tests {
             let inbox = Arc::new(Inbox::new(10));
             let door = Arc::clone(&inbox);
             let sender =
-                thread::spawn(move || while door.submit_unbounded(vec![What::Tick]).is_ok() {});
+                thread::spawn(move || while door.submit_unbounded(vec![Command::Tick]).is_ok() {});
             while inbox.lock().queue.is_empty() {
                 thread::yield_now();
             }

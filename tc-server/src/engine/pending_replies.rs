@@ -10,10 +10,10 @@ use std::time::Instant;
 use hashbrown::HashMap;
 use metrics::Histogram;
 
-use handfast_core::{Correlation, Decision, Effect, OperatorNeeded, Reply, What, XidText};
+use handfast_core::{Command, Correlation, Decision, Effect, OperatorNeeded, Reply, XidText};
 
 use super::batch_builder::Outgoing;
-use super::handle::{Answered, Destination, EngineError, ReplySink};
+use super::handle::{Destination, EngineError, EngineResult, ReplySink};
 use crate::crash_point::crash_point;
 use crate::dispatch::EffectSink;
 
@@ -64,11 +64,11 @@ impl PendingReplies {
     pub(crate) fn expect(
         &mut self,
         to: Correlation,
-        what: &What,
+        command: &Command,
         destination: Destination,
         taken_at: Instant,
     ) {
-        let unanswered = Unanswered { destination, kind: kind(what), taken_at, waits: false };
+        let unanswered = Unanswered { destination, kind: kind(command), taken_at, waits: false };
         self.unanswered.insert(to, unanswered);
     }
 
@@ -128,7 +128,7 @@ impl PendingReplies {
     fn answer(
         &mut self,
         to: Correlation,
-        answered: Answered,
+        answered: EngineResult,
         now: Instant,
         filled: &mut Vec<Arc<dyn ReplySink>>,
     ) {
@@ -160,7 +160,7 @@ impl Histograms {
         }
     }
 
-    fn record(&self, unanswered: &Unanswered, answered: &Answered, now: Instant) {
+    fn record(&self, unanswered: &Unanswered, answered: &EngineResult, now: Instant) {
         let elapsed = now.saturating_duration_since(unanswered.taken_at);
         match unanswered.kind {
             Kind::Begin => self.begin.record(elapsed),
@@ -192,30 +192,30 @@ fn acquire(result: &'static str) -> Histogram {
     metrics::histogram!("handfast_lock_acquire_seconds", "result" => result)
 }
 
-fn kind(what: &What) -> Kind {
-    match what {
-        What::Begin { .. } => Kind::Begin,
-        What::AcquireLock(_) => Kind::AcquireLock,
-        What::RegisterBranch { .. } => Kind::Register,
-        What::CheckLocks { .. } => Kind::CheckLocks,
-        What::End { decision: Decision::Commit, .. } => Kind::Commit,
-        What::End { decision: Decision::RollBack, .. }
-        | What::ReportBranch { .. }
-        | What::GetStatus { .. }
-        | What::FinishPhaseTwo { .. }
-        | What::Vote { .. }
-        | What::Forget { .. }
-        | What::Tick
-        | What::ClientGone { .. }
-        | What::ClientCame { .. }
-        | What::StartSaga { .. }
-        | What::GetSaga { .. }
-        | What::SignalSaga { .. }
-        | What::CancelSaga { .. }
-        | What::Operate { .. }
-        | What::RenewLocks { .. }
-        | What::ReleaseLock { .. }
-        | What::FindLock { .. }
-        | What::BreakLock { .. } => Kind::Other,
+fn kind(command: &Command) -> Kind {
+    match command {
+        Command::Begin { .. } => Kind::Begin,
+        Command::AcquireLock(_) => Kind::AcquireLock,
+        Command::RegisterBranch { .. } => Kind::Register,
+        Command::CheckLocks { .. } => Kind::CheckLocks,
+        Command::End { decision: Decision::Commit, .. } => Kind::Commit,
+        Command::End { decision: Decision::RollBack, .. }
+        | Command::ReportBranch { .. }
+        | Command::GetStatus { .. }
+        | Command::FinishPhaseTwo { .. }
+        | Command::Vote { .. }
+        | Command::Forget { .. }
+        | Command::Tick
+        | Command::ClientGone { .. }
+        | Command::ClientCame { .. }
+        | Command::StartSaga { .. }
+        | Command::GetSaga { .. }
+        | Command::SignalSaga { .. }
+        | Command::CancelSaga { .. }
+        | Command::Operate { .. }
+        | Command::RenewLocks { .. }
+        | Command::ReleaseLock { .. }
+        | Command::FindLock { .. }
+        | Command::BreakLock { .. } => Kind::Other,
     }
 }

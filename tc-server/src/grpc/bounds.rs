@@ -111,18 +111,6 @@ impl BadRequest {
     }
 }
 
-impl Bounds {
-    /// Refuses a name that is too long.
-    pub(super) fn name(&self, field: &'static str, text: &str) -> Result<(), BadRequest> {
-        at_most_bytes(field, text.len(), self.name_bytes_max)
-    }
-
-    /// The beginning of a reason or error.
-    pub(super) fn reason<'a>(&self, text: &'a str) -> &'a str {
-        cut(text, self.reason_bytes_max)
-    }
-}
-
 pub(super) fn at_most_bytes(
     field: &'static str,
     bytes: usize,

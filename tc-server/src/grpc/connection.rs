@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
-use handfast_core::{Asker, Correlation, What};
+use handfast_core::{Asker, Command, Correlation};
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::client_message::Body;
 use handfast_proto::v1::server_message;
@@ -13,7 +13,7 @@ use super::GrpcFrontend;
 use super::bounds::{BadRequest, at_most};
 use super::refusal::{self, status_of_engine, status_of_request};
 use super::send_queue::SendQueue;
-use crate::dispatch::{Answer, CallSink, ProcessRegistration};
+use crate::dispatch::{CallReply, CallSink, ProcessRegistration};
 use crate::engine::ReplySink;
 use crate::presence::{Present, client_of};
 use crate::turned_away::{PortName, Why, count, note};
@@ -42,8 +42,8 @@ struct Greeted {
 /// The requests and answers of one frame, to be handed over together.
 #[derive(Debug, Default)]
 struct Gathered {
-    requests: Vec<(Correlation, What)>,
-    answers: Vec<Answer>,
+    requests: Vec<(Correlation, Command)>,
+    answers: Vec<CallReply>,
 }
 
 /// A client's frames, whatever carries them.
@@ -86,9 +86,10 @@ pub(super) fn subscribe(
     hello: wire::Hello,
     peer: Arc<str>,
 ) -> Result<Frames<wire::PhaseTwoFrame>, Status> {
-    let bounds = &front.shared.bounds;
-    let process = bounds.process(&hello, peer).map_err(|error| status_of_request(&error))?;
-    let resources = bounds.resources(hello.resources).map_err(|error| status_of_request(&error))?;
+    let decoder = &front.shared.decoder;
+    let process = decoder.process(&hello, peer).map_err(|error| status_of_request(&error))?;
+    let resources =
+        decoder.resources(hello.resources).map_err(|error| status_of_request(&error))?;
     let queue = front.open_queue().map_err(status_of_engine)?;
     let sink: Arc<dyn CallSink> = Arc::<SendQueue>::clone(&queue);
     let seat = front.shared.dispatcher.connect(process, sink);
@@ -144,7 +145,7 @@ impl Connection {
     }
 
     async fn take(&mut self, frame: wire::ClientFrame) -> Result<(), Status> {
-        let max = self.front.shared.bounds.frame_messages_max;
+        let max = self.front.shared.decoder.bounds.frame_messages_max;
         at_most("messages", frame.messages.len(), max)
             .map_err(|error| status_of_request(&error))?;
         let mut gathered = Gathered::default();
@@ -162,13 +163,13 @@ impl Connection {
 
     /// Without a good hello there is no connection.
     fn handshake(&mut self, id: u64, hello: wire::Hello) -> Result<(), Status> {
-        let bounds = &self.front.shared.bounds;
+        let decoder = &self.front.shared.decoder;
         let bad = |error: BadRequest| status_of_request(&error);
         let epoch = self.front.epoch().map_err(status_of_engine)?;
-        let process = bounds.process(&hello, Arc::clone(&self.peer)).map_err(bad)?;
+        let process = decoder.process(&hello, Arc::clone(&self.peer)).map_err(bad)?;
         let client = client_of("native", &process.client_id);
         let asker = Asker { client, application: Arc::clone(&process.application) };
-        let resources = bounds.resources(hello.resources).map_err(bad)?;
+        let resources = decoder.resources(hello.resources).map_err(bad)?;
         let server_version = env!("CARGO_PKG_VERSION").to_owned();
         let reply = wire::HelloReply { server_version, epoch };
         self.queue.say(id, server_message::Body::Hello(reply));
@@ -184,34 +185,34 @@ impl Connection {
 
     /// One message of a greeted client. A bad one is refused alone.
     fn gather(&self, from: &Greeted, id: u64, body: Option<Body>, gathered: &mut Gathered) {
-        let bounds = &self.front.shared.bounds;
-        let what = match body {
-            Some(Body::Begin(request)) => bounds.begin(request),
+        let decoder = &self.front.shared.decoder;
+        let command = match body {
+            Some(Body::Begin(request)) => decoder.begin(request),
             Some(Body::RegisterBranch(request)) => {
-                bounds.register_branch_of(Some(Arc::clone(&from.client_id)), request)
+                decoder.register_branch_of(Some(Arc::clone(&from.client_id)), request)
             }
-            Some(Body::ReportBranch(request)) => bounds.report_branch(request),
-            Some(Body::CheckLocks(request)) => bounds.check_locks(request),
-            Some(Body::End(request)) => bounds.end(request),
-            Some(Body::GetStatus(request)) => bounds.get_status(&request),
-            Some(Body::StartSaga(request)) => bounds.start_saga(request),
-            Some(Body::GetSaga(request)) => bounds.get_saga(&request),
-            Some(Body::SignalSaga(request)) => bounds.signal_saga(request),
-            Some(Body::CancelSaga(request)) => bounds.cancel_saga(&request),
-            Some(Body::AcquireLock(request)) => bounds.acquire_lock(request),
-            Some(Body::RenewLocks(request)) => bounds.renew_locks(request),
-            Some(Body::ReleaseLock(request)) => bounds.release_lock(request),
-            Some(Body::FindLock(request)) => bounds.find_lock(request),
+            Some(Body::ReportBranch(request)) => decoder.report_branch(request),
+            Some(Body::CheckLocks(request)) => decoder.check_locks(request),
+            Some(Body::End(request)) => decoder.end(request),
+            Some(Body::GetStatus(request)) => decoder.get_status(&request),
+            Some(Body::StartSaga(request)) => decoder.start_saga(request),
+            Some(Body::GetSaga(request)) => decoder.get_saga(&request),
+            Some(Body::SignalSaga(request)) => decoder.signal_saga(request),
+            Some(Body::CancelSaga(request)) => decoder.cancel_saga(&request),
+            Some(Body::AcquireLock(request)) => decoder.acquire_lock(request),
+            Some(Body::RenewLocks(request)) => decoder.renew_locks(request),
+            Some(Body::ReleaseLock(request)) => decoder.release_lock(request),
+            Some(Body::FindLock(request)) => decoder.find_lock(request),
             Some(Body::RegisterResources(request)) => return self.register(id, request),
             Some(Body::TryBranch(request)) => return self.try_branch(id, request),
-            Some(Body::Finished(outcome)) => match bounds.answers(outcome) {
+            Some(Body::Finished(outcome)) => match decoder.answers(outcome) {
                 Ok(answers) => return gathered.answers.extend(answers),
                 Err(error) => Err(error),
             },
             Some(Body::Hello(_)) => Err(BadRequest::Hello),
             None => Err(BadRequest::Missing { field: "body" }),
         };
-        match what {
+        match command {
             Ok(what) => {
                 let correlation = self.front.shared.engine.next_correlation();
                 self.queue.expect(correlation, id);
@@ -234,10 +235,10 @@ impl Connection {
     /// All of them, or none: with those it has already, a connection has no more than one message
     /// may name.
     fn add_resources(&self, resources: Vec<wire::Resource>) -> Result<(), BadRequest> {
-        let bounds = &self.front.shared.bounds;
-        let resources = bounds.resources(resources)?;
+        let decoder = &self.front.shared.decoder;
+        let resources = decoder.resources(resources)?;
         let seat = self.greeted.as_ref().map(|it| &it.seat).ok_or(BadRequest::Hello)?;
-        at_most("resources", seat.count_with(&resources), bounds.resources_max)?;
+        at_most("resources", seat.count_with(&resources), decoder.bounds.resources_max)?;
         seat.register(resources);
         Ok(())
     }
@@ -275,9 +276,9 @@ impl GrpcFrontend {
     /// Records the answers that count, as the dispatcher says once there is room for them. When the
     /// engine ends they are lost with it, and the next leader owes the calls again
     /// (EFFECTS-REPEAT).
-    pub(super) async fn record(&self, count: impl FnOnce() -> Vec<Answer>) {
+    pub(super) async fn record(&self, count: impl FnOnce() -> Vec<CallReply>) {
         let permit = self.shared.engine.reserve().await;
-        let whats = count().into_iter().map(Answer::into_what).collect();
+        let whats = count().into_iter().map(CallReply::into_command).collect();
         if let Err(error) = permit.notify(whats) {
             tracing::debug!(%error, "phase-two answers not recorded");
         }

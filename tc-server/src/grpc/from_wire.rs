@@ -3,21 +3,22 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait, Mode,
-    NewBranch, PhaseOneOutcome, PhaseTwoOutcome, Question, RefusedRows, ReplyWhen, Rounds,
-    RowChange, RowLock, RowStanding, What, Xid, XidText,
+    BranchId, Command, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait,
+    Mode, NewBranch, PhaseOneOutcome, PhaseTwoOutcome, RefusedRows, ReplyWhen, RowChange, RowLock,
+    RowStanding, VoteRequest, VotingRounds, Xid, XidText,
 };
 use handfast_proto::v1 as wire;
 
-use super::bounds::{BadRequest, Bounds, at_most, at_most_bytes, cut};
-use crate::dispatch::{Answer, Ask, NewProcess, RegisteredResource, ResourceKey};
+use super::bounds::{BadRequest, at_most, at_most_bytes, cut};
+use super::decoder::Decoder;
+use crate::dispatch::{Ask, CallReply, NewProcess, RegisteredResource, ResourceKey};
 
-impl Bounds {
-    pub(super) fn begin(&self, request: wire::BeginRequest) -> Result<What, BadRequest> {
+impl Decoder {
+    pub(super) fn begin(&self, request: wire::BeginRequest) -> Result<Command, BadRequest> {
         self.name("application", &request.application)?;
         self.name("name", &request.name)?;
         let timeout_ms = (request.timeout_ms != 0).then_some(request.timeout_ms);
-        Ok(What::Begin {
+        Ok(Command::Begin {
             application: request.application.into(),
             name: request.name.into(),
             timeout_ms,
@@ -28,7 +29,7 @@ impl Bounds {
     pub(super) fn register_branch(
         &self,
         request: wire::RegisterBranchRequest,
-    ) -> Result<What, BadRequest> {
+    ) -> Result<Command, BadRequest> {
         self.name("client_id", &request.client_id)?;
         let registered_by = Some(request.client_id.as_str()).filter(|it| !it.is_empty());
         let registered_by = registered_by.map(Into::into);
@@ -40,10 +41,10 @@ impl Bounds {
         &self,
         registered_by: Option<Arc<str>>,
         request: wire::RegisterBranchRequest,
-    ) -> Result<What, BadRequest> {
+    ) -> Result<Command, BadRequest> {
         self.name("resource_id", &request.resource_id)?;
         let data = request.application_data;
-        at_most_bytes("application_data", data.len(), self.application_data_bytes_max)?;
+        at_most_bytes("application_data", data.len(), self.bounds.application_data_bytes_max)?;
         let branch = NewBranch {
             id: branch_id(request.branch_id)?,
             resource: present("resource_id", request.resource_id)?.into(),
@@ -53,11 +54,14 @@ impl Bounds {
             registered_by,
         };
         let wait = lock_wait(request.wait)?;
-        Ok(What::RegisterBranch { xid: self.xid(&request.xid)?, branch, wait })
+        Ok(Command::RegisterBranch { xid: self.xid(&request.xid)?, branch, wait })
     }
 
     /// The registration of a branch whose try is to be called.
-    pub(super) fn try_branch(&self, request: &wire::TryBranchRequest) -> Result<What, BadRequest> {
+    pub(super) fn try_branch(
+        &self,
+        request: &wire::TryBranchRequest,
+    ) -> Result<Command, BadRequest> {
         self.register_branch(wire::RegisterBranchRequest {
             xid: request.xid.clone(),
             branch_id: request.branch_id,
@@ -71,7 +75,7 @@ impl Bounds {
     pub(super) fn report_branch(
         &self,
         request: wire::ReportBranchRequest,
-    ) -> Result<What, BadRequest> {
+    ) -> Result<Command, BadRequest> {
         let outcome = match wire::PhaseOneOutcome::try_from(request.outcome) {
             Ok(wire::PhaseOneOutcome::Done) => PhaseOneOutcome::Done,
             Ok(wire::PhaseOneOutcome::Failed) => PhaseOneOutcome::Failed,
@@ -81,10 +85,13 @@ impl Bounds {
         let branch = branch_id(request.branch_id)?;
         let (xid, outcome, application_data) =
             (self.xid(&request.xid)?, Some(outcome), Box::default());
-        Ok(What::ReportBranch { xid, branch, outcome, application_data })
+        Ok(Command::ReportBranch { xid, branch, outcome, application_data })
     }
 
-    pub(super) fn check_locks(&self, request: wire::CheckLocksRequest) -> Result<What, BadRequest> {
+    pub(super) fn check_locks(
+        &self,
+        request: wire::CheckLocksRequest,
+    ) -> Result<Command, BadRequest> {
         self.name("resource_id", &request.resource_id)?;
         let xid = match request.xid.as_str() {
             "" => None,
@@ -92,12 +99,12 @@ impl Bounds {
         };
         let resource = present("resource_id", request.resource_id)?.into();
         let rows = self.rows(request.rows)?;
-        Ok(What::CheckLocks { xid, resource, rows, wait: lock_wait(request.wait)? })
+        Ok(Command::CheckLocks { xid, resource, rows, wait: lock_wait(request.wait)? })
     }
 
-    pub(super) fn end(&self, request: wire::EndRequest) -> Result<What, BadRequest> {
+    pub(super) fn end(&self, request: wire::EndRequest) -> Result<Command, BadRequest> {
         let reply_when = reply_when(request.reply_when)?;
-        Ok(What::End {
+        Ok(Command::End {
             xid: self.xid(&request.xid)?,
             decision: decision(request.decision)?,
             rounds: rounds(request.can_commit_first),
@@ -107,15 +114,18 @@ impl Bounds {
         })
     }
 
-    pub(super) fn get_status(&self, request: &wire::GetStatusRequest) -> Result<What, BadRequest> {
-        Ok(What::GetStatus { xid: self.xid(&request.xid)? })
+    pub(super) fn get_status(
+        &self,
+        request: &wire::GetStatusRequest,
+    ) -> Result<Command, BadRequest> {
+        Ok(Command::GetStatus { xid: self.xid(&request.xid)? })
     }
 
     /// All answers of a message, or what is wrong with the first bad one.
     pub(super) fn answers(
         &self,
         outcome: wire::PhaseTwoOutcome,
-    ) -> Result<Vec<Answer>, BadRequest> {
+    ) -> Result<Vec<CallReply>, BadRequest> {
         outcome.branches.into_iter().map(|branch| self.answer(branch)).collect()
     }
 
@@ -144,7 +154,7 @@ impl Bounds {
         &self,
         resources: Vec<wire::Resource>,
     ) -> Result<Vec<RegisteredResource>, BadRequest> {
-        at_most("resources", resources.len(), self.resources_max)?;
+        at_most("resources", resources.len(), self.bounds.resources_max)?;
         resources.into_iter().map(|resource| self.resource(resource)).collect()
     }
 
@@ -156,12 +166,12 @@ impl Bounds {
         Ok(RegisteredResource { key, label: Some(resource.label.into()) })
     }
 
-    fn answer(&self, branch: wire::BranchOutcome) -> Result<Answer, BadRequest> {
+    fn answer(&self, branch: wire::BranchOutcome) -> Result<CallReply, BadRequest> {
         use wire::branch_outcome::Result::{Done, Given, Refused, Retryable};
         let outcome = match branch.result {
             Some(Done(_)) => PhaseTwoOutcome::Done,
             Some(Given(wire::Given { output })) => {
-                at_most_bytes("output", output.len(), self.application_data_bytes_max)?;
+                at_most_bytes("output", output.len(), self.bounds.application_data_bytes_max)?;
                 PhaseTwoOutcome::Output { output: output.into() }
             }
             Some(Retryable(retryable)) => {
@@ -173,7 +183,7 @@ impl Bounds {
             },
             None => return Err(missing("result")),
         };
-        Ok(Answer {
+        Ok(CallReply {
             xid: self.xid(&branch.xid)?,
             branch: branch_id(branch.branch_id)?,
             ask: ask(branch.question, branch.decision)?,
@@ -189,7 +199,7 @@ impl Bounds {
             0 => (listed, listed),
             total => (total, refused.rows_dirty),
         };
-        let kept = refused.rows.into_iter().take(self.dirty_rows_max);
+        let kept = refused.rows.into_iter().take(self.bounds.dirty_rows_max);
         RefusedRows {
             listed: kept.map(|row| self.dirty_row(row)).collect(),
             total,
@@ -203,18 +213,18 @@ impl Bounds {
             standing: standing(row.standing()),
             on_restore_clean: change(row.on_restore_clean()),
             on_force_before: change(row.on_force_before()),
-            table: cut(&row.table, self.name_bytes_max).to_owned(),
-            key: cut(&row.key, self.name_bytes_max).to_owned(),
+            table: cut(&row.table, self.bounds.name_bytes_max).to_owned(),
+            key: cut(&row.key, self.bounds.name_bytes_max).to_owned(),
             columns: row.columns.into_iter().map(|column| self.dirty_column(column)).collect(),
         }
     }
 
     fn dirty_column(&self, column: wire::DirtyColumn) -> DirtyColumn {
         let value = |text: Option<String>| {
-            text.map(|text| cut(&text, self.dirty_value_bytes_max).to_owned())
+            text.map(|text| cut(&text, self.bounds.dirty_value_bytes_max).to_owned())
         };
         DirtyColumn {
-            name: cut(&column.name, self.name_bytes_max).to_owned(),
+            name: cut(&column.name, self.bounds.name_bytes_max).to_owned(),
             before: value(column.before),
             after: value(column.after),
             current: value(column.current),
@@ -223,14 +233,14 @@ impl Bounds {
 
     fn rows(&self, tables: Vec<wire::RowKeys>) -> Result<Vec<RowLock>, BadRequest> {
         let count = tables.iter().map(|table| table.keys.len()).sum();
-        at_most("rows", count, self.rows_max)?;
+        at_most("rows", count, self.bounds.rows_max)?;
         let mut rows = Vec::with_capacity(count);
         for table in tables {
             self.name("table", &table.table)?;
             let mode = lock_mode(table.mode)?;
             let name: Arc<str> = table.table.into();
             for key in table.keys {
-                at_most_bytes("row key", key.len(), self.key_bytes_max)?;
+                at_most_bytes("row key", key.len(), self.bounds.key_bytes_max)?;
                 rows.push(RowLock { table: Arc::clone(&name), key: key.into(), mode });
             }
         }
@@ -287,15 +297,15 @@ fn lock_mode(number: i32) -> Result<LockMode, BadRequest> {
     }
 }
 
-fn rounds(can_commit_first: bool) -> Rounds {
-    if can_commit_first { Rounds::CanCommitFirst } else { Rounds::PrepareOnly }
+fn rounds(can_commit_first: bool) -> VotingRounds {
+    if can_commit_first { VotingRounds::CanCommitFirst } else { VotingRounds::PrepareOnly }
 }
 
 fn ask(question: i32, decision_number: i32) -> Result<Ask, BadRequest> {
     match wire::Question::try_from(question) {
         Ok(wire::Question::None) => decision(decision_number).map(Ask::Finish),
-        Ok(wire::Question::CanCommit) => Ok(Ask::Vote(Question::CanCommit)),
-        Ok(wire::Question::Prepare) => Ok(Ask::Vote(Question::Prepare)),
+        Ok(wire::Question::CanCommit) => Ok(Ask::Vote(VoteRequest::CanCommit)),
+        Ok(wire::Question::Prepare) => Ok(Ask::Vote(VoteRequest::Prepare)),
         Err(_) => Err(missing("question")),
     }
 }

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use handfast_core::{Coordinator, Correlation, Epoch, Limits, Outcome, Request, Timestamp, What};
+use handfast_core::{
+    Command, Coordinator, Correlation, Epoch, Limits, Outcome, Request, Timestamp,
+};
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::client_message::Body;
 use prost::Message;
 
-use super::bounds::{BadRequest, Bounds};
+use super::bounds::BadRequest;
+use super::decoder::Decoder;
 
 /// Decodes a `ClientFrame`, maps each message and has a small coordinator decide it. Whatever the
 /// bytes are, there is an answer and no panic (TOTAL).
@@ -18,48 +21,52 @@ pub fn fuzz_frame(bytes: &[u8]) {
     let mut coordinator = loaded.expect("RECORDED: no records contradict each other");
     // So that the frame can meet a live global.
     let begin =
-        What::Begin { application: Arc::from(""), name: Arc::from(""), timeout_ms: Some(50) };
+        Command::Begin { application: Arc::from(""), name: Arc::from(""), timeout_ms: Some(50) };
     let asked = frame.messages.into_iter().filter_map(|message| map(message.body).ok()).flatten();
     let mut out = Outcome::default();
     for (at, what) in (1..).zip([begin].into_iter().chain(asked)) {
-        let request = Request { reply_to: Some(Correlation(at)), what };
+        let request = Request { reply_to: Some(Correlation(at)), command: what };
         coordinator.decide(Timestamp(at), request, &mut out);
     }
-    coordinator.decide(Timestamp(1_000), Request { reply_to: None, what: What::Tick }, &mut out);
+    coordinator.decide(
+        Timestamp(1_000),
+        Request { reply_to: None, command: Command::Tick },
+        &mut out,
+    );
 }
 
 /// The requests of a message to the core: none, one, or one for each outcome that it reports.
-fn map(body: Option<Body>) -> Result<Vec<What>, BadRequest> {
-    let bounds = Bounds::default();
+fn map(body: Option<Body>) -> Result<Vec<Command>, BadRequest> {
+    let decoder = Decoder::default();
     Ok(vec![match body.ok_or(BadRequest::Missing { field: "body" })? {
         Body::Hello(hello) => {
-            bounds.process(&hello, Arc::from("fuzzer"))?;
-            bounds.resources(hello.resources)?;
+            decoder.process(&hello, Arc::from("fuzzer"))?;
+            decoder.resources(hello.resources)?;
             return Ok(Vec::new());
         }
         Body::RegisterResources(request) => {
-            bounds.resources(request.resources)?;
+            decoder.resources(request.resources)?;
             return Ok(Vec::new());
         }
         Body::Finished(outcome) => {
-            let answers = bounds.answers(outcome)?.into_iter();
-            return Ok(answers.map(crate::dispatch::Answer::into_what).collect());
+            let answers = decoder.answers(outcome)?.into_iter();
+            return Ok(answers.map(crate::dispatch::CallReply::into_command).collect());
         }
-        Body::Begin(request) => bounds.begin(request)?,
-        Body::RegisterBranch(request) => bounds.register_branch(request)?,
-        Body::ReportBranch(request) => bounds.report_branch(request)?,
-        Body::CheckLocks(request) => bounds.check_locks(request)?,
-        Body::End(request) => bounds.end(request)?,
-        Body::GetStatus(request) => bounds.get_status(&request)?,
-        Body::StartSaga(request) => bounds.start_saga(request)?,
-        Body::GetSaga(request) => bounds.get_saga(&request)?,
-        Body::SignalSaga(request) => bounds.signal_saga(request)?,
-        Body::CancelSaga(request) => bounds.cancel_saga(&request)?,
-        Body::AcquireLock(request) => bounds.acquire_lock(request)?,
-        Body::RenewLocks(request) => bounds.renew_locks(request)?,
-        Body::ReleaseLock(request) => bounds.release_lock(request)?,
-        Body::FindLock(request) => bounds.find_lock(request)?,
-        Body::TryBranch(request) => bounds.try_branch(&request)?,
+        Body::Begin(request) => decoder.begin(request)?,
+        Body::RegisterBranch(request) => decoder.register_branch(request)?,
+        Body::ReportBranch(request) => decoder.report_branch(request)?,
+        Body::CheckLocks(request) => decoder.check_locks(request)?,
+        Body::End(request) => decoder.end(request)?,
+        Body::GetStatus(request) => decoder.get_status(&request)?,
+        Body::StartSaga(request) => decoder.start_saga(request)?,
+        Body::GetSaga(request) => decoder.get_saga(&request)?,
+        Body::SignalSaga(request) => decoder.signal_saga(request)?,
+        Body::CancelSaga(request) => decoder.cancel_saga(&request)?,
+        Body::AcquireLock(request) => decoder.acquire_lock(request)?,
+        Body::RenewLocks(request) => decoder.renew_locks(request)?,
+        Body::ReleaseLock(request) => decoder.release_lock(request)?,
+        Body::FindLock(request) => decoder.find_lock(request)?,
+        Body::TryBranch(request) => decoder.try_branch(&request)?,
     }])
 }
 

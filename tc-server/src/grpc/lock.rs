@@ -1,24 +1,25 @@
 //! Named locks between wire messages and the core's types, both ways.
 
-use handfast_core::{FencingToken, LockHeld, LockShare, LockToken, NewLease, What};
+use handfast_core::{Command, FencingToken, LockHeld, LockShare, LockToken, NewLease};
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::acquire_lock_reply::Result::{Busy, Granted};
 
-use super::bounds::{BadRequest, Bounds, at_most};
+use super::bounds::{BadRequest, at_most};
+use super::decoder::Decoder;
 use super::from_wire::{missing, present};
 
-impl Bounds {
+impl Decoder {
     pub(super) fn acquire_lock(
         &self,
         request: wire::AcquireLockRequest,
-    ) -> Result<What, BadRequest> {
+    ) -> Result<Command, BadRequest> {
         self.name("label", &request.label)?;
         let of = request.share.map_or(0, |share| share.of);
         let xid = match request.xid.as_str() {
             "" => None,
             text => Some(self.xid(text)?),
         };
-        Ok(What::AcquireLock(Box::new(NewLease {
+        Ok(Command::AcquireLock(Box::new(NewLease {
             name: self.lock_name(request.name)?.into(),
             token: token(request.token)?,
             share: if of == 0 { LockShare::All } else { LockShare::Part { of } },
@@ -31,26 +32,29 @@ impl Bounds {
         })))
     }
 
-    pub(super) fn renew_locks(&self, request: wire::RenewLocksRequest) -> Result<What, BadRequest> {
-        at_most("tokens", request.tokens.len(), self.rows_max)?;
+    pub(super) fn renew_locks(
+        &self,
+        request: wire::RenewLocksRequest,
+    ) -> Result<Command, BadRequest> {
+        at_most("tokens", request.tokens.len(), self.bounds.rows_max)?;
         let tokens = request.tokens.into_iter().map(|it| token(Some(it)));
         let tokens = tokens.collect::<Result<_, _>>()?;
-        Ok(What::RenewLocks { tokens, lease_ms: request.lease_ms })
+        Ok(Command::RenewLocks { tokens, lease_ms: request.lease_ms })
     }
 
     pub(super) fn release_lock(
         &self,
         request: wire::ReleaseLockRequest,
-    ) -> Result<What, BadRequest> {
-        Ok(What::ReleaseLock {
+    ) -> Result<Command, BadRequest> {
+        Ok(Command::ReleaseLock {
             name: self.lock_name(request.name)?.into(),
             token: token(request.token)?,
             is_doubtful: request.is_doubtful,
         })
     }
 
-    pub(super) fn find_lock(&self, request: wire::FindLockRequest) -> Result<What, BadRequest> {
-        Ok(What::FindLock { name: self.lock_name(request.name)?.into() })
+    pub(super) fn find_lock(&self, request: wire::FindLockRequest) -> Result<Command, BadRequest> {
+        Ok(Command::FindLock { name: self.lock_name(request.name)?.into() })
     }
 
     fn lock_name(&self, name: String) -> Result<String, BadRequest> {

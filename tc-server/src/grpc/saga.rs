@@ -6,35 +6,42 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    ChildRef, DecidedBy, SagaPart, SagaRecord, SagaStatus, StepCall, StepKind, StepState, What,
+    ChildRef, Command, DecidedBy, SagaPart, SagaRecord, SagaStatus, StepCall, StepKind, StepState,
 };
 use handfast_proto::v1 as wire;
 
-use super::bounds::{BadRequest, Bounds, at_most_bytes};
+use super::bounds::{BadRequest, at_most_bytes};
+use super::decoder::Decoder;
 use super::from_wire::{missing, present, reply_when};
 use super::to_wire::xid_text;
 
-impl Bounds {
-    pub(super) fn start_saga(&self, request: wire::StartSagaRequest) -> Result<What, BadRequest> {
+impl Decoder {
+    pub(super) fn start_saga(
+        &self,
+        request: wire::StartSagaRequest,
+    ) -> Result<Command, BadRequest> {
         self.name("application", &request.application)?;
         self.name("key", &request.key)?;
         let definition = request.definition.ok_or(missing("definition"))?;
-        Ok(What::StartSaga {
+        Ok(Command::StartSaga {
             application: request.application.into(),
             key: present("key", request.key)?.into(),
             definition: Arc::new(self.definition(definition)?),
         })
     }
 
-    pub(super) fn get_saga(&self, request: &wire::GetSagaRequest) -> Result<What, BadRequest> {
+    pub(super) fn get_saga(&self, request: &wire::GetSagaRequest) -> Result<Command, BadRequest> {
         let reply_when = reply_when(request.reply_when)?;
-        Ok(What::GetSaga { xid: self.xid(&request.xid)?, reply_when })
+        Ok(Command::GetSaga { xid: self.xid(&request.xid)?, reply_when })
     }
 
-    pub(super) fn signal_saga(&self, request: wire::SignalSagaRequest) -> Result<What, BadRequest> {
+    pub(super) fn signal_saga(
+        &self,
+        request: wire::SignalSagaRequest,
+    ) -> Result<Command, BadRequest> {
         self.name("signal", &request.signal)?;
-        at_most_bytes("payload", request.payload.len(), self.application_data_bytes_max)?;
-        Ok(What::SignalSaga {
+        at_most_bytes("payload", request.payload.len(), self.bounds.application_data_bytes_max)?;
+        Ok(Command::SignalSaga {
             xid: self.xid(&request.xid)?,
             signal: request.signal.into(),
             payload: request.payload.into(),
@@ -44,8 +51,8 @@ impl Bounds {
     pub(super) fn cancel_saga(
         &self,
         request: &wire::CancelSagaRequest,
-    ) -> Result<What, BadRequest> {
-        Ok(What::CancelSaga {
+    ) -> Result<Command, BadRequest> {
+        Ok(Command::CancelSaga {
             xid: self.xid(&request.xid)?,
             by: DecidedBy::Client,
             reason: self.reason(&request.reason).into(),

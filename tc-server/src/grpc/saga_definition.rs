@@ -9,13 +9,14 @@ use handfast_core::{
 };
 use handfast_proto::v1 as wire;
 
-use super::bounds::{BadRequest, Bounds, at_most_bytes};
+use super::bounds::{BadRequest, at_most_bytes};
+use super::decoder::Decoder;
 use super::from_wire::{missing, present};
 
 /// A place that no part has; the core refuses who refers to it.
 const NOWHERE: SagaPart = SagaPart::Step(StepRef(u32::MAX));
 
-impl Bounds {
+impl Decoder {
     /// A definition, whose sizes are as they may be.
     pub(crate) fn definition(
         &self,
@@ -23,7 +24,7 @@ impl Bounds {
     ) -> Result<SagaDefinition, BadRequest> {
         self.name("saga name", &wire.name)?;
         let name = present("saga name", wire.name)?.into();
-        let mut parts = Parts { bounds: self, steps: Vec::new(), children: Vec::new() };
+        let mut parts = Parts { decoder: self, steps: Vec::new(), children: Vec::new() };
         parts.add_all(wire.steps, None, &[])?;
         let Parts { steps, children, .. } = parts;
         Ok(SagaDefinition { name, timeout_ms: wire.timeout_ms, steps, children })
@@ -32,7 +33,7 @@ impl Bounds {
 
 /// A definition as far as it has been read.
 struct Parts<'a> {
-    bounds: &'a Bounds,
+    decoder: &'a Decoder,
     steps: Vec<StepDefinition>,
     children: Vec<ChildDefinition>,
 }
@@ -68,8 +69,8 @@ impl Parts<'_> {
         parent: Option<ChildRef>,
         taken: &[SagaPart],
     ) -> Result<(), BadRequest> {
-        self.bounds.name("step name", &step.name)?;
-        self.bounds.name("saga name", &saga.name)?;
+        self.decoder.name("step name", &step.name)?;
+        self.decoder.name("saga name", &saga.name)?;
         let says_more = !step.resource_id.is_empty() || !step.action.is_empty();
         let says_more = says_more || !step.input.is_empty() || step.timeout_ms.is_some();
         if step.kind() != wire::SagaStepKind::Child || says_more || step.retry.is_some() {
@@ -95,10 +96,10 @@ impl Parts<'_> {
         parent: Option<ChildRef>,
         takes: Vec<SagaPart>,
     ) -> Result<StepDefinition, BadRequest> {
-        self.bounds.name("step name", &wire.name)?;
-        self.bounds.name("resource_id", &wire.resource_id)?;
-        self.bounds.name("action", &wire.action)?;
-        at_most_bytes("input", wire.input.len(), self.bounds.application_data_bytes_max)?;
+        self.decoder.name("step name", &wire.name)?;
+        self.decoder.name("resource_id", &wire.resource_id)?;
+        self.decoder.name("action", &wire.action)?;
+        at_most_bytes("input", wire.input.len(), self.decoder.bounds.application_data_bytes_max)?;
         let retry = wire.retry.map_or(Retry::DEFAULT, |retry| Retry {
             base_ms: retry.base_ms,
             factor: retry.factor,

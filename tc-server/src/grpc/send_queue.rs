@@ -18,7 +18,7 @@ use tonic::Status;
 use super::refusal;
 use super::to_wire;
 use crate::dispatch::{CallBatch, CallSink};
-use crate::engine::{Answered, ReplySink};
+use crate::engine::{EngineResult, ReplySink};
 use crate::turned_away::{PortName, Why, note};
 
 /// Frames are ended at this size, which leaves room for one more message below what gRPC clients
@@ -48,7 +48,7 @@ struct State {
 
 #[derive(Debug)]
 enum Outgoing {
-    Reply { id: u64, answered: Answered },
+    Reply { id: u64, answered: EngineResult },
     Message { id: u64, body: Body },
     Calls(CallBatch),
 }
@@ -223,7 +223,7 @@ impl SendQueue {
 }
 
 impl ReplySink for SendQueue {
-    fn put(&self, correlation: Correlation, answered: Answered) {
+    fn put(&self, correlation: Correlation, answered: EngineResult) {
         let mut state = self.lock();
         if let Some(id) = state.expected.remove(&correlation) {
             self.enqueue(&mut state, Outgoing::Reply { id, answered });

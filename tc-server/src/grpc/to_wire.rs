@@ -1,17 +1,17 @@
 //! Replies and phase-two calls to wire messages.
 
 use handfast_core::{
-    Decision, GlobalStatus, Mode, Question, Reply, Resolution, RollbackReason, Xid, XidText,
+    Decision, GlobalStatus, Mode, Reply, Resolution, RollbackReason, VoteRequest, Xid, XidText,
 };
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::server_message::Body;
 
 use super::{lock, refusal, saga};
 use crate::dispatch::{Ask, Call, CallBatch};
-use crate::engine::Answered;
+use crate::engine::EngineResult;
 
 /// The body of a stream's answer.
-pub(super) fn body(answered: Answered) -> Body {
+pub(super) fn body(answered: EngineResult) -> Body {
     let reply = match answered {
         Ok(reply) => reply,
         Err(error) => return Body::Rejected(refusal::of_engine(error)),
@@ -117,7 +117,7 @@ fn mode(mode: Mode) -> wire::Mode {
 
 fn decision(ask: Ask) -> wire::Decision {
     match ask {
-        Ask::Vote(Question::CanCommit | Question::Prepare) => wire::Decision::Unspecified,
+        Ask::Vote(VoteRequest::CanCommit | VoteRequest::Prepare) => wire::Decision::Unspecified,
         Ask::Finish(Decision::Commit) => wire::Decision::Commit,
         Ask::Finish(Decision::RollBack) => wire::Decision::RollBack,
     }
@@ -125,8 +125,8 @@ fn decision(ask: Ask) -> wire::Decision {
 
 fn question(ask: Ask) -> wire::Question {
     match ask {
-        Ask::Vote(Question::CanCommit) => wire::Question::CanCommit,
-        Ask::Vote(Question::Prepare) => wire::Question::Prepare,
+        Ask::Vote(VoteRequest::CanCommit) => wire::Question::CanCommit,
+        Ask::Vote(VoteRequest::Prepare) => wire::Question::Prepare,
         Ask::Finish(Decision::Commit | Decision::RollBack) => wire::Question::None,
     }
 }

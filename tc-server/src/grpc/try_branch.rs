@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use handfast_core::{PhaseOneOutcome, Rejection, Reply, What};
+use handfast_core::{Command, PhaseOneOutcome, Rejection, Reply};
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::try_branch_reply::Result as Tried;
 use tokio::time::{Instant, sleep};
@@ -59,7 +59,7 @@ impl GrpcFrontend {
         &self,
         request: wire::TryBranchRequest,
     ) -> Result<wire::TryBranchReply, NotTried> {
-        let registration = self.shared.bounds.try_branch(&request).map_err(NotTried::Bad)?;
+        let registration = self.shared.decoder.try_branch(&request).map_err(NotTried::Bad)?;
         let _room = match self.shared.over_http.room(&request.resource_id) {
             Ok(room) => room,
             Err(TryRefusal::NotAllowed) => {
@@ -85,7 +85,7 @@ impl GrpcFrontend {
     async fn try_until(
         &self,
         until: Instant,
-        registration: &What,
+        registration: &Command,
         attempt: &OperationRequest,
     ) -> Result<Tried, NotTried> {
         let mut pauses = Backoff::new(PAUSE_MS_MIN, PAUSE_MS_MAX, rand::random());
@@ -95,7 +95,7 @@ impl GrpcFrontend {
             let error = match self.shared.over_http.call(attempt).await {
                 CallOutcome::Done(_) => return Ok(Tried::Done(wire::Done {})),
                 CallOutcome::Refused(message) => {
-                    let error = self.shared.bounds.reason(&message).to_owned();
+                    let error = self.shared.decoder.reason(&message).to_owned();
                     return Ok(Tried::Refused(wire::Refused { error, ..wire::Refused::default() }));
                 }
                 CallOutcome::Failed(error) => error,
@@ -103,22 +103,22 @@ impl GrpcFrontend {
             failures += 1;
             let pause = Duration::from_millis(pauses.delay_ms(failures));
             if Instant::now() + pause >= until {
-                let error = self.shared.bounds.reason(&error).to_owned();
+                let error = self.shared.decoder.reason(&error).to_owned();
                 return Ok(Tried::Unanswered(wire::Retryable { error }));
             }
             sleep(pause).await;
         }
     }
 
-    async fn doubt(&self, registration: &What) -> Result<(), NotTried> {
-        let What::RegisterBranch { xid, branch, .. } = registration else { return Ok(()) };
+    async fn doubt(&self, registration: &Command) -> Result<(), NotTried> {
+        let Command::RegisterBranch { xid, branch, .. } = registration else { return Ok(()) };
         let (xid, branch, outcome) = (*xid, branch.id, Some(PhaseOneOutcome::Unknown));
         let application_data = Box::default();
-        self.decide(What::ReportBranch { xid, branch, outcome, application_data }).await
+        self.decide(Command::ReportBranch { xid, branch, outcome, application_data }).await
     }
 
-    async fn decide(&self, what: What) -> Result<(), NotTried> {
-        match self.shared.engine.call(what).await {
+    async fn decide(&self, command: Command) -> Result<(), NotTried> {
+        match self.shared.engine.call(command).await {
             Err(error) => Err(NotTried::Engine(error)),
             Ok(Reply::Rejected(rejection)) => Err(NotTried::Core(rejection)),
             Ok(_) => Ok(()),

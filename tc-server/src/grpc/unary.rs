@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use handfast_core::{Asker, Reply, What};
+use handfast_core::{Asker, Command, Reply};
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::coordinator_server::Coordinator;
 use handfast_proto::v1::server_message::Body;
@@ -19,8 +19,8 @@ impl GrpcFrontend {
     /// Asks the engine; a refusal becomes a status. A cancelled call drops this future, which gives
     /// up the request's place in the lock queues. The connection has its share of the limits; that
     /// its client has gone shows nowhere, since another call may come over another connection.
-    async fn ask(&self, peer: &str, what: Result<What, BadRequest>) -> Result<Body, Status> {
-        let what = what.map_err(|error| status_of_request(&error))?;
+    async fn ask(&self, peer: &str, command: Result<Command, BadRequest>) -> Result<Body, Status> {
+        let what = command.map_err(|error| status_of_request(&error))?;
         let asker = Asker { client: client_of("unary", peer), ..Asker::default() };
         match self.shared.engine.call_of(asker, what).await {
             Err(error) => Err(status_of_engine(error)),
@@ -60,8 +60,8 @@ impl Coordinator for GrpcFrontend {
         request: Request<wire::BeginRequest>,
     ) -> Result<Response<wire::BeginReply>, Status> {
         let peer = peer(&request);
-        let what = self.shared.bounds.begin(request.into_inner());
-        expect_reply!(self.ask(&peer, what).await?, Body::Begin)
+        let command = self.shared.decoder.begin(request.into_inner());
+        expect_reply!(self.ask(&peer, command).await?, Body::Begin)
     }
 
     async fn register_branch(
@@ -69,8 +69,8 @@ impl Coordinator for GrpcFrontend {
         request: Request<wire::RegisterBranchRequest>,
     ) -> Result<Response<wire::RegisterBranchReply>, Status> {
         let peer = peer(&request);
-        let what = self.shared.bounds.register_branch(request.into_inner());
-        expect_reply!(self.ask(&peer, what).await?, Body::RegisterBranch)
+        let command = self.shared.decoder.register_branch(request.into_inner());
+        expect_reply!(self.ask(&peer, command).await?, Body::RegisterBranch)
     }
 
     async fn try_branch(
@@ -86,8 +86,8 @@ impl Coordinator for GrpcFrontend {
         request: Request<wire::ReportBranchRequest>,
     ) -> Result<Response<wire::ReportBranchReply>, Status> {
         let peer = peer(&request);
-        let what = self.shared.bounds.report_branch(request.into_inner());
-        expect_reply!(self.ask(&peer, what).await?, Body::ReportBranch)
+        let command = self.shared.decoder.report_branch(request.into_inner());
+        expect_reply!(self.ask(&peer, command).await?, Body::ReportBranch)
     }
 
     async fn check_locks(
@@ -95,8 +95,8 @@ impl Coordinator for GrpcFrontend {
         request: Request<wire::CheckLocksRequest>,
     ) -> Result<Response<wire::CheckLocksReply>, Status> {
         let peer = peer(&request);
-        let what = self.shared.bounds.check_locks(request.into_inner());
-        expect_reply!(self.ask(&peer, what).await?, Body::CheckLocks)
+        let command = self.shared.decoder.check_locks(request.into_inner());
+        expect_reply!(self.ask(&peer, command).await?, Body::CheckLocks)
     }
 
     async fn end(
@@ -104,8 +104,8 @@ impl Coordinator for GrpcFrontend {
         request: Request<wire::EndRequest>,
     ) -> Result<Response<wire::EndReply>, Status> {
         let peer = peer(&request);
-        let what = self.shared.bounds.end(request.into_inner());
-        expect_reply!(self.ask(&peer, what).await?, Body::End)
+        let command = self.shared.decoder.end(request.into_inner());
+        expect_reply!(self.ask(&peer, command).await?, Body::End)
     }
 
     async fn get_status(
@@ -113,8 +113,8 @@ impl Coordinator for GrpcFrontend {
         request: Request<wire::GetStatusRequest>,
     ) -> Result<Response<wire::GetStatusReply>, Status> {
         let peer = peer(&request);
-        let what = self.shared.bounds.get_status(request.get_ref());
-        expect_reply!(self.ask(&peer, what).await?, Body::GetStatus)
+        let command = self.shared.decoder.get_status(request.get_ref());
+        expect_reply!(self.ask(&peer, command).await?, Body::GetStatus)
     }
 
     async fn subscribe(
@@ -130,10 +130,10 @@ impl Coordinator for GrpcFrontend {
         request: Request<wire::FinishPhaseTwoRequest>,
     ) -> Result<Response<wire::FinishPhaseTwoReply>, Status> {
         let wire::FinishPhaseTwoRequest { outcome, client_id } = request.into_inner();
-        let bounds = &self.shared.bounds;
-        let answers = bounds
+        let decoder = &self.shared.decoder;
+        let answers = decoder
             .client_id(&client_id)
-            .and_then(|()| bounds.answers(outcome.unwrap_or_default()))
+            .and_then(|()| decoder.answers(outcome.unwrap_or_default()))
             .map_err(|error| status_of_request(&error))?;
         self.record(|| self.shared.dispatcher.outcomes(&client_id, answers)).await;
         Ok(Response::new(wire::FinishPhaseTwoReply {}))

@@ -8,7 +8,7 @@ use super::client::HttpCaller;
 use super::operation::OperationRequest;
 use super::outcome::CallOutcome;
 use crate::dispatch::{
-    Answer, Call, CallBatch, CallSink, Dispatcher, NewProcess, ProcessRegistration, ResourceKey,
+    Call, CallBatch, CallReply, CallSink, Dispatcher, NewProcess, ProcessRegistration, ResourceKey,
     ResourceMatcher,
 };
 use crate::engine::EngineHandle;
@@ -74,10 +74,10 @@ impl Process {
     async fn execute(self, call: Call) {
         let outcome = self.ask(&call).await;
         let Call { xid, branch, ask, .. } = call;
-        let answer = Answer { xid, branch, ask, outcome };
+        let answer = CallReply { xid, branch, ask, outcome };
         let permit = self.engine.reserve().await;
         let counted = self.dispatcher.outcomes(&self.client_id, vec![answer]);
-        let counted = counted.into_iter().map(Answer::into_what).collect();
+        let counted = counted.into_iter().map(CallReply::into_command).collect();
         // When the engine ends, the calls are owed again by the next leader (EFFECTS-REPEAT).
         if let Err(error) = permit.notify(counted) {
             tracing::debug!(%error, "phase-two answers not recorded");

@@ -21,7 +21,7 @@ use handfast_seata_wire::message::{
     BranchEnded, MergedWarp, Message, MessageType, Register, RegisterResources, Registered,
 };
 use handfast_seata_wire::{
-    ClientVersion, Dialect, Encoding, FrameVersion, Received, WireError, decode, refuse,
+    ClientVersion, DecodedMessage, Dialect, Encoding, FrameVersion, WireError, decode, refuse,
 };
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::task::JoinSet;
@@ -193,7 +193,7 @@ impl Connection {
                 continue;
             };
             bytes.advance(length);
-            let Received { header, message, encoding } = frame.try_into()?;
+            let DecodedMessage { header, message, encoding } = frame.try_into()?;
             self.take_message(header, message, encoding).await;
         }
     }
@@ -234,7 +234,7 @@ impl Connection {
             Ok(received) => received,
             Err(error) => return self.refuse(frame, &dialect, error),
         };
-        let Received { header, message, encoding } = received;
+        let DecodedMessage { header, message, encoding } = received;
         let is_heartbeat = matches!(header.kind, MessageKind::Ping | MessageKind::Pong);
         if encoding != known && !is_heartbeat {
             self.update(|client| client.encoding = encoding);
@@ -378,9 +378,9 @@ impl Connection {
         let client = self.client();
         let plan = plan_of(request, &client, limits);
         match plan {
-            RequestPlan::Single(what, context) => {
+            RequestPlan::Single(command, context) => {
                 let until = Instant::now().checked_add(settings.phase_two_wait);
-                self.pending.ask(what, to, context, until);
+                self.pending.ask(command, to, context, until);
             }
             RequestPlan::Answered(answer) => self.send_queue.answer(to, &answer),
             RequestPlan::MultiStep(request) => self

@@ -6,8 +6,8 @@
 //! connection.
 
 use handfast_core::{
-    Coordinator, Decision, Effect, GlobalStatus as Status, PhaseOneOutcome, PhaseTwoOutcome, Reply,
-    ReplyWhen, What, Xid,
+    Command, Coordinator, Decision, Effect, GlobalStatus as Status, PhaseOneOutcome,
+    PhaseTwoOutcome, Reply, ReplyWhen, Xid,
 };
 use handfast_seata_wire::Dialect;
 use handfast_seata_wire::message::{GlobalEnd, GlobalReport, GlobalStatusAnswer, Message};
@@ -53,7 +53,7 @@ impl RequestHandler {
     }
 
     async fn status_of(&self, xid: Xid) -> Option<Status> {
-        match self.ask_until_accepted(What::GetStatus { xid }).await {
+        match self.ask_until_accepted(Command::GetStatus { xid }).await {
             Ok(Reply::Status(status)) => Some(status),
             _ => None,
         }
@@ -95,7 +95,7 @@ impl RequestHandler {
         if self.is_saga(xid).await? {
             if ended {
                 let (outcome, application_data) = (Some(PhaseOneOutcome::Failed), Box::default());
-                let report = What::ReportBranch { xid, branch: SAGA, outcome, application_data };
+                let report = Command::ReportBranch { xid, branch: SAGA, outcome, application_data };
                 self.ask_until_accepted(report).await.ok()?;
             }
             let mut status = self.end(xid, decision, ReplyWhen::Decided).await?;
@@ -120,7 +120,7 @@ impl RequestHandler {
             }
         };
         let (branch, outcome) = (SAGA, PhaseTwoOutcome::Done);
-        let finish = What::FinishPhaseTwo { xid, branch, decision, outcome };
+        let finish = Command::FinishPhaseTwo { xid, branch, decision, outcome };
         self.frontend.shared.engine.notify(vec![finish]).await.ok()?;
         let status = self.status_of(xid).await?;
         let hold = Effect::Hold { xid, branch: Some(SAGA) };
@@ -154,9 +154,9 @@ impl RequestHandler {
     }
 
     /// Like [`Self::ask`], but waits while the engine's queue is full.
-    async fn ask_until_accepted(&self, what: What) -> Result<Reply, EngineError> {
+    async fn ask_until_accepted(&self, command: Command) -> Result<Reply, EngineError> {
         loop {
-            match self.ask(what.clone()).await {
+            match self.ask(command.clone()).await {
                 Err(EngineError::Busy) => self.frontend.shared.engine.room().await,
                 answered => return answered,
             }

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
 
-use handfast_core::{BranchId, Decision, Effect, Mode, PhaseTwoOutcome, Resolution, What, Xid};
+use handfast_core::{BranchId, Command, Decision, Effect, Mode, PhaseTwoOutcome, Resolution, Xid};
 use tokio::sync::Notify;
 
 use super::request::SAGA;
@@ -84,6 +84,6 @@ fn no_op_branch(effect: &Effect) -> Option<NoOpBranch> {
     asks_nothing.then_some((call.xid, call.branch, call.decision))
 }
 
-fn done((xid, branch, decision): NoOpBranch) -> What {
-    What::FinishPhaseTwo { xid, branch, decision, outcome: PhaseTwoOutcome::Done }
+fn done((xid, branch, decision): NoOpBranch) -> Command {
+    Command::FinishPhaseTwo { xid, branch, decision, outcome: PhaseTwoOutcome::Done }
 }

@@ -6,12 +6,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
-use handfast_core::{Asker, Correlation, Decision, What, Xid};
+use handfast_core::{Asker, Command, Correlation, Decision, Xid};
 use hashbrown::HashMap;
 
 use super::request::ReplyContext;
 use super::send_queue::{ReplyAddress, SendQueue};
-use crate::engine::{Answered, EngineError, EngineHandle, ReplySink};
+use crate::engine::{EngineError, EngineHandle, EngineResult, ReplySink};
 
 /// The requests. Dropping them gives up their places in the lock queues.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) struct PendingRequests {
     replies: Arc<Replies>,
     mailbox: Arc<dyn ReplySink>,
     /// Requests not submitted yet.
-    gathered: Vec<(Correlation, What)>,
+    gathered: Vec<(Correlation, Command)>,
     /// The earliest time at which a decision may be overdue.
     next_overdue: Option<Instant>,
 }
@@ -73,14 +73,14 @@ impl PendingRequests {
     /// phase two until `until`.
     pub(super) fn ask(
         &mut self,
-        what: What,
+        command: Command,
         to: ReplyAddress,
         context: ReplyContext,
         until: Option<Instant>,
     ) {
         let correlation = self.engine.next_correlation();
         self.replies.lock().insert(correlation, ExpectedReply { to, context, until });
-        self.gathered.push((correlation, what));
+        self.gathered.push((correlation, command));
         if matches!(context, ReplyContext::End { .. }) {
             // Its time is not earlier than those of the requests before it.
             self.next_overdue = self.next_overdue.or(until);
@@ -168,7 +168,7 @@ impl Replies {
 }
 
 impl ReplySink for Replies {
-    fn put(&self, correlation: Correlation, answered: Answered) {
+    fn put(&self, correlation: Correlation, answered: EngineResult) {
         let expected = self.lock().remove(&correlation);
         if let Some(ExpectedReply { to, context, .. }) = expected {
             self.send_queue.reply(to, context, answered);

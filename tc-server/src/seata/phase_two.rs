@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use handfast_core::{
-    Decision, Mode, PhaseTwoOutcome, Reply, Resolution, RollbackReason, Timestamp, What, XidText,
+    Command, Decision, Mode, PhaseTwoOutcome, Reply, Resolution, RollbackReason, Timestamp, XidText,
 };
 use handfast_seata_wire::encode;
 use handfast_seata_wire::frame::MessageKind;
@@ -17,7 +17,7 @@ use super::send_queue::{FRAME_BYTES, SendQueue};
 use super::sent_calls::SentCall;
 use super::unknown;
 use crate::clock::millis;
-use crate::dispatch::{Answer, Ask, Call, CallBatch, CallSink};
+use crate::dispatch::{Ask, Call, CallBatch, CallReply, CallSink};
 
 /// The branch id in calls to a saga's client, which has one state machine per global.
 const SAGA_BRANCH_ID: i64 = -1;
@@ -71,7 +71,7 @@ impl ClientCallSink {
     fn answer_without_client(&self, client: &Client, owed: SeataCall) {
         let (frontend, by) = (self.frontend.clone(), Arc::clone(&client.id));
         let Call { xid, branch, ask, .. } = owed.call;
-        let answer = Answer { xid, branch, ask, outcome: PhaseTwoOutcome::Done };
+        let answer = CallReply { xid, branch, ask, outcome: PhaseTwoOutcome::Done };
         tokio::spawn(
             async move { frontend.record_answers(vec![(Arc::clone(&by), answer)], &by).await },
         );
@@ -158,7 +158,7 @@ impl SeataFrontend {
     /// Returns the application data that tells a saga's client what to do.
     async fn saga_data(&self, owed: &SeataCall) -> String {
         use handfast_core::GlobalStatus::{NeedsOperator, RollingBack};
-        let reply = self.shared.engine.call(What::GetStatus { xid: owed.call.xid }).await;
+        let reply = self.shared.engine.call(Command::GetStatus { xid: owed.call.xid }).await;
         let text = match (owed.decision, reply) {
             (Decision::Commit, _) => "CommitRetrying",
             (
@@ -186,18 +186,19 @@ impl SeataFrontend {
                 self.shared.unknown.forget((asked.xid, asked.branch));
             }
             let SentCall { xid, branch, decision, client_id, .. } = asked;
-            outcomes.push((client_id, Answer { xid, branch, ask: Ask::Finish(decision), outcome }));
+            outcomes
+                .push((client_id, CallReply { xid, branch, ask: Ask::Finish(decision), outcome }));
         }
         self.record_answers(outcomes, by).await;
     }
 
     /// Records answers, each with the client that was called.
-    async fn record_answers(&self, answers: Vec<(Arc<str>, Answer)>, by: &str) {
+    async fn record_answers(&self, answers: Vec<(Arc<str>, CallReply)>, by: &str) {
         if answers.is_empty() {
             return;
         }
         let permit = self.shared.engine.reserve().await;
-        let whats = self.counted(answers, by).into_iter().map(Answer::into_what).collect();
+        let whats = self.counted(answers, by).into_iter().map(CallReply::into_command).collect();
         // When the engine ends, the calls are owed again by the next leader (EFFECTS-REPEAT).
         if let Err(error) = permit.notify(whats) {
             tracing::debug!(%error, "phase-two answers not recorded");
@@ -205,7 +206,7 @@ impl SeataFrontend {
     }
 
     /// Returns the answers that count.
-    fn counted(&self, mut answers: Vec<(Arc<str>, Answer)>, by: &str) -> Vec<Answer> {
+    fn counted(&self, mut answers: Vec<(Arc<str>, CallReply)>, by: &str) -> Vec<CallReply> {
         let mut counted = Vec::with_capacity(answers.len());
         while let Some((asked, _)) = answers.first() {
             let asked = Arc::clone(asked);
@@ -219,14 +220,14 @@ impl SeataFrontend {
     }
 
     /// Returns the answers that count for the client that was called or for the one that answers.
-    fn counted_from(&self, asked: &str, by: &str, answers: Vec<Answer>) -> Vec<Answer> {
+    fn counted_from(&self, asked: &str, by: &str, answers: Vec<CallReply>) -> Vec<CallReply> {
         let dispatcher = &self.shared.dispatcher;
         if asked == by {
             return dispatcher.outcomes(asked, answers);
         }
         let mut counted = dispatcher.outcomes(asked, answers.clone());
-        let is_new = |answer: &Answer| !counted.contains(answer);
-        let rest: Vec<Answer> = answers.into_iter().filter(is_new).collect();
+        let is_new = |answer: &CallReply| !counted.contains(answer);
+        let rest: Vec<CallReply> = answers.into_iter().filter(is_new).collect();
         counted.extend(dispatcher.outcomes(by, rest));
         counted
     }
@@ -281,7 +282,7 @@ impl SeataFrontend {
         let dispatcher = &self.shared.dispatcher;
         let (now, away_ms) = (dispatcher.now(), millis(self.shared.settings.xa_unknown_wait));
         let owners = dispatcher.owners(&asked.resource, asked.registered_by.as_deref());
-        self.shared.unknown.has_ended(&unknown::Answer {
+        self.shared.unknown.has_ended(&unknown::UnknownBranchReport {
             branch: (xid, asked.branch),
             by: &asked.client_id,
             owners: &owners,

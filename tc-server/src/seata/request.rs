@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, DecidedBy, Decision, GlobalStatus as Status, LockWait, Mode, NewBranch,
-    PhaseOneOutcome, Rejection, Reply, ReplyWhen, Rounds, What, Xid, XidText,
+    BranchId, Command, DecidedBy, Decision, GlobalStatus as Status, LockWait, Mode, NewBranch,
+    PhaseOneOutcome, Rejection, Reply, ReplyWhen, VotingRounds, Xid, XidText,
 };
 use handfast_seata_wire::Dialect;
 use handfast_seata_wire::message::{
-    BranchRegister, BranchRegistered, BranchReport, BranchReported, Failure, GlobalBegin,
-    GlobalBegun, GlobalEnd, GlobalStatusAnswer, Message, TxResult,
+    BranchRegister, BranchRegistered, BranchReport, BranchReported, GlobalBegin, GlobalBegun,
+    GlobalEnd, GlobalStatusAnswer, Message, RequestFailure, TxResult,
 };
 use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus as Word};
 
@@ -20,7 +20,7 @@ use super::client::Client;
 use super::resource::{is_database, mode_of};
 use super::rows::rows;
 use super::status;
-use crate::engine::{Answered, EngineError};
+use crate::engine::{EngineError, EngineResult};
 
 /// The one branch that stands for a whole saga. The saga's state machine lives in the client and is
 /// called as a whole.
@@ -39,7 +39,7 @@ pub(super) const NO_APPLICATION: &str = "the client has not said of which applic
 #[derive(Debug)]
 pub(super) enum RequestPlan {
     /// By one call to the engine.
-    Single(What, ReplyContext),
+    Single(Command, ReplyContext),
     /// By an answer that needs no call.
     Answered(Message),
     /// By several calls, or not at all if it is no request.
@@ -83,7 +83,7 @@ pub(super) fn plan_of(request: Message, client: &Client, limits: RequestLimits) 
 impl ReplyContext {
     /// Translates the engine's reply. Returns `None` if the outcome is unknown and a wrong answer
     /// would do harm: the client asks again then.
-    pub(super) fn answer(self, answered: Answered, dialect: &Dialect) -> Option<Message> {
+    pub(super) fn answer(self, answered: EngineResult, dialect: &Dialect) -> Option<Message> {
         match self {
             Self::Begin => Some(begun(begun_of(answered).map(|(_, text)| text))),
             Self::Branch { id, is_saga, holds_rows } => {
@@ -98,8 +98,8 @@ impl ReplyContext {
     }
 }
 
-pub(super) fn beginning(it: GlobalBegin, client: &Client) -> What {
-    What::Begin {
+pub(super) fn beginning(it: GlobalBegin, client: &Client) -> Command {
+    Command::Begin {
         application: Arc::clone(&client.application),
         name: it.name.into(),
         timeout_ms: u64::try_from(it.timeout_ms).ok().filter(|&timeout_ms| timeout_ms > 0),
@@ -107,7 +107,7 @@ pub(super) fn beginning(it: GlobalBegin, client: &Client) -> What {
 }
 
 /// Returns the XID, and its text for the client.
-pub(super) fn begun_of(answered: Answered) -> Result<(Xid, String), Failure> {
+pub(super) fn begun_of(answered: EngineResult) -> Result<(Xid, String), RequestFailure> {
     match answered {
         Ok(Reply::Begun { xid, address, .. }) => {
             Ok((xid, XidText { address: &address, xid }.to_string()))
@@ -116,7 +116,7 @@ pub(super) fn begun_of(answered: Answered) -> Result<(Xid, String), Failure> {
     }
 }
 
-pub(super) fn begun(begun: Result<String, Failure>) -> Message {
+pub(super) fn begun(begun: Result<String, RequestFailure>) -> Message {
     let (result, xid) = begun.map_or_else(|why| (Err(why), String::new()), |xid| (Ok(()), xid));
     Message::GlobalBeginResult(GlobalBegun { result, xid, extra_data: String::new() })
 }
@@ -137,7 +137,7 @@ fn registering(
     it: &BranchRegister,
     client: &Client,
     limits: RequestLimits,
-) -> Result<RequestPlan, Failure> {
+) -> Result<RequestPlan, RequestFailure> {
     let xid = parse(&it.xid).ok_or_else(|| unknown_xid(&it.xid))?;
     if let Some(why) = why_unaskable(it, client) {
         return Err(failed(&why, ExceptionCode::BranchRegisterFailed));
@@ -150,7 +150,7 @@ fn registering(
     };
     let holds_rows = it.application_data.contains(OPENED_BY_APPLICATION);
     let context = ReplyContext::Branch { id, is_saga, holds_rows };
-    Ok(RequestPlan::Single(What::RegisterBranch { xid, branch, wait: limits.wait }, context))
+    Ok(RequestPlan::Single(Command::RegisterBranch { xid, branch, wait: limits.wait }, context))
 }
 
 /// Returns why no process could ever be called to end the branch, if that is so.
@@ -176,7 +176,7 @@ fn branch(
     it: &BranchRegister,
     client: &Client,
     limits: RequestLimits,
-) -> Result<NewBranch, Failure> {
+) -> Result<NewBranch, RequestFailure> {
     let locked = if it.branch_type == BranchType::At { it.lock_key.as_str() } else { "" };
     let rows =
         rows(locked, limits.rows_max).map_err(|why| failed(&why, status::code_of_key(&why)))?;
@@ -190,7 +190,7 @@ fn branch(
     })
 }
 
-fn registered_of(answered: Answered, is_saga: bool, holds_rows: bool) -> TxResult {
+fn registered_of(answered: EngineResult, is_saga: bool, holds_rows: bool) -> TxResult {
     match answered {
         Ok(Reply::Registered { .. }) => Ok(()),
         // A saga continues after its decision, and in other services than the one that began it.
@@ -203,7 +203,7 @@ fn registered_of(answered: Answered, is_saga: bool, holds_rows: bool) -> TxResul
     }
 }
 
-fn registered(registered: Result<i64, Failure>) -> Message {
+fn registered(registered: Result<i64, RequestFailure>) -> Message {
     let (result, branch_id) = match registered {
         Ok(branch_id) => (Ok(()), branch_id),
         Err(failure) => (Err(failure), 0),
@@ -223,12 +223,12 @@ fn reporting(it: BranchReport) -> RequestPlan {
     let outcome = phase_one_outcome(it.status);
     let application_data = it.application_data.into_bytes().into();
     RequestPlan::Single(
-        What::ReportBranch { xid, branch, outcome, application_data },
+        Command::ReportBranch { xid, branch, outcome, application_data },
         ReplyContext::Report,
     )
 }
 
-fn reported_of(answered: Answered) -> TxResult {
+fn reported_of(answered: EngineResult) -> TxResult {
     match answered {
         Ok(Reply::Reported) => Ok(()),
         Ok(Reply::Rejected(why)) => Err(failed(&why, status::code_of(&why, false))),
@@ -282,13 +282,17 @@ pub(super) fn reply_when(decision: Decision) -> ReplyWhen {
     }
 }
 
-pub(super) fn ending(xid: Xid, decision: Decision, reply_when: ReplyWhen) -> What {
-    let (by, reason, rounds) = (DecidedBy::Client, Arc::from(""), Rounds::default());
-    What::End { xid, decision, by, reason, reply_when, rounds }
+pub(super) fn ending(xid: Xid, decision: Decision, reply_when: ReplyWhen) -> Command {
+    let (by, reason, rounds) = (DecidedBy::Client, Arc::from(""), VotingRounds::default());
+    Command::End { xid, decision, by, reason, reply_when, rounds }
 }
 
 /// Returns the status of the global after the decision was requested, or `None` if it is unknown.
-pub(super) fn status_of_end(xid: Xid, decision: Decision, answered: Answered) -> Option<Status> {
+pub(super) fn status_of_end(
+    xid: Xid,
+    decision: Decision,
+    answered: EngineResult,
+) -> Option<Status> {
     match answered {
         Ok(Reply::Ended(status)) => Some(status),
         Ok(Reply::Rejected(Rejection::AlreadyDecided { status, .. })) => Some(status),
@@ -330,11 +334,11 @@ fn new_branch_id() -> i64 {
     (rand::random::<i64>() & i64::MAX) | (1 << 61)
 }
 
-pub(super) fn failed(why: &dyn std::fmt::Display, code: ExceptionCode) -> Failure {
-    Failure { message: format!("TransactionException[{why}]"), code }
+pub(super) fn failed(why: &dyn std::fmt::Display, code: ExceptionCode) -> RequestFailure {
+    RequestFailure { message: format!("TransactionException[{why}]"), code }
 }
 
-fn unknown_xid(xid: &str) -> Failure {
+fn unknown_xid(xid: &str) -> RequestFailure {
     let cut: String = xid.chars().take(100).collect();
     failed(
         &format!("{cut:?} is no xid of this coordinator"),
@@ -343,7 +347,7 @@ fn unknown_xid(xid: &str) -> Failure {
 }
 
 /// Returns the failure for a reply that has no more specific code.
-pub(super) fn refused(reply: Result<Reply, EngineError>, code: ExceptionCode) -> Failure {
+pub(super) fn refused(reply: Result<Reply, EngineError>, code: ExceptionCode) -> RequestFailure {
     match reply {
         Ok(Reply::Rejected(why)) => failed(&why, code),
         Ok(other) => failed(&format!("unexpected reply {other:?}"), code),

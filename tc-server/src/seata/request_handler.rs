@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use handfast_core::{Holding, LockWait, Rejection, Reply, What};
+use handfast_core::{Command, Holding, LockWait, Rejection, Reply};
 use handfast_seata_wire::message::{
-    BranchRegister, Failure, GlobalBegin, GlobalLockQueried, Message, Registered,
+    BranchRegister, GlobalBegin, GlobalLockQueried, Message, Registered, RequestFailure,
 };
 use handfast_seata_wire::value::{BranchType, ExceptionCode};
 
@@ -55,8 +55,8 @@ impl RequestHandler {
             RequestPlan::Single(_, ReplyContext::End { xid, decision }) => {
                 self.end_with_timeout(xid, decision, &self.client.dialect).await
             }
-            RequestPlan::Single(what, context) => {
-                context.answer(self.ask(what).await, &self.client.dialect)
+            RequestPlan::Single(command, context) => {
+                context.answer(self.ask(command).await, &self.client.dialect)
             }
             RequestPlan::Answered(answer) => Some(answer),
             RequestPlan::MultiStep(request) => self.answer_multi_step(request).await,
@@ -115,7 +115,7 @@ impl RequestHandler {
     /// Begins a saga and registers its branch. By default the client registers no branch itself.
     /// Without one no process would be called to compensate, and nothing about the saga would be
     /// stored.
-    async fn begin_saga(&self, it: GlobalBegin) -> Result<String, Failure> {
+    async fn begin_saga(&self, it: GlobalBegin) -> Result<String, RequestFailure> {
         const CODE: ExceptionCode = ExceptionCode::BeginFailed;
         if !self.client.is_registered {
             return Err(failed(&NO_APPLICATION, CODE));
@@ -123,7 +123,7 @@ impl RequestHandler {
         let answered = self.ask(request::beginning(it, &self.client)).await;
         let (xid, text) = begun_of(answered)?;
         let branch = machine(&self.client, Box::default());
-        match self.ask(What::RegisterBranch { xid, branch, wait: self.limits().wait }).await {
+        match self.ask(Command::RegisterBranch { xid, branch, wait: self.limits().wait }).await {
             Ok(Reply::Registered { .. }) => Ok(text),
             other => Err(refused(other, CODE)),
         }
@@ -136,7 +136,7 @@ impl RequestHandler {
         }
     }
 
-    async fn try_query(&self, it: &BranchRegister) -> Result<bool, Failure> {
+    async fn try_query(&self, it: &BranchRegister) -> Result<bool, RequestFailure> {
         if it.branch_type != BranchType::At {
             return Ok(true);
         }
@@ -144,7 +144,7 @@ impl RequestHandler {
         let rows = rows(&it.lock_key, rows_max);
         let rows = rows.map_err(|why| failed(&why, ExceptionCode::LockableCheckFailed))?;
         let resource = self.client.name_of(it.branch_type, &it.resource_id);
-        let check = |xid| What::CheckLocks {
+        let check = |xid| Command::CheckLocks {
             xid,
             resource: Arc::clone(&resource),
             rows: rows.clone(),
@@ -170,8 +170,8 @@ impl RequestHandler {
         }
     }
 
-    pub(super) async fn ask(&self, what: What) -> Result<Reply, EngineError> {
-        self.frontend.shared.engine.call_of(self.client.asker(), what).await
+    pub(super) async fn ask(&self, command: Command) -> Result<Reply, EngineError> {
+        self.frontend.shared.engine.call_of(self.client.asker(), command).await
     }
 
     fn limits(&self) -> RequestLimits {

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 use tokio_util::sync::CancellationToken;
 
 use super::request::ReplyContext;
-use crate::engine::Answered;
+use crate::engine::EngineResult;
 use crate::turned_away::{PortName, Why, note};
 
 /// The most frames in one write.
@@ -33,7 +33,7 @@ pub(super) struct ReplyAddress {
 #[derive(Debug)]
 enum Queued {
     Frame(Vec<u8>),
-    Reply { to: ReplyAddress, context: ReplyContext, answered: Answered },
+    Reply { to: ReplyAddress, context: ReplyContext, answered: EngineResult },
 }
 
 /// The sending end of a connection's queue.
@@ -71,7 +71,7 @@ impl SendQueue {
     }
 
     /// Queues the engine's reply to a request. It is encoded when it is written.
-    pub(super) fn reply(&self, to: ReplyAddress, context: ReplyContext, answered: Answered) {
+    pub(super) fn reply(&self, to: ReplyAddress, context: ReplyContext, answered: EngineResult) {
         self.enqueue(Queued::Reply { to, context, answered });
     }
 

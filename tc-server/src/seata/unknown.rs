@@ -28,7 +28,7 @@ const FORGOTTEN_AFTER_MS: u64 = 600_000;
 
 /// An answer that a branch is unknown.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answer<'a> {
+pub(super) struct UnknownBranchReport<'a> {
     pub(super) branch: (Xid, BranchId),
     /// The client that was called.
     pub(super) by: &'a Arc<str>,
@@ -58,7 +58,7 @@ struct UnknownBranch {
 
 impl UnknownXaBranches {
     /// Records an answer, and returns whether the branch has ended.
-    pub(super) fn has_ended(&self, answer: &Answer<'_>) -> bool {
+    pub(super) fn has_ended(&self, answer: &UnknownBranchReport<'_>) -> bool {
         let mut branches = self.lock();
         if branches.len() >= BRANCHES_MAX && !branches.contains_key(&answer.branch) {
             let now = answer.now;
@@ -82,7 +82,7 @@ impl UnknownXaBranches {
 }
 
 impl UnknownBranch {
-    fn takes(&mut self, answer: &Answer<'_>) -> bool {
+    fn takes(&mut self, answer: &UnknownBranchReport<'_>) -> bool {
         self.last = answer.now;
         if answer.owners.is_empty() {
             let since = *self.away_since.get_or_insert(answer.now);
@@ -107,7 +107,7 @@ mod tests {
         let unknown = UnknownXaBranches::default();
         let ends = |(now, by, owners): &(u64, &str, &[&str])| {
             let owners: Vec<Arc<str>> = owners.iter().map(|&it| it.into()).collect();
-            unknown.has_ended(&Answer {
+            unknown.has_ended(&UnknownBranchReport {
                 branch: (Xid(7), BranchId(1)),
                 by: &(*by).into(),
                 owners: &owners,
@@ -157,7 +157,7 @@ mod tests {
         let unknown = UnknownXaBranches::default();
         let (by, owners) = (Arc::from("a"), [Arc::from("a")]);
         let ends = |number, now| {
-            unknown.has_ended(&Answer {
+            unknown.has_ended(&UnknownBranchReport {
                 branch: (Xid(number), BranchId(1)),
                 by: &by,
                 owners: &owners,

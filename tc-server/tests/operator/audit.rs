@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use handfast_server::audit::{Action, AuditLog, Stage};
+use handfast_server::audit::{Action, ActionStage, AuditLog};
 
 fn action(xid: &str) -> Action {
     Action {
@@ -31,8 +31,8 @@ async fn both_stages_are_on_disk_in_order() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("audit.jsonl");
     let log = AuditLog::open(&path).unwrap();
-    log.record(&action("1"), Stage::Asked).await.unwrap();
-    log.record(&action("1"), Stage::Answered("done")).await.unwrap();
+    log.record(&action("1"), ActionStage::Asked).await.unwrap();
+    log.record(&action("1"), ActionStage::Answered("done")).await.unwrap();
     let common = r#""action":"resolve","branch":"7","detail":"force_before","id":"0011""#;
     let expected = [
         format!(r#"{{{common},"operator":"alice","stage":"asked","xid":"1"}}"#),
@@ -47,7 +47,7 @@ async fn a_torn_line_does_not_spoil_other_lines() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("audit.jsonl");
     std::fs::write(&path, "{\"at\":\"2026-11-21T00:00:00.000Z\",\"x\":1}\n{\"at\":\"20").unwrap();
-    AuditLog::open(&path).unwrap().record(&action("2"), Stage::Asked).await.unwrap();
+    AuditLog::open(&path).unwrap().record(&action("2"), ActionStage::Asked).await.unwrap();
     let lines = lines(&path);
     assert_eq!(lines[..2], [r#"{"x":1}"#.to_owned(), r#"torn: {"at":"20"#.to_owned()]);
     assert_eq!(lines.len(), 3);
@@ -58,7 +58,7 @@ async fn a_torn_line_does_not_spoil_other_lines() {
 async fn an_unwritable_log_is_an_error() {
     // Every write to this device fails, as on a full disk.
     let log = AuditLog::open(Path::new("/dev/full")).unwrap();
-    let error = log.record(&action("3"), Stage::Asked).await.unwrap_err();
+    let error = log.record(&action("3"), ActionStage::Asked).await.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
     assert!(AuditLog::open(Path::new("/nowhere/audit.jsonl")).is_err());
 }

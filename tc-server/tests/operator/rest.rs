@@ -5,7 +5,7 @@ use handfast_server::admin::model::{
     BranchState, Lock, LockPage, Processes, Resources, RollbackReason, ServerStatus, Status,
     TransactionPage,
 };
-use handfast_server::serve::Ended;
+use handfast_server::serve::ShutdownOutcome;
 use http::{Method, StatusCode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -37,7 +37,7 @@ async fn a_transaction_is_listed_shown_and_remembered() {
     assert!(times.is_sorted());
     assert_eq!(detail.timeline.first().unwrap().what, "begun");
     assert_eq!(detail.timeline.last().unwrap().what, "committed");
-    assert_eq!(server.shutdown().await.unwrap(), Ended::Drained);
+    assert_eq!(server.shutdown().await.unwrap(), ShutdownOutcome::Drained);
 }
 
 #[tokio::test]
@@ -271,7 +271,7 @@ async fn health_needs_no_token_and_reports_a_shutdown() {
     // Exactly the answers of Seata Server.
     let answer = admin.send(Method::GET, "/health", None).await;
     assert_eq!(answer, (StatusCode::OK, "ok".to_owned()));
-    assert_eq!(server.shutdown().await.unwrap(), Ended::Drained);
+    assert_eq!(server.shutdown().await.unwrap(), ShutdownOutcome::Drained);
 }
 
 #[tokio::test]

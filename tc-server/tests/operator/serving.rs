@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_proto::v1::{ClientFrame, ClientMessage, Hello, client_message, server_message};
 use handfast_server::config::StoreKind;
-use handfast_server::serve::Ended;
+use handfast_server::serve::ShutdownOutcome;
 use handfast_test_services::{CoordinatorProcess, Signal};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -256,7 +256,7 @@ async fn a_coordinator_restarts_inside_one_process() {
     application.register(&xid, 7, "2:42").await.unwrap();
     drop(application);
     // Shut down, the data directory is free at once.
-    assert_eq!(server.shutdown().await.unwrap(), Ended::Drained);
+    assert_eq!(server.shutdown().await.unwrap(), ShutdownOutcome::Drained);
     let (_server, admin, mut application) = start_with(config).await;
     assert_eq!(admin.show(&xid).await.transaction.xid, xid);
     assert!(xid.starts_with("tc:7091:"), "{xid}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::{Body, to_bytes};
 use futures::future::{BoxFuture, FutureExt as _, pending, ready};
 use handfast_core::{
-    BranchId, Change, Epoch, Holding, LockWait, Mode, NewBranch, Record, Reply, What, Xid,
+    BranchId, Change, Command, Epoch, Holding, LockWait, Mode, NewBranch, Record, Reply, Xid,
 };
 use handfast_server::admin::{self, About, AdminState, Readiness};
 use handfast_server::audit::AuditLog;
@@ -73,7 +73,7 @@ async fn start(
 
 async fn begin(engine: &EngineHandle) -> Xid {
     let begin =
-        What::Begin { application: "a".into(), name: "place-order".into(), timeout_ms: None };
+        Command::Begin { application: "a".into(), name: "place-order".into(), timeout_ms: None };
     let Ok(Reply::Begun { xid, .. }) = engine.call(begin).await else { panic!("not begun") };
     xid
 }
@@ -90,7 +90,7 @@ async fn register(engine: &EngineHandle) {
         registered_by: None,
     };
     let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
-    engine.notify(vec![What::RegisterBranch { xid, branch, wait }]).await.unwrap();
+    engine.notify(vec![Command::RegisterBranch { xid, branch, wait }]).await.unwrap();
 }
 
 async fn scrape(admin: &axum::Router) -> String {
@@ -120,7 +120,7 @@ async fn a_busy_coordinator_counts_as_leading() {
     assert!(scrape(&admin).await.contains("\nhandfast_leading 1\n"));
     loop {
         // The engine runs on this thread, so that the queue is full when the scrape begins.
-        while engine.notify(vec![What::Tick]).now_or_never().is_some() {}
+        while engine.notify(vec![Command::Tick]).now_or_never().is_some() {}
         let metrics = scrape(&admin).await;
         assert!(metrics.contains("\nhandfast_leading 1\n"), "{metrics}");
         // Other tests of this process share the gauges.

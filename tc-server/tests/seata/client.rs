@@ -14,7 +14,7 @@ use handfast_seata_wire::message::{
 };
 use handfast_seata_wire::value::{BranchStatus, BranchType, GlobalStatus};
 use handfast_seata_wire::{
-    ClientVersion, Dialect, Encoding, Family, FrameVersion, Received, decode, encode,
+    ClientVersion, DecodedMessage, Dialect, Encoding, Family, FrameVersion, decode, encode,
 };
 use handfast_server::config::{Config, SeataConfig, StoreKind};
 use handfast_server::serve::{RunningServer, Server};
@@ -55,7 +55,7 @@ pub(crate) struct Client {
     version: String,
     id_last: i32,
     /// Frames that arrived while the test waited for another one.
-    early: VecDeque<Received>,
+    early: VecDeque<DecodedMessage>,
 }
 
 impl Client {
@@ -215,7 +215,7 @@ impl Client {
 
     pub(crate) async fn answer_to(&mut self, id: i32) -> Message {
         let is_answer =
-            |it: &Received| it.header.id == id && it.header.kind != MessageKind::Request;
+            |it: &DecodedMessage| it.header.id == id && it.header.kind != MessageKind::Request;
         if let Some(at) = self.early.iter().position(is_answer) {
             return self.early.remove(at).unwrap().message;
         }
@@ -240,7 +240,7 @@ impl Client {
 
     /// Waits for the next phase-two request, and returns it with its id.
     pub(crate) async fn called(&mut self) -> (i32, Message) {
-        let is_call = |it: &Received| it.header.kind == MessageKind::Request;
+        let is_call = |it: &DecodedMessage| it.header.kind == MessageKind::Request;
         if let Some(at) = self.early.iter().position(is_call) {
             let received = self.early.remove(at).unwrap();
             return (received.header.id, received.message);
@@ -281,7 +281,7 @@ impl Client {
     }
 
     /// Reads the next message. Returns `None` at the end of the connection.
-    pub(crate) async fn read(&mut self) -> Option<Received> {
+    pub(crate) async fn read(&mut self) -> Option<DecodedMessage> {
         let limits = handfast_seata_wire::Limits::default();
         loop {
             if self.dialect.frame == FrameVersion::V0 {

@@ -8,7 +8,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use handfast_core::{
-    BranchId, Change, Epoch, Holding, LockWait, Mode, NewBranch, Record, What, Xid, XidText,
+    BranchId, Change, Command, Epoch, Holding, LockWait, Mode, NewBranch, Record, Xid, XidText,
 };
 use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::{GlobalReport, GlobalStatusAnswer, MergedWarp, Message};
@@ -16,7 +16,7 @@ use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, Global
 use handfast_server::accept::Acceptor;
 use handfast_server::clock::{Clock, WallClock};
 use handfast_server::dispatch::{self, Dispatcher};
-use handfast_server::engine::{self, Answered, Engine, EngineError, EngineHandle};
+use handfast_server::engine::{self, Engine, EngineError, EngineHandle, EngineResult};
 use handfast_server::seata;
 use handfast_server::store::{MemoryStore, Store, StoreError};
 use handfast_server::turned_away::PortName;
@@ -87,13 +87,13 @@ impl Small {
     }
 
     /// Sends requests until there is no room, beginning with one that must be written.
-    async fn crowd(&self, write: What) -> FuturesUnordered<BoxFuture<'static, Answered>> {
+    async fn crowd(&self, write: Command) -> FuturesUnordered<BoxFuture<'static, EngineResult>> {
         let mut asking = FuturesUnordered::new();
-        let (mut what, mut refused) = (write, 0);
+        let (mut command, mut refused) = (write, 0);
         // Requests that the engine has not taken yet count for the limit too.
         while refused < 100 {
             let engine = self.engine.clone();
-            let asked = std::mem::replace(&mut what, What::GetStatus { xid: Xid(1) });
+            let asked = std::mem::replace(&mut command, Command::GetStatus { xid: Xid(1) });
             asking.push(async move { engine.call(asked).await }.boxed());
             let answered = asking.next().now_or_never();
             refused += usize::from(matches!(answered, Some(Some(Err(EngineError::Busy)))));
@@ -104,7 +104,7 @@ impl Small {
 }
 
 /// Returns a request that makes the engine write.
-fn registration(xid: &str) -> What {
+fn registration(xid: &str) -> Command {
     let branch = NewBranch {
         id: BranchId(7),
         resource: "r".into(),
@@ -114,7 +114,7 @@ fn registration(xid: &str) -> What {
         registered_by: None,
     };
     let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
-    What::RegisterBranch { xid: XidText::parse(xid).unwrap().xid, branch, wait }
+    Command::RegisterBranch { xid: XidText::parse(xid).unwrap().xid, branch, wait }
 }
 
 fn standing(answer: Message) -> GlobalStatusAnswer {

@@ -2,7 +2,7 @@
 
 use handfast_server::config::Config;
 use handfast_server::security::{NewToken, Role};
-use handfast_server::serve::{Ended, RunningServer, Server};
+use handfast_server::serve::{RunningServer, Server, ShutdownOutcome};
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -79,7 +79,7 @@ async fn a_watch_does_not_delay_the_shutdown() {
     io.read_exact(&mut answer).await.unwrap();
     assert_eq!(answer, *b"HTTP/1.1 100 Continue\r\n\r\n");
     io.write_all(b"default=999999").await.unwrap();
-    assert_eq!(server.shutdown().await.unwrap(), Ended::Drained);
+    assert_eq!(server.shutdown().await.unwrap(), ShutdownOutcome::Drained);
     let mut answer = String::new();
     io.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 304"), "{answer}");

@@ -1,7 +1,7 @@
 //! Claimed resources: a process is assigned to one for as long as the resource has calls.
 
 use handfast_core::{BranchId, Decision, Mode, PhaseTwoCall, PhaseTwoOutcome, Timestamp, Xid};
-use handfast_server::dispatch::{Answer, Ask, ProcessId, Queue, ResourceKey, Settings};
+use handfast_server::dispatch::{Ask, CallReply, ProcessId, Queue, ResourceKey, Settings};
 
 const CLAIMER: ProcessId = ProcessId(1);
 const START: Timestamp = Timestamp(0);
@@ -38,7 +38,7 @@ fn owing(calls: u64) -> Queue {
 
 fn done(queue: &mut Queue, xid: u64) {
     let (ask, outcome) = (Ask::Finish(Decision::Commit), PhaseTwoOutcome::Done);
-    let answer = Answer { xid: Xid(xid), branch: BranchId(1), ask, outcome };
+    let answer = CallReply { xid: Xid(xid), branch: BranchId(1), ask, outcome };
     assert!(queue.outcome(START, Some(CLAIMER), &answer).is_some());
 }
 

@@ -5,13 +5,13 @@ use std::thread;
 use std::time::Duration;
 
 use handfast_core::{
-    BranchId, Decision, Effect, Mode, PhaseTwoCall, PhaseTwoOutcome, Question, Resolution, Retry,
-    StepCall, StepKind, Timestamp, VoteCall, Xid,
+    BranchId, Decision, Effect, Mode, PhaseTwoCall, PhaseTwoOutcome, Resolution, Retry, StepCall,
+    StepKind, Timestamp, VoteCall, VoteRequest, Xid,
 };
 use handfast_server::clock::{Clock, WallClock};
 use handfast_server::dispatch::{
-    Answer, Ask, CallBatch, CallSink, Dispatcher, NewProcess, ProcessId, Queue, RegisteredResource,
-    ResourceKey, Settings,
+    Ask, CallBatch, CallReply, CallSink, Dispatcher, NewProcess, ProcessId, Queue,
+    RegisteredResource, ResourceKey, Settings,
 };
 
 const FIRST: ProcessId = ProcessId(1);
@@ -79,7 +79,7 @@ impl QueueHarness {
         outcome: PhaseTwoOutcome,
     ) -> Option<u64> {
         let ask = Ask::Finish(decision);
-        let answer = Answer { xid: Xid(xid), branch: BranchId(1), ask, outcome };
+        let answer = CallReply { xid: Xid(xid), branch: BranchId(1), ask, outcome };
         self.queue.outcome(self.now, Some(process), &answer)
     }
 
@@ -244,7 +244,7 @@ fn question() -> VoteCall {
         branch: BranchId(1),
         resource: "a".into(),
         mode: Mode::At,
-        question: Question::Prepare,
+        question: VoteRequest::Prepare,
         application_data: Box::default(),
         registered_by: None,
     }
@@ -352,13 +352,13 @@ fn a_question_in_flight_is_replaced_by_the_decision() {
     harness.registered(FIRST, "a");
     harness.queue.take(harness.now, Effect::Vote(question()));
     let asked = harness.queue.sends(harness.now);
-    assert_eq!(asked[0].ask, Ask::Vote(Question::Prepare));
+    assert_eq!(asked[0].ask, Ask::Vote(VoteRequest::Prepare));
     harness.queue.take(harness.now, Effect::Hold { xid: Xid(1), branch: None });
     harness.queue.take(harness.now, Effect::PhaseTwo(call(1, "a", Decision::Commit)));
     assert_eq!(harness.sends(), ["1 a 1"]);
     // The answer to the question does not count for the decision.
     let (xid, branch, outcome) = (Xid(1), BranchId(1), PhaseTwoOutcome::Done);
-    let late = Answer { xid, branch, ask: Ask::Vote(Question::Prepare), outcome };
+    let late = CallReply { xid, branch, ask: Ask::Vote(VoteRequest::Prepare), outcome };
     assert_eq!(harness.queue.outcome(harness.now, Some(FIRST), &late), None);
     assert_eq!(harness.queue.in_flight(FIRST), 1);
     assert!(harness.outcome(FIRST, 1, PhaseTwoOutcome::Done).is_some());

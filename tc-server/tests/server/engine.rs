@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::{BoxFuture, FutureExt};
 use handfast_core::{
-    BranchId, Change, Correlation, DecidedBy, Decision, Effect, Epoch, GlobalStatus, Holding,
-    LockMode, LockShare, LockToken, LockWait, Mode, NewBranch, NewLease, PhaseTwoOutcome, Record,
-    Reply, ReplyWhen, RollbackReason, Rounds, RowLock, Timestamp, What, Xid,
+    BranchId, Change, Command, Correlation, DecidedBy, Decision, Effect, Epoch, GlobalStatus,
+    Holding, LockMode, LockShare, LockToken, LockWait, Mode, NewBranch, NewLease, PhaseTwoOutcome,
+    Record, Reply, ReplyWhen, RollbackReason, RowLock, Timestamp, VotingRounds, Xid,
 };
 use handfast_server::clock::{Clock, WallClock};
 use handfast_server::dispatch::EffectSink;
 use handfast_server::engine::{
-    Answered, Engine, EngineError, EngineHandle, Leadership, ReplySink, Settings,
+    Engine, EngineError, EngineHandle, EngineResult, Leadership, ReplySink, Settings,
 };
 use handfast_server::store::{MemoryStore, Store, StoreError};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -74,13 +74,13 @@ impl EffectSink for RecordedEffects {
 /// Collects replies and counts the wake-ups.
 #[derive(Debug, Default)]
 struct CollectedReplies {
-    replies: Mutex<Vec<(Correlation, Answered)>>,
+    replies: Mutex<Vec<(Correlation, EngineResult)>>,
     flushes: Mutex<usize>,
     flushed: Notify,
 }
 
 impl ReplySink for CollectedReplies {
-    fn put(&self, correlation: Correlation, answered: Answered) {
+    fn put(&self, correlation: Correlation, answered: EngineResult) {
         self.replies.lock().unwrap().push((correlation, answered));
     }
 
@@ -103,11 +103,11 @@ async fn begin(engine: &EngineHandle) -> Xid {
     xid
 }
 
-fn begin_request() -> What {
-    What::Begin { application: "a".into(), name: "b".into(), timeout_ms: None }
+fn begin_request() -> Command {
+    Command::Begin { application: "a".into(), name: "b".into(), timeout_ms: None }
 }
 
-fn register(xid: Xid, branch: u64) -> What {
+fn register(xid: Xid, branch: u64) -> Command {
     let row = RowLock {
         table: "orders".into(),
         key: branch.to_be_bytes().into(),
@@ -122,14 +122,14 @@ fn register(xid: Xid, branch: u64) -> What {
         registered_by: None,
     };
     let wait = LockWait { timeout_ms: 60_000, holding: Holding::Nothing };
-    What::RegisterBranch { xid, branch, wait }
+    Command::RegisterBranch { xid, branch, wait }
 }
 
-fn commit(xid: Xid) -> What {
-    What::End {
+fn commit(xid: Xid) -> Command {
+    Command::End {
         xid,
         decision: Decision::Commit,
-        rounds: Rounds::PrepareOnly,
+        rounds: VotingRounds::PrepareOnly,
         by: DecidedBy::Client,
         reason: "".into(),
         reply_when: ReplyWhen::Decided,
@@ -149,7 +149,7 @@ async fn nothing_leaves_before_its_batch_is_durable() {
     assert_eq!(batch.changes.len(), 2, "the global and its branch: {:?}", batch.changes);
 
     // Requests decided on top of it wait with it, even reads.
-    let mut status = Box::pin(engine.handle.call(What::GetStatus { xid }));
+    let mut status = Box::pin(engine.handle.call(Command::GetStatus { xid }));
     let mut view = Box::pin(engine.handle.view(move |coordinator| coordinator.status(xid)));
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -242,13 +242,13 @@ fn token(number: u64) -> LockToken {
     LockToken { client: [1; 16], number }
 }
 
-fn acquire(number: u64) -> What {
-    What::AcquireLock(Box::new(wanted(number)))
+fn acquire(number: u64) -> Command {
+    Command::AcquireLock(Box::new(wanted(number)))
 }
 
 /// An acquisition that does not wait.
-fn acquire_now(number: u64) -> What {
-    What::AcquireLock(Box::new(NewLease { wait_ms: 0, ..wanted(number) }))
+fn acquire_now(number: u64) -> Command {
+    Command::AcquireLock(Box::new(NewLease { wait_ms: 0, ..wanted(number) }))
 }
 
 fn wanted(number: u64) -> NewLease {
@@ -265,8 +265,8 @@ fn wanted(number: u64) -> NewLease {
     }
 }
 
-fn release(number: u64) -> What {
-    What::ReleaseLock { name: "orders/42".into(), token: token(number), is_doubtful: false }
+fn release(number: u64) -> Command {
+    Command::ReleaseLock { name: "orders/42".into(), token: token(number), is_doubtful: false }
 }
 
 /// The clock of the next process may be far ahead of the earlier one's, or have been set back. The
@@ -379,9 +379,9 @@ async fn one_way_requests_are_written_with_the_next_batch() {
     let settings = Settings::new("tc");
     let engine = Engine::start(store, clock, settings, phase_two).await.unwrap();
     let (first, second) = (begin(&engine.handle).await, begin(&engine.handle).await);
-    let ask = |what| tokio::spawn(ask(engine.handle.clone(), what));
-    for what in [register(first, 1), commit(first)] {
-        let asked = ask(what);
+    let ask = |command| tokio::spawn(ask(engine.handle.clone(), command));
+    for command in [register(first, 1), commit(first)] {
+        let asked = ask(command);
         held.recv().await.unwrap().verdict.send(Ok(())).unwrap();
         asked.await.unwrap().unwrap();
     }
@@ -403,8 +403,8 @@ async fn one_way_requests_are_written_after_a_while() {
     let (store, mut held) = HeldStore::new();
     let (engine, _) = start(store, Settings::new("tc")).await;
     let xid = begin(&engine.handle).await;
-    for what in [register(xid, 1), commit(xid)] {
-        let asked = tokio::spawn(ask(engine.handle.clone(), what));
+    for command in [register(xid, 1), commit(xid)] {
+        let asked = tokio::spawn(ask(engine.handle.clone(), command));
         held.recv().await.unwrap().verdict.send(Ok(())).unwrap();
         asked.await.unwrap().unwrap();
     }
@@ -415,13 +415,13 @@ async fn one_way_requests_are_written_after_a_while() {
 }
 
 /// Reports phase two of the first branch as done.
-fn finished(xid: Xid) -> What {
+fn finished(xid: Xid) -> Command {
     let (branch, decision) = (BranchId(1), Decision::Commit);
-    What::FinishPhaseTwo { xid, branch, decision, outcome: PhaseTwoOutcome::Done }
+    Command::FinishPhaseTwo { xid, branch, decision, outcome: PhaseTwoOutcome::Done }
 }
 
-async fn ask(engine: EngineHandle, what: What) -> Answered {
-    engine.call(what).await
+async fn ask(engine: EngineHandle, command: Command) -> EngineResult {
+    engine.call(command).await
 }
 
 #[tokio::test]
@@ -486,7 +486,7 @@ async fn a_failed_write_ends_the_engine_without_answers() {
     let failure = engine.ended.await.unwrap().unwrap_err();
     assert_eq!(failure.code(), "HF-TC-STORE-WRITE");
     assert_eq!(*engine.leadership.borrow(), Leadership::NotLeading);
-    assert_eq!(engine.handle.call(What::GetStatus { xid }).await, Err(EngineError::NotLeading));
+    assert_eq!(engine.handle.call(Command::GetStatus { xid }).await, Err(EngineError::NotLeading));
     assert_eq!(engine.handle.view(|_| ()).await, Err(EngineError::NotLeading));
 }
 
@@ -525,7 +525,7 @@ async fn lost_leadership_reloads_the_state_from_the_records() {
     assert_eq!(registering.await.unwrap(), Err(EngineError::NotLeading));
     recorded.cleared.notified().await;
     // Neither the global nor its branch had become durable.
-    let status = engine.handle.call(What::GetStatus { xid }).await;
+    let status = engine.handle.call(Command::GetStatus { xid }).await;
     assert_eq!(status, Ok(Reply::Status(GlobalStatus::Unknown)));
     assert_ne!(*engine.leadership.borrow(), first);
 }
@@ -567,7 +567,7 @@ async fn a_full_queue_and_a_stopped_engine_refuse() {
     held.recv().await.unwrap().verdict.send(Ok(())).unwrap();
     engine.ended.await.unwrap().unwrap();
     let registered =
-        |reply: &&(Correlation, Answered)| matches!(reply.1, Ok(Reply::Registered { .. }));
+        |reply: &&(Correlation, EngineResult)| matches!(reply.1, Ok(Reply::Registered { .. }));
     assert_eq!(collected.replies.lock().unwrap().iter().filter(registered).count(), 2);
 }
 
@@ -603,12 +603,12 @@ async fn time_passes_while_requests_keep_arriving() {
     let store = Arc::new(MemoryStore::new());
     let engine_clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
     let engine = Engine::start(store, engine_clock, settings, phase_two).await.unwrap();
-    let what =
-        What::Begin { application: "a".into(), name: "b".into(), timeout_ms: Some(1_000_000) };
-    let Ok(Reply::Begun { xid, .. }) = engine.handle.call(what).await else { panic!() };
+    let command =
+        Command::Begin { application: "a".into(), name: "b".into(), timeout_ms: Some(1_000_000) };
+    let Ok(Reply::Begun { xid, .. }) = engine.handle.call(command).await else { panic!() };
     let collected = Arc::new(CollectedReplies::default());
     let mailbox: Arc<dyn ReplySink> = Arc::<CollectedReplies>::clone(&collected);
-    let ask = || (engine.handle.next_correlation(), What::GetStatus { xid });
+    let ask = || (engine.handle.next_correlation(), Command::GetStatus { xid });
     let requests: Vec<_> = (0..100).map(|_| ask()).collect();
     let last = requests[99].0;
     clock.0.store(2_000_000, Ordering::Relaxed);
@@ -631,7 +631,7 @@ async fn waiting_requests_are_answered_when_the_engine_is_dropped() {
     engine.ended.abort();
     collected.flushed.notified().await;
     assert_eq!(collected.replies.lock().unwrap()[0].1, Err(EngineError::NotLeading));
-    let status = engine.handle.call(What::GetStatus { xid }).await;
+    let status = engine.handle.call(Command::GetStatus { xid }).await;
     assert_eq!(status, Err(EngineError::NotLeading));
 }
 
@@ -639,8 +639,8 @@ async fn waiting_requests_are_answered_when_the_engine_is_dropped() {
 async fn an_undecided_global_is_rolled_back_when_its_time_is_up() {
     let (engine, _) = start(Arc::new(MemoryStore::new()), Settings::new("tc")).await;
     let timeout_ms = Some(1);
-    let what = What::Begin { application: "a".into(), name: "b".into(), timeout_ms };
-    let Ok(Reply::Begun { xid, .. }) = engine.handle.call(what).await else { panic!() };
+    let command = Command::Begin { application: "a".into(), name: "b".into(), timeout_ms };
+    let Ok(Reply::Begun { xid, .. }) = engine.handle.call(command).await else { panic!() };
     while engine.handle.view(move |coordinator| coordinator.status(xid)).await.unwrap()
         == GlobalStatus::Active
     {

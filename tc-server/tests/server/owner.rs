@@ -3,7 +3,9 @@
 use handfast_core::{BranchId, Decision, Mode, PhaseTwoCall, PhaseTwoOutcome, Timestamp, Xid};
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::{Decision as Word, ReplyWhen};
-use handfast_server::dispatch::{Answer, Ask, CallBatch, ProcessId, Queue, ResourceKey, Settings};
+use handfast_server::dispatch::{
+    Ask, CallBatch, CallReply, ProcessId, Queue, ResourceKey, Settings,
+};
 use handfast_server::embedded::Server;
 
 use crate::common::{self, Client, RESOURCE, done, end, ending, hello, registration};
@@ -69,7 +71,7 @@ impl QueueHarness {
 
     fn answers(&mut self, process: u64, xid: u64, outcome: PhaseTwoOutcome) {
         let ask = Ask::Finish(Decision::Commit);
-        let answer = Answer { xid: Xid(xid), branch: BranchId(1), ask, outcome };
+        let answer = CallReply { xid: Xid(xid), branch: BranchId(1), ask, outcome };
         self.queue.outcome(self.now, Some(ProcessId(process)), &answer);
     }
 

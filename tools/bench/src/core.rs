@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::Args;
 use handfast_core::{
-    BranchId, Change, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch, Holding,
-    Limits, LockMode, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply, ReplyWhen,
-    Request, Rounds, RowLock, Timestamp, What, Xid,
+    BranchId, Change, Command, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch,
+    Holding, Limits, LockMode, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply,
+    ReplyWhen, Request, RowLock, Timestamp, VotingRounds, Xid,
 };
 use handfast_server::store::codec;
 
-use crate::idle::Watch;
+use crate::idle::IdleWatch;
 use crate::measure::Measure;
 use crate::report::{Report, Row};
 use crate::sample::{PerOperation, Sample};
@@ -67,7 +67,7 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
 
 fn measure(core: &mut Core, open: usize, filled: u64, time: Duration) -> Result<(Sample, f64)> {
     let own = Process::own();
-    let (watch, cpu_before, bytes_before) = (Watch::start()?, own.cpu()?, core.bytes);
+    let (watch, cpu_before, bytes_before) = (IdleWatch::start()?, own.cpu()?, core.bytes);
     let started = Instant::now();
     let mut ended = 0_u64;
     while !ended.is_multiple_of(256) || started.elapsed() < time {
@@ -162,7 +162,7 @@ impl Core {
     }
 
     fn begin(&mut self) -> Result<()> {
-        let begin = What::Begin {
+        let begin = Command::Begin {
             application: self.names.application.clone(),
             name: self.names.transaction.clone(),
             timeout_ms: None,
@@ -173,7 +173,7 @@ impl Core {
         for branch in 1..=BRANCHES {
             let branch = self.branch(branch);
             let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
-            self.decide(What::RegisterBranch { xid, branch, wait })?;
+            self.decide(Command::RegisterBranch { xid, branch, wait })?;
         }
         self.open.push_back(xid);
         self.begun += 1;
@@ -200,10 +200,10 @@ impl Core {
     }
 
     fn commit(&mut self, xid: Xid) -> Result<()> {
-        let end = What::End {
+        let end = Command::End {
             xid,
             decision: Decision::Commit,
-            rounds: Rounds::PrepareOnly,
+            rounds: VotingRounds::PrepareOnly,
             by: DecidedBy::Client,
             reason: self.names.nothing.clone(),
             reply_when: ReplyWhen::Decided,
@@ -220,7 +220,7 @@ impl Core {
             })
             .collect();
         for branch in branches {
-            self.decide(What::FinishPhaseTwo {
+            self.decide(Command::FinishPhaseTwo {
                 xid,
                 branch,
                 decision: Decision::Commit,
@@ -230,8 +230,8 @@ impl Core {
         Ok(())
     }
 
-    fn decide(&mut self, what: What) -> Result<Option<Reply>> {
-        let reply = self.ask(what)?.into_iter().find_map(|effect| match effect {
+    fn decide(&mut self, command: Command) -> Result<Option<Reply>> {
+        let reply = self.ask(command)?.into_iter().find_map(|effect| match effect {
             Effect::Reply { reply, .. } => Some(reply),
             Effect::PhaseTwo(_)
             | Effect::Vote(_)
@@ -242,8 +242,8 @@ impl Core {
     }
 
     /// Decides a request, and encodes what would be stored.
-    fn ask(&mut self, what: What) -> Result<Vec<Effect>> {
-        let request = Request { reply_to: Some(Correlation(1)), what };
+    fn ask(&mut self, command: Command) -> Result<Vec<Effect>> {
+        let request = Request { reply_to: Some(Correlation(1)), command };
         self.coordinator.decide(Timestamp(1_000_000), request, &mut self.outcome);
         for change in self.outcome.changes.drain(..) {
             encode(&change, &mut self.encoded);

@@ -46,12 +46,12 @@ pub(crate) struct Disturbance {
 
 /// A measured period of the machine's time.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct IdleWatch {
     started: Instant,
     busy: Duration,
 }
 
-impl Watch {
+impl IdleWatch {
     /// Starts watching.
     pub(crate) fn start() -> Result<Self> {
         Ok(Self { started: Instant::now(), busy: busy()? })
@@ -83,7 +83,7 @@ impl IdleRule {
             return Ok(0.0);
         }
         loop {
-            let watch = Watch::start()?;
+            let watch = IdleWatch::start()?;
             sleep(LOOK).await;
             let busy = watch.foreign_cores(Duration::ZERO)? / cores()? as f64;
             if busy <= self.busy_max || Instant::now() >= give_up_at {

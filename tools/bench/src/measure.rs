@@ -29,7 +29,7 @@ pub(crate) struct Measure {
 
 /// The place of logs and data directories.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Place {
+pub(crate) struct RunDirectory {
     /// A folder on the disk that is to be measured; everything in it is removed afterwards.
     /// By default the system's folder for temporary files.
     #[arg(long, value_name = "FOLDER")]
@@ -90,7 +90,7 @@ impl Measure {
     }
 }
 
-impl Place {
+impl RunDirectory {
     /// Creates a folder that is removed when the value is dropped.
     pub(crate) fn directory(&self) -> Result<TempDir> {
         let parent = self.directory.clone().unwrap_or_else(std::env::temp_dir);

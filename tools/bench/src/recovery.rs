@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 
 use crate::child::Server;
 use crate::load::{Connection, Shape, connect, hello, resource_id};
-use crate::measure::Place;
+use crate::measure::RunDirectory;
 use crate::report::{Report, Row};
 use crate::soak::disk_bytes;
 
@@ -32,7 +32,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 2)]
     branches: u32,
     #[command(flatten)]
-    place: Place,
+    place: RunDirectory,
 }
 
 /// Measures each selected number of globals.
@@ -45,7 +45,7 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
 }
 
 /// Measures one row: a number of unfinished globals, each with a number of branches.
-pub(crate) async fn measure(globals: u64, branches: u32, place: &Place) -> Result<Row> {
+pub(crate) async fn measure(globals: u64, branches: u32, place: &RunDirectory) -> Result<Row> {
     let directory = place.directory()?;
     let settings = [
         format!("limits.globals_max={}", globals + 1_000),

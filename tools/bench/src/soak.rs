@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::child::Server;
 use crate::load::{self, Load, Pace, Shape, Wire};
-use crate::measure::Place;
+use crate::measure::RunDirectory;
 use crate::report::{Report, Row, Series};
 use crate::statistics::growth;
 
@@ -30,12 +30,12 @@ pub(crate) struct Options {
     #[command(flatten)]
     shape: Shape,
     #[command(flatten)]
-    place: Place,
+    place: RunDirectory,
 }
 
 /// The figures of each point.
 #[derive(Debug, Default)]
-struct Course {
+struct Samples {
     resident_mb: Vec<(f64, f64)>,
     disk_mb: Vec<(f64, f64)>,
     p50_us: Vec<(f64, f64)>,
@@ -59,7 +59,7 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
         pace,
         behind_max: None,
     };
-    let (mut report, mut course) = (Report::new("soak"), Course::default());
+    let (mut report, mut course) = (Report::new("soak"), Samples::default());
     let mut samples = Vec::new();
     let started = Instant::now();
     for _ in 0..options.points {
@@ -76,7 +76,7 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-impl Course {
+impl Samples {
     fn note(&mut self, at: f64, sample: &crate::sample::Sample, disk_bytes: u64) {
         self.resident_mb.push((at, sample.resident_bytes.unwrap_or(0) as f64 / 1e6));
         self.disk_mb.push((at, disk_bytes as f64 / 1e6));
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn growth_is_judged_over_the_second_half() {
-        let mut course = Course::default();
+        let mut course = Samples::default();
         let filling = [1.0, 50.0, 100.0, 100.0, 100.0, 100.0];
         course.resident_mb = (0_u8..).map(f64::from).zip(filling).collect();
         let (name, grown) = &course.growths()[0];

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use crate::goal::Goal;
 use crate::load::{Load, Pace, Shape, Wire};
-use crate::measure::{Measure, Place};
+use crate::measure::{Measure, RunDirectory};
 use crate::report::{Report, Row};
 use crate::{at, bound, child, recovery, tc};
 
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     measure: Measure,
     #[command(flatten)]
-    place: Place,
+    place: RunDirectory,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -184,7 +184,7 @@ impl Options {
     async fn at(&self) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         for (product, url) in self.databases() {
-            let options = at::Part { url, measure: &self.measure, place: &self.place };
+            let options = at::ProductOptions { url, measure: &self.measure, place: &self.place };
             rows.extend(options.goals(product).await?);
         }
         Ok(rows)
@@ -194,7 +194,7 @@ impl Options {
         let mut rows = Vec::new();
         let with_rows = |product: &at::Product| *product != at::Product::Sqlite;
         for (product, url) in self.databases().into_iter().filter(|(it, _)| with_rows(it)) {
-            let options = at::Part { url, measure: &self.measure, place: &self.place };
+            let options = at::ProductOptions { url, measure: &self.measure, place: &self.place };
             rows.extend(options.hot_goals(product, self.hot_clients).await?);
         }
         Ok(rows)

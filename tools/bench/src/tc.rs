@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::child::Server;
 use crate::load::{self, Load, Pace, Shape, Target, Wire};
-use crate::measure::{Measure, Place};
+use crate::measure::{Measure, RunDirectory};
 use crate::report::{Report, Row};
 use crate::sample::Sample;
 use crate::usage::Process;
@@ -48,7 +48,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     measure: Measure,
     #[command(flatten)]
-    place: Place,
+    place: RunDirectory,
 }
 
 /// Measures each selected pace.
@@ -75,7 +75,7 @@ pub(crate) fn name(load: &Load) -> String {
 pub(crate) async fn once(
     load: &Load,
     measure: &Measure,
-    place: &Place,
+    place: &RunDirectory,
     settings: &[String],
 ) -> Result<(Sample, f64)> {
     let directory = place.directory()?;

@@ -8,7 +8,7 @@ use futures::future::join_all;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
-use crate::idle::Watch;
+use crate::idle::IdleWatch;
 use crate::load::Window;
 use crate::sample::{PerOperation, Sample};
 use crate::statistics::Latencies;
@@ -16,7 +16,7 @@ use crate::usage::Process;
 
 /// The end of an operation.
 #[derive(Clone, Debug)]
-pub(crate) enum Ended {
+pub(crate) enum OperationEnd {
     Well,
     /// It succeeded. The value is the length of the part that is measured.
     Took(Duration),
@@ -53,7 +53,7 @@ pub(crate) async fn work(
     clients: usize,
     times: (Duration, Duration),
     servers: &[Process],
-    operation: impl AsyncFn(usize, &mut SmallRng) -> Result<Ended>,
+    operation: impl AsyncFn(usize, &mut SmallRng) -> Result<OperationEnd>,
 ) -> Result<(Sample, f64)> {
     let by_client = vec![0; clients];
     let counted = RefCell::new(Counted { by_client, ..Counted::default() });
@@ -82,7 +82,7 @@ pub(crate) async fn work(
 async fn first(
     client: usize,
     counted: &RefCell<Counted>,
-    operation: &impl AsyncFn(usize, &mut SmallRng) -> Result<Ended>,
+    operation: &impl AsyncFn(usize, &mut SmallRng) -> Result<OperationEnd>,
 ) {
     let mut random = SmallRng::from_rng(&mut rand::rng());
     if let Err(error) = operation(client, &mut random).await {
@@ -94,7 +94,7 @@ async fn one(
     client: usize,
     window: Window,
     counted: &RefCell<Counted>,
-    operation: &impl AsyncFn(usize, &mut SmallRng) -> Result<Ended>,
+    operation: &impl AsyncFn(usize, &mut SmallRng) -> Result<OperationEnd>,
 ) {
     // The seed differs between runs: branch ids are unique in a database.
     let mut random = SmallRng::from_rng(&mut rand::rng());
@@ -105,15 +105,15 @@ async fn one(
         let mut counted = counted.borrow_mut();
         match ended {
             // An expected failure is tried again, and its time counts.
-            Ok(Ended::Expected(name)) => {
+            Ok(OperationEnd::Expected(name)) => {
                 *counted.expected.entry(name).or_default() += 1;
                 if now < window.until {
                     continue;
                 }
             }
-            Ok(Ended::Well) if window.holds(now) => counted.done(client, now - begun),
-            Ok(Ended::Took(latency)) if window.holds(now) => counted.done(client, latency),
-            Ok(Ended::Well | Ended::Took(_)) => {}
+            Ok(OperationEnd::Well) if window.holds(now) => counted.done(client, now - begun),
+            Ok(OperationEnd::Took(latency)) if window.holds(now) => counted.done(client, latency),
+            Ok(OperationEnd::Well | OperationEnd::Took(_)) => {}
             Err(error) => counted.failed(&error),
         }
         begun = now;
@@ -125,7 +125,7 @@ async fn cost_within(window: Window, servers: &[Process]) -> Result<(Duration, D
     // A database server may end processes by itself, and their cost is not known.
     let all = || servers.iter().map(|server| server.cpu().ok()).collect::<Vec<_>>();
     tokio::time::sleep_until(window.from.into()).await;
-    let (own_before, before, watch) = (own.cpu()?, all(), Watch::start()?);
+    let (own_before, before, watch) = (own.cpu()?, all(), IdleWatch::start()?);
     tokio::time::sleep_until(window.until.into()).await;
     let client = own.cpu()? - own_before;
     let spent = all().into_iter().zip(before).map(|(after, before)| Some(after? - before?));

@@ -7,7 +7,7 @@ use crate::docs;
 use crate::interop;
 use crate::interrupt::Interrupts;
 use crate::program::Programs;
-use crate::services::Services;
+use crate::services::RunningServers;
 use crate::sim;
 use crate::test::{cargo, run_tests};
 use crate::tidy;
@@ -69,7 +69,7 @@ fn check_features(interrupts: &Interrupts) -> Result<()> {
 /// coordinator that dies; in the other modes where they differ; as a choreography by each broker,
 /// with relays and consumers that die; the sale on each database. Their tests do the rest.
 fn run_examples(interrupts: &Interrupts, programs: Programs) -> Result<()> {
-    let services = Services::start(interrupts)?;
+    let services = RunningServers::start(interrupts)?;
     let run = |name: &str, arguments: &[&str]| {
         let mut example = programs.command(name)?;
         interrupts.run(example.args(["--concurrency", "8"]).args(arguments))
@@ -95,7 +95,11 @@ fn run_examples(interrupts: &Interrupts, programs: Programs) -> Result<()> {
 }
 
 /// Recipes for locks that are wrong: they must fail, and ours must not.
-fn run_recipes(interrupts: &Interrupts, programs: Programs, services: &Services) -> Result<()> {
+fn run_recipes(
+    interrupts: &Interrupts,
+    programs: Programs,
+    services: &RunningServers,
+) -> Result<()> {
     let mut recipes = programs.command("seed-defects")?;
     recipes.args(["all", "--redis", &services.redis_url()?]);
     interrupts.run(recipes.args(["--zookeeper", &services.zookeeper_url()?]))

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use handfast_test_services::Kind;
+use handfast_test_services::ServerKind;
 
 use crate::interrupt::Interrupts;
 use crate::services::install;
@@ -21,7 +21,7 @@ pub(crate) struct Options {
 
 /// Installs the database servers if need be and runs `handfast-crash-tests`.
 pub(crate) fn run_faults(interrupts: &Interrupts, options: &Options) -> Result<()> {
-    install(interrupts, &Kind::SQL)?;
+    install(interrupts, &ServerKind::SQL)?;
     let mut command = cargo();
     command.args(["run", "--quiet", "-p", "handfast-crash-tests", "--features", "crash-points"]);
     command.args(["--", "run", "--minutes", &options.minutes.to_string()]);

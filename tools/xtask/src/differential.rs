@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::interrupt::Interrupts;
 use crate::libclang;
-use crate::services::Services;
+use crate::services::RunningServers;
 use crate::test::cargo;
 
 /// How much is tried, and what.
@@ -41,7 +41,7 @@ pub(crate) fn run_statements(interrupts: &Interrupts, options: &Options) -> Resu
     if options.pre_update_hook {
         return run(interrupts, options, with_hook(interrupts, "test")?.args(["--", "sqlite"]));
     }
-    let services = Services::start(interrupts)?;
+    let services = RunningServers::start(interrupts)?;
     let mut command = cargo();
     command.args(["test", "-p", "handfast", "--test", "differential", "--"]);
     command.args(&options.only);

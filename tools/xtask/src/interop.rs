@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::process::Command;
 
 use anyhow::Result;
-use handfast_test_services::Kind;
+use handfast_test_services::ServerKind;
 
 use crate::install::{Installer, Needed, install_missing};
 use crate::interrupt::Interrupts;
@@ -52,7 +52,7 @@ pub(crate) fn run_clients<T: AsRef<OsStr>>(
     arguments: &[T],
 ) -> Result<()> {
     install_missing(interrupts, &[JAVA, MAVEN, GO])?;
-    services::install(interrupts, &Kind::SQL)?;
+    services::install(interrupts, &ServerKind::SQL)?;
     let mut build = cargo();
     // As the tests of the workspace build it: after them there is nothing to build.
     build.args(["test", "--quiet", "--workspace", "--test", "seata", "--no-run"]);

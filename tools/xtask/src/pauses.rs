@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::interrupt::Interrupts;
-use crate::services::Services;
+use crate::services::RunningServers;
 use crate::test::cargo;
 
 /// How many.
@@ -17,7 +17,7 @@ pub(crate) struct Options {
 
 /// Starts the servers and runs the test that `cargo xtask test` runs short.
 pub(crate) fn run_pauses(interrupts: &Interrupts, options: &Options) -> Result<()> {
-    let services = Services::start(interrupts)?;
+    let services = RunningServers::start(interrupts)?;
     let mut command = cargo();
     command.args(["test", "-p", "handfast-locks", "--test", "pauses", "--", "--nocapture"]);
     command.env("HANDFAST_TEST_PAUSES", options.pauses.to_string());

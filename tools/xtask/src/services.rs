@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crate::install::{Installer, Needed, install_missing};
 use crate::interrupt::Interrupts;
 use crate::say::say;
-use handfast_test_services::{DatabaseServer, Kind, Place};
+use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind};
 
 /// Names the PostgreSQL server that tests use, with the right to create databases.
 pub(crate) const POSTGRES_VARIABLE: &str = "HANDFAST_TEST_POSTGRES";
@@ -38,21 +38,23 @@ const OTHERWISE: &str = "set HANDFAST_TEST_POSTGRES, HANDFAST_TEST_MYSQL, HANDFA
 
 /// The running servers. Dropping it stops them and removes their data.
 #[derive(Debug)]
-pub(crate) struct Services {
+pub(crate) struct RunningServers {
     variables: Vec<(&'static str, String)>,
     _servers: Vec<DatabaseServer>,
 }
 
-impl Services {
+impl RunningServers {
     /// Installs and starts what the environment does not name already.
     pub(crate) fn start(interrupts: &Interrupts) -> Result<Self> {
-        let own: Vec<Kind> =
-            Kind::ALL.into_iter().filter(|kind| env::var_os(variable(*kind)).is_none()).collect();
+        let own: Vec<ServerKind> = ServerKind::ALL
+            .into_iter()
+            .filter(|kind| env::var_os(variable(*kind)).is_none())
+            .collect();
         install(interrupts, &own)?;
         if env::var_os(REDLOCK_VARIABLE).is_none() {
-            install(interrupts, &[Kind::Redis])?;
+            install(interrupts, &[ServerKind::Redis])?;
         }
-        let place = Place::new()?;
+        let place = ServerDirectory::new()?;
         let (mut variables, mut servers) = (Vec::new(), Vec::new());
         for kind in own {
             interrupts.check()?;
@@ -78,7 +80,7 @@ impl Services {
 
     /// The address of every server with SQL, private or named by the caller.
     pub(crate) fn sql_urls(&self) -> Result<Vec<String>> {
-        Kind::SQL.into_iter().map(|kind| self.url(variable(kind))).collect()
+        ServerKind::SQL.into_iter().map(|kind| self.url(variable(kind))).collect()
     }
 
     /// The address of the Redis server.
@@ -107,74 +109,77 @@ impl Services {
     }
 }
 
-fn redlock_nodes(interrupts: &Interrupts, place: &Arc<Place>) -> Result<Vec<DatabaseServer>> {
-    let start = |_| DatabaseServer::start(Kind::Redis, place, &|| interrupts.check());
+fn redlock_nodes(
+    interrupts: &Interrupts,
+    place: &Arc<ServerDirectory>,
+) -> Result<Vec<DatabaseServer>> {
+    let start = |_| DatabaseServer::start(ServerKind::Redis, place, &|| interrupts.check());
     (0..REDLOCK_NODES).map(start).collect()
 }
 
 /// Makes sure that these servers' programs are on this machine.
-pub(crate) fn install(interrupts: &Interrupts, kinds: &[Kind]) -> Result<()> {
+pub(crate) fn install(interrupts: &Interrupts, kinds: &[ServerKind]) -> Result<()> {
     let needed: Vec<Needed> = kinds.iter().map(|kind| needed(*kind)).collect();
     install_missing(interrupts, &needed)
 }
 
-fn needed(kind: Kind) -> Needed {
+fn needed(kind: ServerKind) -> Needed {
     let name = kind.programs().name;
     match kind {
-        Kind::Postgres => Needed {
+        ServerKind::Postgres => Needed {
             name,
-            is_installed: || Kind::Postgres.programs().are_installed(),
+            is_installed: || ServerKind::Postgres.programs().are_installed(),
             packages: postgres_packages,
             otherwise: OTHERWISE,
         },
-        Kind::MariaDb => Needed {
+        ServerKind::MariaDb => Needed {
             name,
-            is_installed: || Kind::MariaDb.programs().are_installed(),
+            is_installed: || ServerKind::MariaDb.programs().are_installed(),
             packages: mariadb_packages,
             otherwise: OTHERWISE,
         },
-        Kind::Redis => Needed {
+        ServerKind::Redis => Needed {
             name,
-            is_installed: || Kind::Redis.programs().are_installed(),
+            is_installed: || ServerKind::Redis.programs().are_installed(),
             packages: redis_packages,
             otherwise: OTHERWISE,
         },
-        Kind::RabbitMq => Needed {
+        ServerKind::RabbitMq => Needed {
             name,
-            is_installed: || Kind::RabbitMq.programs().are_installed(),
+            is_installed: || ServerKind::RabbitMq.programs().are_installed(),
             packages: rabbitmq_packages,
             otherwise: OTHERWISE,
         },
-        Kind::Nats => Needed {
+        ServerKind::Nats => Needed {
             name,
-            is_installed: || Kind::Nats.programs().are_installed(),
+            is_installed: || ServerKind::Nats.programs().are_installed(),
             packages: nats_packages,
             otherwise: OTHERWISE,
         },
-        Kind::Etcd => Needed {
+        ServerKind::Etcd => Needed {
             name,
-            is_installed: || Kind::Etcd.programs().are_installed(),
+            is_installed: || ServerKind::Etcd.programs().are_installed(),
             packages: etcd_packages,
             otherwise: OTHERWISE,
         },
-        Kind::ZooKeeper => Needed {
+        ServerKind::ZooKeeper => Needed {
             name,
-            is_installed: || Kind::ZooKeeper.programs().are_installed(),
+            is_installed: || ServerKind::ZooKeeper.programs().are_installed(),
             packages: zookeeper_packages,
             otherwise: OTHERWISE,
         },
     }
 }
 
-fn variable(kind: Kind) -> &'static str {
+fn variable(kind: ServerKind) -> &'static str {
     match kind {
-        Kind::Postgres => POSTGRES_VARIABLE,
-        Kind::MariaDb => MYSQL_VARIABLE,
-        Kind::Redis => REDIS_VARIABLE,
-        Kind::RabbitMq => RABBITMQ_VARIABLE,
-        Kind::Nats => NATS_VARIABLE,
-        Kind::Etcd => ETCD_VARIABLE,
-        Kind::ZooKeeper => ZOOKEEPER_VARIABLE,
+        ServerKind::Postgres => POSTGRES_VARIABLE,
+        ServerKind::MariaDb => MYSQL_VARIABLE,
+        ServerKind::Redis => REDIS_VARIABLE,
+        ServerKind::RabbitMq => RABBITMQ_VARIABLE,
+        ServerKind::Nats => NATS_VARIABLE,
+        ServerKind::Etcd => ETCD_VARIABLE,
+        ServerKind::ZooKeeper => ZOOKEEPER_VARIABLE,
     }
 }
 

@@ -5,19 +5,19 @@ use std::io::Write;
 use std::process::Command;
 
 use anyhow::Result;
-use handfast_test_services::Kind;
+use handfast_test_services::ServerKind;
 
 use crate::interrupt::Interrupts;
 use crate::say::say;
-use crate::services::{Services, install};
+use crate::services::{RunningServers, install};
 use crate::test_programs;
 
 /// Runs the tests of the workspace, or what `arguments` narrow them to.
 pub(crate) fn run_tests(interrupts: &Interrupts, arguments: &[String]) -> Result<()> {
-    let services = Services::start(interrupts)?;
+    let services = RunningServers::start(interrupts)?;
     if arguments.is_empty() {
         // Tests that kill a server start their own.
-        install(interrupts, &Kind::ALL)?;
+        install(interrupts, &ServerKind::ALL)?;
         test_programs::run_all(interrupts, services.variables())?;
         let mut documents = cargo();
         documents.args(["test", "--workspace", "--doc"]);
@@ -27,7 +27,7 @@ pub(crate) fn run_tests(interrupts: &Interrupts, arguments: &[String]) -> Result
     // One failure hides no other.
     command.args(["test", "--no-fail-fast"]);
     if !names_a_package(arguments) {
-        install(interrupts, &Kind::ALL)?;
+        install(interrupts, &ServerKind::ALL)?;
         command.arg("--workspace");
     }
     command.args(arguments).envs(services.variables().iter().cloned());
@@ -36,7 +36,7 @@ pub(crate) fn run_tests(interrupts: &Interrupts, arguments: &[String]) -> Result
 
 /// Keeps the servers running for somebody who calls `cargo test` by hand.
 pub(crate) fn run_services(interrupts: &Interrupts) -> Result<()> {
-    let services = Services::start(interrupts)?;
+    let services = RunningServers::start(interrupts)?;
     let mut out = std::io::stdout().lock();
     for (name, url) in services.variables() {
         writeln!(out, "export {name}='{url}'")?;

@@ -7,17 +7,17 @@ use handfast_example_shop::dialect::Argument;
 
 use crate::stock::{INSERT_SALE, Product, SET_UNITS, UNITS};
 
-use super::Told;
+use super::BuyerAnswer;
 
 pub(super) async fn under_one<DB: Product>(
     pool: &sqlx::Pool<DB>,
     locks: &Locks,
     name: &str,
     buyer: i64,
-) -> Result<Told> {
+) -> Result<BuyerAnswer> {
     let guard = locks.lock(name).await?;
     let is_sold = sell_from(pool, &guard, 0, buyer).await?;
-    Ok(if is_sold { Told::Bought } else { Told::SoldOut })
+    Ok(if is_sold { BuyerAnswer::Bought } else { BuyerAnswer::SoldOut })
 }
 
 /// A buyer that finds a segment exhausted goes on to those that it has not visited. It is sold out
@@ -26,15 +26,15 @@ pub(super) async fn under_any<DB: Product>(
     pool: &sqlx::Pool<DB>,
     segmented: &SegmentedLock,
     buyer: i64,
-) -> Result<Told> {
+) -> Result<BuyerAnswer> {
     let mut segments = segmented.visit_segments();
     while let Some(segment) = segments.next_segment().await? {
         let row = i64::try_from(segment.index())?;
         if sell_from(pool, segment.guard(), row, buyer).await? {
-            return Ok(Told::Bought);
+            return Ok(BuyerAnswer::Bought);
         }
     }
-    Ok(Told::SoldOut)
+    Ok(BuyerAnswer::SoldOut)
 }
 
 /// Claims first: a holder that was paused for longer than its lease must not write after this.

@@ -12,7 +12,7 @@ use crate::stock::{Product, Stock};
 
 /// A way to sell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Way {
+pub(crate) enum SaleMethod {
     /// All buyers wait for one lock, and read and write the row under it.
     Lock,
     /// The units lie in several rows with a lock each; a buyer takes any that is free.
@@ -25,7 +25,7 @@ pub(crate) enum Way {
 
 /// The answer to a buyer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum BuyerAnswer {
     /// The buyer has a unit.
     Bought,
     /// Nothing is left, and nothing will be.
@@ -41,7 +41,7 @@ pub(crate) enum Shop<DB: Product> {
     At { resource: AtResource<DB>, handfast: Handfast },
 }
 
-impl Way {
+impl SaleMethod {
     pub(crate) const ALL: [Self; 4] = [Self::Lock, Self::Segments, Self::Guarded, Self::At];
 
     /// Returns the name for tables and scripts.
@@ -77,7 +77,7 @@ impl Way {
 impl<DB: Product> Shop<DB> {
     /// `name` is the lock's.
     pub(crate) async fn open(
-        way: Way,
+        way: SaleMethod,
         stock: &Stock,
         pool: &sqlx::Pool<DB>,
         handfast: &Handfast,
@@ -86,17 +86,19 @@ impl<DB: Product> Shop<DB> {
     ) -> Result<Keeper<DB>> {
         let pool = pool.clone();
         let shop = match way {
-            Way::Lock => Self::Lock { pool, locks: locks.clone(), name: name.to_owned() },
-            Way::Segments => {
+            SaleMethod::Lock => Self::Lock { pool, locks: locks.clone(), name: name.to_owned() },
+            SaleMethod::Segments => {
                 Self::Segments { pool, segmented: locks.segmented(name, stock.segments)? }
             }
-            Way::Guarded => Self::Guarded { pool },
-            Way::At => Self::At { resource: handfast.at(pool).await?, handfast: handfast.clone() },
+            SaleMethod::Guarded => Self::Guarded { pool },
+            SaleMethod::At => {
+                Self::At { resource: handfast.at(pool).await?, handfast: handfast.clone() }
+            }
         };
         Ok(Keeper { way, stock: stock.clone(), shop })
     }
 
-    async fn sell(&self, buyer: i64) -> Result<Told> {
+    async fn sell(&self, buyer: i64) -> Result<BuyerAnswer> {
         match self {
             Self::Lock { pool, locks, name } => locked::under_one(pool, locks, name, buyer).await,
             Self::Segments { pool, segmented } => locked::under_any(pool, segmented, buyer).await,
@@ -109,7 +111,7 @@ impl<DB: Product> Shop<DB> {
 /// A shop, with what buyers can know before they try.
 #[derive(Debug)]
 pub(crate) struct Keeper<DB: Product> {
-    pub(crate) way: Way,
+    pub(crate) way: SaleMethod,
     pub(crate) stock: Stock,
     shop: Shop<DB>,
 }
@@ -117,11 +119,11 @@ pub(crate) struct Keeper<DB: Product> {
 impl<DB: Product> Keeper<DB> {
     /// Sells a unit to a buyer, unless it is known before that nothing is left. `is_confirmed` says
     /// whether a buyer has got that answer already.
-    pub(crate) async fn serve(&self, buyer: i64, is_confirmed: bool) -> Result<Told> {
+    pub(crate) async fn serve(&self, buyer: i64, is_confirmed: bool) -> Result<BuyerAnswer> {
         if self.way.believes_a_look() || is_confirmed {
             let units: i64 = self.stock.look().await?.into_iter().sum();
             if units == 0 {
-                return Ok(Told::SoldOut);
+                return Ok(BuyerAnswer::SoldOut);
             }
         }
         self.shop.sell(buyer).await

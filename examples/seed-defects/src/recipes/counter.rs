@@ -4,12 +4,12 @@ use anyhow::Result;
 use handfast_locks::Locks;
 use sqlx::SqlitePool;
 
-use super::Seen;
+use super::RecipeResult;
 use crate::ground::{LEASE, Sqlite};
 
 const READ: &str = "SELECT units FROM stock WHERE id = 1";
 
-pub(super) async fn as_written() -> Result<Seen> {
+pub(super) async fn as_written() -> Result<RecipeResult> {
     let ground = Sqlite::new().await?;
     let read_by_a: i64 = sqlx::query_scalar(READ).fetch_one(&ground.pool).await?;
     let read_by_b: i64 = sqlx::query_scalar(READ).fetch_one(&ground.pool).await?;
@@ -20,18 +20,18 @@ pub(super) async fn as_written() -> Result<Seen> {
         }
     }
     let left: i64 = sqlx::query_scalar(READ).fetch_one(&ground.pool).await?;
-    Seen::new(left >= 0, format!("A and B have both bought the last unit: {left} left"))
+    RecipeResult::new(left >= 0, format!("A and B have both bought the last unit: {left} left"))
 }
 
 /// Both come at once.
-pub(super) async fn ours() -> Result<Seen> {
+pub(super) async fn ours() -> Result<RecipeResult> {
     let ground = Sqlite::new().await?;
     let (of_a, _) = ground.locks(LEASE).await?;
     let (of_b, _) = ground.locks(LEASE).await?;
     let (a, b) = tokio::try_join!(buy(&of_a, &ground.pool), buy(&of_b, &ground.pool))?;
     let left: i64 = sqlx::query_scalar(READ).fetch_one(&ground.pool).await?;
     let what = format!("one of them has bought it, the other is told sold out: {left} left");
-    Seen::new(left == 0 && a != b, what)
+    RecipeResult::new(left == 0 && a != b, what)
 }
 
 /// Buys a unit, and returns whether there was one.

@@ -6,7 +6,7 @@ use handfast_locks::{Guarantee, LockError, Locks, ReleaseOutcome};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
-use super::Seen;
+use super::RecipeResult;
 use crate::ground::{Ground, LEASE};
 
 const KEY: &str = "handfast:seed-defects:getset";
@@ -24,7 +24,7 @@ async fn take_over(redis: &mut MultiplexedConnection, read: i64, until: i64) -> 
     Ok(before == read)
 }
 
-pub(super) async fn as_written(ground: &Ground) -> Result<Seen> {
+pub(super) async fn as_written(ground: &Ground) -> Result<RecipeResult> {
     let mut redis = ground.redis().await?;
     let () = redis.set(KEY, EXPIRED).await?;
     let read_by_b: i64 = redis.get(KEY).await?;
@@ -40,10 +40,10 @@ pub(super) async fn as_written(ground: &Ground) -> Result<Seen> {
          ahead, holds it too",
         expiry - UNTIL_B
     );
-    Seen::new(!(b && !c && expiry != UNTIL_B && d), what)
+    RecipeResult::new(!(b && !c && expiry != UNTIL_B && d), what)
 }
 
-pub(super) async fn ours(ground: &Ground) -> Result<Seen> {
+pub(super) async fn ours(ground: &Ground) -> Result<RecipeResult> {
     let over = Locks::over(ground.redis_locks().await?).guarantee(Guarantee::Efficiency);
     let b = over.lease(LEASE).start()?;
     let name = format!("seed-defects/{}", std::process::id());
@@ -56,5 +56,5 @@ pub(super) async fn ours(ground: &Ground) -> Result<Seen> {
     }
     let released = guard.release().await? == ReleaseOutcome::Released;
     let what = "C and D are refused and have changed nothing: B holds the lock until it lets go";
-    Seen::new(refused && released, what)
+    RecipeResult::new(refused && released, what)
 }

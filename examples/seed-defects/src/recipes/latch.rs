@@ -4,7 +4,7 @@ use anyhow::Result;
 use handfast_locks::{Backend, Guarantee, LockRef, Locks, ReleaseOutcome, ReleaseRequest};
 use redis::{AsyncCommands, Script};
 
-use super::Seen;
+use super::RecipeResult;
 use crate::ground::{Ground, LEASE};
 
 const KEY: &str = "handfast:seed-defects:latch";
@@ -20,7 +20,7 @@ const UNLOCK: &str = "if redis.call('EXISTS', KEYS[1]) == 0 then \
     if redis.call('HINCRBY', KEYS[1], ARGV[1], -1) > 0 then return 0 end \
     redis.call('DEL', KEYS[1]) redis.call('PUBLISH', KEYS[1], '0') return 1";
 
-pub(super) async fn as_written(ground: &Ground) -> Result<Seen> {
+pub(super) async fn as_written(ground: &Ground) -> Result<RecipeResult> {
     let mut redis = ground.redis().await?;
     let () = redis.del(KEY).await?;
     let (lock, unlock) = (Script::new(LOCK), Script::new(UNLOCK));
@@ -29,10 +29,10 @@ pub(super) async fn as_written(ground: &Ground) -> Result<Seen> {
     let _: i64 = redis.pexpire(KEY, 0).await?;
     let unlocked: i64 = unlock.key(KEY).arg("A").invoke_async(&mut redis).await?;
     let what = "A's lease has ended under its work, and A's unlock is answered with success";
-    Seen::new(!(taken == 1 && unlocked == 1), what)
+    RecipeResult::new(!(taken == 1 && unlocked == 1), what)
 }
 
-pub(super) async fn ours(ground: &Ground) -> Result<Seen> {
+pub(super) async fn ours(ground: &Ground) -> Result<RecipeResult> {
     let backend = ground.redis_locks().await?;
     let locks = Locks::over(ground.redis_locks().await?).guarantee(Guarantee::Efficiency);
     let locks = locks.lease(LEASE).start()?;
@@ -43,5 +43,8 @@ pub(super) async fn ours(ground: &Ground) -> Result<Seen> {
         .release(&ReleaseRequest { lock_ref, refuse_late_requests: false, is_uncontended: false })
         .await?;
     let outcome = guard.release().await?;
-    Seen::new(outcome == ReleaseOutcome::WasLost, format!("A's release is answered {outcome:?}"))
+    RecipeResult::new(
+        outcome == ReleaseOutcome::WasLost,
+        format!("A's release is answered {outcome:?}"),
+    )
 }

@@ -53,13 +53,13 @@ pub(crate) enum Recipe {
 
 /// The result of the steps.
 #[derive(Debug, Serialize)]
-pub(crate) struct Seen {
+pub(crate) struct RecipeResult {
     /// Whether it is what a lock promises.
     pub(crate) is_right: bool,
     pub(crate) what: String,
 }
 
-impl Seen {
+impl RecipeResult {
     pub(crate) fn new(is_right: bool, what: impl Into<String>) -> Result<Self> {
         Ok(Self { is_right, what: what.into() })
     }
@@ -137,7 +137,7 @@ impl Recipe {
     }
 
     /// Plays the recipe as it is passed around.
-    pub(crate) async fn as_written(self, ground: &Ground) -> Result<Seen> {
+    pub(crate) async fn as_written(self, ground: &Ground) -> Result<RecipeResult> {
         match self {
             Self::TryWaits => trying::as_written().await,
             Self::ClientClock => table::clock_as_written().await,
@@ -157,7 +157,7 @@ impl Recipe {
     }
 
     /// Plays the same steps with this project's locks.
-    pub(crate) async fn ours(self, ground: &Ground) -> Result<Seen> {
+    pub(crate) async fn ours(self, ground: &Ground) -> Result<RecipeResult> {
         match self {
             Self::TryWaits => trying::ours().await,
             Self::ClientClock => table::clock_ours().await,

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::Seen;
+use super::RecipeResult;
 use super::table::Table;
 use crate::ground::{LEASE, Sqlite};
 
@@ -54,7 +54,7 @@ impl Naive {
 }
 
 /// The database is busy for a moment, which is an error to the renewal.
-pub(super) async fn error_as_written() -> Result<Seen> {
+pub(super) async fn error_as_written() -> Result<RecipeResult> {
     let ground = Sqlite::new().await?;
     let table = Table { pool: ground.impatient().await? };
     let naive = Naive { table: table.clone(), name: "cron", owner: "A", lease: SHORT };
@@ -70,10 +70,10 @@ pub(super) async fn error_as_written() -> Result<Seen> {
         Ok(()) => bail!("the renewal met no error"),
         Err(error) => format!("after `{error}` A renews no more: B takes the lock, and A works on"),
     };
-    Seen::new(!a.is_held(), what)
+    RecipeResult::new(!a.is_held(), what)
 }
 
-pub(super) async fn error_ours() -> Result<Seen> {
+pub(super) async fn error_ours() -> Result<RecipeResult> {
     let ground = Sqlite::new().await?;
     let (locks, passed) = ground.impatient_locks(OURS).await?;
     let guard = locks.lock("cron").await?;
@@ -85,11 +85,11 @@ pub(super) async fn error_ours() -> Result<Seen> {
     let (b, _) = ground.locks(LEASE).await?;
     let refused = matches!(b.try_lock("cron").await, Err(LockError::Busy { .. }));
     let what = "the failed renewal is repeated: A holds the lock, B is refused";
-    Seen::new(guard.is_held() && refused, what)
+    RecipeResult::new(guard.is_held() && refused, what)
 }
 
 /// An operator gives the row to another holder.
-pub(super) async fn nothing_as_written() -> Result<Seen> {
+pub(super) async fn nothing_as_written() -> Result<RecipeResult> {
     let ground = Sqlite::new().await?;
     let table = Table { pool: ground.pool.clone() };
     let naive = Naive { table: table.clone(), name: "cron", owner: "A", lease: SHORT };
@@ -98,10 +98,10 @@ pub(super) async fn nothing_as_written() -> Result<Seen> {
     table.take("cron", "B", LEASE).await?.context("B takes the lock that was freed")?;
     renewing.await??;
     let what = "A's renewal finds no row and ends; A has never heard of it, and B holds the lock";
-    Seen::new(!a.is_held(), what)
+    RecipeResult::new(!a.is_held(), what)
 }
 
-pub(super) async fn nothing_ours() -> Result<Seen> {
+pub(super) async fn nothing_ours() -> Result<RecipeResult> {
     let ground = Sqlite::new().await?;
     let (locks, passed) = ground.locks(OURS).await?;
     let guard = locks.lock("cron").await?;
@@ -110,11 +110,11 @@ pub(super) async fn nothing_ours() -> Result<Seen> {
     let (b, _) = ground.locks(LEASE).await?;
     let _taken = b.try_lock("cron").await?;
     let why = guard.lost().await;
-    Seen::new(!guard.is_held(), format!("A is told at the next renewal: {why}"))
+    RecipeResult::new(!guard.is_held(), format!("A is told at the next renewal: {why}"))
 }
 
 /// A job fails between lock and unlock, on a thread of a pool, which lives on.
-pub(super) async fn thread_as_written() -> Result<Seen> {
+pub(super) async fn thread_as_written() -> Result<RecipeResult> {
     let ground = Sqlite::new().await?;
     let table = Table { pool: ground.pool.clone() };
     let naive = Arc::new(Naive { table, name: "cron", owner: "A", lease: SHORT });
@@ -140,10 +140,10 @@ pub(super) async fn thread_as_written() -> Result<Seen> {
     let b = naive.table.take("cron", "B", SHORT).await?;
     drop(thread);
     let what = "A's job has failed; three leases later its lock is still renewed, B is refused";
-    Seen::new(!(failed && holder.as_deref() == Some("A") && b.is_none()), what)
+    RecipeResult::new(!(failed && holder.as_deref() == Some("A") && b.is_none()), what)
 }
 
-pub(super) async fn thread_ours() -> Result<Seen> {
+pub(super) async fn thread_ours() -> Result<RecipeResult> {
     async fn job(locks: &Locks) -> Result<()> {
         let guard = locks.lock("cron").await?;
         fail()?;
@@ -156,7 +156,10 @@ pub(super) async fn thread_ours() -> Result<Seen> {
     locks.settle().await?;
     let (b, _) = ground.locks(LEASE).await?;
     let taken = b.try_lock("cron").await.is_ok();
-    Seen::new(failed && taken, "the guard goes with A's failed job: B takes the lock at once")
+    RecipeResult::new(
+        failed && taken,
+        "the guard goes with A's failed job: B takes the lock at once",
+    )
 }
 
 fn fail() -> Result<()> {

@@ -10,7 +10,7 @@ use handfast_locks::Locks;
 use tokio::runtime::{Builder, Handle};
 use tokio::time::sleep;
 
-use super::Seen;
+use super::RecipeResult;
 use super::table::Table;
 use super::watched::Watched;
 use crate::ground::{LEASE, Sqlite};
@@ -57,7 +57,7 @@ impl Naive {
     }
 }
 
-pub(super) async fn as_written() -> Result<Seen> {
+pub(super) async fn as_written() -> Result<RecipeResult> {
     on_its_own(async {
         let ground = Sqlite::new().await?;
         let table = Table { pool: ground.pool.clone() };
@@ -74,7 +74,7 @@ pub(super) async fn as_written() -> Result<Seen> {
             "{left} schedulers are left of {LOCKS} locks that are no more; the interrupted wait \
              looks {spun} times without a pause"
         );
-        Seen::new(left == 0 && spun == 0, what)
+        RecipeResult::new(left == 0 && spun == 0, what)
     })
     .await
 }
@@ -89,7 +89,7 @@ async fn spin(table: &Table) -> Result<u32> {
     Ok(if waiting.pauses.load(Ordering::SeqCst) == 0 { looks } else { 0 })
 }
 
-pub(super) async fn ours() -> Result<Seen> {
+pub(super) async fn ours() -> Result<RecipeResult> {
     on_its_own(async {
         let ground = Sqlite::new().await?;
         let (locks, passed) = ground.locks(LEASE).await?;
@@ -106,7 +106,7 @@ pub(super) async fn ours() -> Result<Seen> {
             "{left} tasks more after {LOCKS} locks; the interrupted wait looks {asks} time and is \
              gone"
         );
-        Seen::new(left == 0 && asks <= 2, what)
+        RecipeResult::new(left == 0 && asks <= 2, what)
     })
     .await
 }
@@ -141,7 +141,9 @@ fn alive() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
 
-async fn on_its_own(steps: impl Future<Output = Result<Seen>> + Send + 'static) -> Result<Seen> {
+async fn on_its_own(
+    steps: impl Future<Output = Result<RecipeResult>> + Send + 'static,
+) -> Result<RecipeResult> {
     let played = tokio::task::spawn_blocking(|| {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(steps)

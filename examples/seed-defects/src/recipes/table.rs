@@ -9,7 +9,7 @@ use handfast_locks::fencing::claim;
 use handfast_locks::{FencingToken, LockError, LockName};
 use sqlx::SqlitePool;
 
-use super::Seen;
+use super::RecipeResult;
 use crate::ground::{LEASE, Sqlite};
 
 /// The table. Everything in it is by the database's clock.
@@ -60,7 +60,7 @@ impl Table {
 }
 
 /// A client compares the row's expiry with its own clock, which is half a minute ahead.
-pub(super) async fn clock_as_written() -> Result<Seen> {
+pub(super) async fn clock_as_written() -> Result<RecipeResult> {
     let ground = Sqlite::new().await?;
     let table = Table { pool: ground.pool.clone() };
     table.take("cron", "A", LEASE).await?.context("A takes a free lock")?;
@@ -68,27 +68,27 @@ pub(super) async fn clock_as_written() -> Result<Seen> {
         sqlx::query_scalar("SELECT expires_at FROM naive_lock").fetch_one(&table.pool).await?;
     let clock_of_b = SystemTime::now().duration_since(UNIX_EPOCH)? + Duration::from_secs(31);
     if expires_at > clock_of_b.as_secs_f64() {
-        return Seen::new(true, "B, 31 s ahead, waits");
+        return RecipeResult::new(true, "B, 31 s ahead, waits");
     }
     let steal = "UPDATE naive_lock SET owner = 'B' WHERE owner = 'A' AND expires_at = ?";
     let stolen = sqlx::query(steal).bind(expires_at).execute(&table.pool).await?.rows_affected();
     let what = "A has 30 s left; B, whose clock is 31 s ahead, takes its lock";
-    Seen::new(stolen == 0, what)
+    RecipeResult::new(stolen == 0, what)
 }
 
 /// No request carries a time, so there is nothing to be ahead of.
-pub(super) async fn clock_ours() -> Result<Seen> {
+pub(super) async fn clock_ours() -> Result<RecipeResult> {
     let ground = Sqlite::new().await?;
     let (a, _) = ground.locks(LEASE).await?;
     let (b, _) = ground.locks(LEASE).await?;
     let guard = a.lock("cron").await?;
     let refused = matches!(b.try_lock("cron").await, Err(LockError::Busy { .. }));
     let what = "B is refused: the database alone compares times, and they are its own";
-    Seen::new(refused && guard.is_held(), what)
+    RecipeResult::new(refused && guard.is_held(), what)
 }
 
 /// A is paused before its write; meanwhile the lock is unlocked and taken again.
-pub(super) async fn deleted_as_written() -> Result<Seen> {
+pub(super) async fn deleted_as_written() -> Result<RecipeResult> {
     let ground = Sqlite::new().await?;
     let table = Table { pool: ground.pool.clone() };
     let of_a = table.take("row", "A", LEASE).await?.context("A takes a free lock")?;
@@ -97,10 +97,10 @@ pub(super) async fn deleted_as_written() -> Result<Seen> {
     is_passed(&ground.pool, of_b).await?;
     let is_passed = is_passed(&ground.pool, of_a).await?;
     let what = format!("A had token {of_a}, B has {of_b}: A's late write is admitted after B's");
-    Seen::new(!is_passed, what)
+    RecipeResult::new(!is_passed, what)
 }
 
-pub(super) async fn deleted_ours() -> Result<Seen> {
+pub(super) async fn deleted_ours() -> Result<RecipeResult> {
     let ground = Sqlite::new().await?;
     let (locks, _) = ground.locks(LEASE).await?;
     let guard = locks.lock("row").await?;
@@ -110,7 +110,7 @@ pub(super) async fn deleted_ours() -> Result<Seen> {
     is_passed(&ground.pool, of_b).await?;
     let is_passed = is_passed(&ground.pool, of_a).await?;
     let what = format!("A had token {of_a}, B has {of_b}: A's late write is refused");
-    Seen::new(!is_passed, what)
+    RecipeResult::new(!is_passed, what)
 }
 
 /// Returns whether the resource admits a holder: the same check for both.

@@ -5,7 +5,7 @@ use handfast_locks::LockError;
 use sqlx::SqlitePool;
 use tokio::runtime::Builder;
 
-use super::Seen;
+use super::RecipeResult;
 use crate::ground::{LEASE, Sqlite};
 
 /// Acquires again if the row has the same owner.
@@ -17,7 +17,7 @@ async fn lock(pool: &SqlitePool) -> Result<Option<i64>> {
     Ok(sqlx::query_scalar(LOCK).bind(owner).fetch_optional(pool).await?)
 }
 
-pub(super) async fn as_written() -> Result<Seen> {
+pub(super) async fn as_written() -> Result<RecipeResult> {
     let ground = Sqlite::new().await?;
     let pool = ground.pool.clone();
     let second = on_one_thread(async move {
@@ -27,10 +27,10 @@ pub(super) async fn as_written() -> Result<Seen> {
     });
     let is_refused = second.await?.is_none();
     let what = "the first job holds the lock; the second, on the same thread, is let in beside it";
-    Seen::new(is_refused, what)
+    RecipeResult::new(is_refused, what)
 }
 
-pub(super) async fn ours() -> Result<Seen> {
+pub(super) async fn ours() -> Result<RecipeResult> {
     let ground = Sqlite::new().await?;
     let is_refused = on_one_thread(async move {
         let (locks, _) = ground.locks(LEASE).await?;
@@ -40,7 +40,7 @@ pub(super) async fn ours() -> Result<Seen> {
         Ok(matches!(second, Err(LockError::Busy { .. })))
     });
     let what = "the second job is refused: each acquisition is its own owner, whatever the thread";
-    Seen::new(is_refused.await?, what)
+    RecipeResult::new(is_refused.await?, what)
 }
 
 /// One thread, as a small pool has under load, for two jobs that know nothing of each other.

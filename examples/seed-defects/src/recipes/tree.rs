@@ -12,7 +12,7 @@ pub(crate) struct Tree {
 }
 
 /// A watch for the deletion or the creation of a node.
-pub(super) struct Watch(OneshotWatcher);
+pub(super) struct NodeWatch(OneshotWatcher);
 
 impl Tree {
     /// An empty one.
@@ -46,15 +46,15 @@ impl Tree {
 
     /// Whether the node is there, and a watch for its end. One that is not there is watched for its
     /// creation, which for a sequential node never comes.
-    pub(super) async fn exists(&self, name: &str) -> Result<(bool, Watch)> {
+    pub(super) async fn exists(&self, name: &str) -> Result<(bool, NodeWatch)> {
         let path = format!("{}/{name}", self.path);
         let (stat, watch) = self.client.check_and_watch_stat(&path).await?;
-        Ok((stat.is_some(), Watch(watch)))
+        Ok((stat.is_some(), NodeWatch(watch)))
     }
 
     /// Returns whether the watch has fired: ZooKeeper sends the event before it answers later
     /// requests.
-    pub(super) async fn has_fired(&self, watch: Watch) -> Result<bool> {
+    pub(super) async fn has_fired(&self, watch: NodeWatch) -> Result<bool> {
         self.children().await?;
         Ok(watch.0.changed().now_or_never().is_some())
     }

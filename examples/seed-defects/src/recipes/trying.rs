@@ -7,7 +7,7 @@ use handfast_locks::LockError;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::Seen;
+use super::RecipeResult;
 use super::table::Table;
 use crate::ground::{LEASE, Sqlite};
 
@@ -37,7 +37,7 @@ impl Naive {
     }
 }
 
-pub(super) async fn as_written() -> Result<Seen> {
+pub(super) async fn as_written() -> Result<RecipeResult> {
     let ground = Sqlite::new().await?;
     let table = Table { pool: ground.pool.clone() };
     table.take("cron", "A", LEASE).await?.context("A takes a free lock")?;
@@ -45,20 +45,20 @@ pub(super) async fn as_written() -> Result<Seen> {
     let mut looks = naive.looks.subscribe();
     tokio::select! {
         told = naive.try_lock("cron", "B") => {
-            Seen::new(true, format!("B is told: {}", told?))
+            RecipeResult::new(true, format!("B is told: {}", told?))
         }
         _ = looks.wait_for(|looks| *looks >= LOOKS) => {
-            Seen::new(false, format!("after {LOOKS} looks B's try still waits for A"))
+            RecipeResult::new(false, format!("after {LOOKS} looks B's try still waits for A"))
         }
     }
 }
 
-pub(super) async fn ours() -> Result<Seen> {
+pub(super) async fn ours() -> Result<RecipeResult> {
     let ground = Sqlite::new().await?;
     let (a, _) = ground.locks(LEASE).await?;
     let (b, passed) = ground.locks(LEASE).await?;
     let _guard = a.lock("cron").await?;
     let refused = matches!(b.try_lock("cron").await, Err(LockError::Busy { .. }));
     let asks = passed.passed().asks;
-    Seen::new(refused && asks == 1, format!("B is refused after {asks} look"))
+    RecipeResult::new(refused && asks == 1, format!("B is refused after {asks} look"))
 }

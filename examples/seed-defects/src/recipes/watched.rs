@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 
 /// What has passed so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Passed {
+pub(crate) struct MessageCounts {
     pub(crate) asks: u32,
     /// Renewals that the backend has confirmed.
     pub(crate) renewals: u32,
@@ -35,7 +35,7 @@ pub(crate) enum Between {
 #[derive(Debug)]
 pub(crate) struct Watched {
     pub(crate) backend: Arc<dyn Backend>,
-    passed: watch::Sender<Passed>,
+    passed: watch::Sender<MessageCounts>,
     between: Mutex<Option<Between>>,
 }
 
@@ -50,12 +50,12 @@ impl Watched {
         *self.between.lock().await = Some(between);
     }
 
-    pub(crate) fn passed(&self) -> Passed {
+    pub(crate) fn passed(&self) -> MessageCounts {
         *self.passed.borrow()
     }
 
     /// Waits for something to have passed.
-    pub(crate) async fn until(&self, is_so: impl FnMut(&Passed) -> bool) {
+    pub(crate) async fn until(&self, is_so: impl FnMut(&MessageCounts) -> bool) {
         // The sender lives in `self`.
         let _ = self.passed.subscribe().wait_for(is_so).await;
     }

@@ -3,13 +3,13 @@
 use anyhow::{Context, Result};
 use handfast_locks::LockName;
 
-use super::Seen;
+use super::RecipeResult;
 use super::tree::predecessor;
 use super::watched::{Between, lock_ref};
 use crate::ground::{Ground, LEASE};
 
 /// The predecessor goes after the list was read and before it is watched.
-pub(super) async fn gone_as_written(ground: &Ground) -> Result<Seen> {
+pub(super) async fn gone_as_written(ground: &Ground) -> Result<RecipeResult> {
     let tree = ground.tree().await?;
     let a = tree.create_sequential("lock-").await?;
     let b = tree.create_sequential("lock-").await?;
@@ -20,11 +20,14 @@ pub(super) async fn gone_as_written(ground: &Ground) -> Result<Seen> {
     let is_first = predecessor(&tree.children().await?, &b).is_none();
     let sleeps = is_first && !tree.has_fired(watch).await?;
     tree.close().await?;
-    Seen::new(!sleeps, "the lock is B's, and B waits for the end of a node that has gone: for ever")
+    RecipeResult::new(
+        !sleeps,
+        "the lock is B's, and B waits for the end of a node that has gone: for ever",
+    )
 }
 
 /// The holder releases after B's read was answered and before B waits.
-pub(super) async fn gone_ours(ground: &Ground) -> Result<Seen> {
+pub(super) async fn gone_ours(ground: &Ground) -> Result<RecipeResult> {
     let (locks, passed) = ground.zookeeper_locks().await?;
     let name = LockName::new(fresh())?;
     let a = lock_ref(&name, 1);
@@ -33,11 +36,11 @@ pub(super) async fn gone_ours(ground: &Ground) -> Result<Seen> {
     let guard = locks.lock(name.as_str()).await?;
     let is_held = guard.is_held();
     let _how_it_stood = guard.release().await?;
-    Seen::new(is_held, "B's answer says busy, A lets go, B looks again and holds the lock")
+    RecipeResult::new(is_held, "B's answer says busy, A lets go, B looks again and holds the lock")
 }
 
 /// A foreign node is in the same folder.
-pub(super) async fn foreign_as_written(ground: &Ground) -> Result<Seen> {
+pub(super) async fn foreign_as_written(ground: &Ground) -> Result<RecipeResult> {
     let tree = ground.tree().await?;
     tree.create("config").await?;
     let a = tree.create_sequential("lock-").await?;
@@ -46,13 +49,13 @@ pub(super) async fn foreign_as_written(ground: &Ground) -> Result<Seen> {
     match before {
         Some(before) => {
             let what = format!("no client holds the lock, and A waits for the end of `{before}`");
-            Seen::new(false, what)
+            RecipeResult::new(false, what)
         }
-        None => Seen::new(true, "A holds the lock"),
+        None => RecipeResult::new(true, "A holds the lock"),
     }
 }
 
-pub(super) async fn foreign_ours(ground: &Ground) -> Result<Seen> {
+pub(super) async fn foreign_ours(ground: &Ground) -> Result<RecipeResult> {
     let (others, _) = ground.zookeeper_locks().await?;
     let (locks, _) = ground.zookeeper_locks().await?;
     let name = fresh();
@@ -63,28 +66,28 @@ pub(super) async fn foreign_ours(ground: &Ground) -> Result<Seen> {
     drop((held, taken));
     others.settle().await?;
     locks.settle().await?;
-    Seen::new(is_taken, "A takes the free lock at once: locks of other names do not count")
+    RecipeResult::new(is_taken, "A takes the free lock at once: locks of other names do not count")
 }
 
 /// The server creates the node, and the connection is lost before the answer.
-pub(super) async fn orphan_as_written(ground: &Ground) -> Result<Seen> {
+pub(super) async fn orphan_as_written(ground: &Ground) -> Result<RecipeResult> {
     let tree = ground.tree().await?;
     let orphan = tree.create_sequential("lock-").await?;
     let a = tree.create_sequential("lock-").await?;
     // Its session lives as long as A does, so it never goes.
     let waits = predecessor(&tree.children().await?, &a).as_ref() == Some(&orphan);
     tree.close().await?;
-    Seen::new(!waits, format!("A waits for the end of `{orphan}`, which is its own"))
+    RecipeResult::new(!waits, format!("A waits for the end of `{orphan}`, which is its own"))
 }
 
-pub(super) async fn orphan_ours(ground: &Ground) -> Result<Seen> {
+pub(super) async fn orphan_ours(ground: &Ground) -> Result<RecipeResult> {
     let (locks, passed) = ground.zookeeper_locks().await?;
     passed.next(Between::LoseAnswer).await;
     let guard = locks.lock(&fresh()).await?;
     let (asks, is_held) = (passed.passed().asks, guard.is_held());
     let _how_it_stood = guard.release().await?;
     let what = format!("A sends {asks} requests with one id and finds its own lock");
-    Seen::new(asks == 2 && is_held, what)
+    RecipeResult::new(asks == 2 && is_held, what)
 }
 
 /// Returns a name that no other run has.

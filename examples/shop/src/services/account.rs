@@ -12,7 +12,7 @@ use crate::database::{Pool, Resource, Sql, SqlMode, with_resource};
 use crate::input::Customer;
 use crate::with_pool;
 
-use super::{Failure, Refusal, Service};
+use super::{BusinessRefusal, Service, ServiceFailure};
 
 const TABLES: &[&str] = &["CREATE TABLE account (\
      customer_id VARCHAR(16) NOT NULL PRIMARY KEY, \
@@ -83,7 +83,10 @@ pub(super) async fn start(
     Service::start(router, handfast).await
 }
 
-async fn debit(State(resource): State<Resource>, Json(debit): Json<Debit>) -> Result<(), Failure> {
+async fn debit(
+    State(resource): State<Resource>,
+    Json(debit): Json<Debit>,
+) -> Result<(), ServiceFailure> {
     with_resource!(&resource, |resource, text| {
         let work = resource.try_transaction(|local| {
             Box::pin(async {
@@ -94,7 +97,7 @@ async fn debit(State(resource): State<Resource>, Json(debit): Json<Debit>) -> Re
                     .execute(local)
                     .await?;
                 match changed.rows_affected() {
-                    0 => Err(Failure::from(Refusal::NoFunds)),
+                    0 => Err(ServiceFailure::from(BusinessRefusal::NoFunds)),
                     _ => Ok(()),
                 }
             })

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// The business says no; asking again changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
-pub enum Refusal {
+pub enum BusinessRefusal {
     /// There are not enough units of a product.
     #[error("out of stock")]
     OutOfStock,
@@ -21,10 +21,10 @@ pub enum Refusal {
 
 /// Either the business or the world.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum ServiceFailure {
     /// The business says no.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] BusinessRefusal),
     /// Something that may go better the next time: a lost coordinator, a deadlock, a lock that did
     /// not come free in time.
     #[error("{0}")]
@@ -34,11 +34,11 @@ pub enum Failure {
 /// A failure as it travels over HTTP.
 #[derive(Debug, Serialize, Deserialize)]
 struct Body {
-    refusal: Option<Refusal>,
+    refusal: Option<BusinessRefusal>,
     message: String,
 }
 
-impl Failure {
+impl ServiceFailure {
     /// The answer of the called service, if it was not a success.
     pub async fn of(response: reqwest::Response) -> Result<(), Self> {
         if response.status().is_success() {
@@ -49,7 +49,7 @@ impl Failure {
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for ServiceFailure {
     fn into_response(self) -> Response {
         let message = self.to_string();
         let (status, refusal) = match self {
@@ -60,7 +60,7 @@ impl IntoResponse for Failure {
     }
 }
 
-impl From<sqlx::Error> for Failure {
+impl From<sqlx::Error> for ServiceFailure {
     fn from(error: sqlx::Error) -> Self {
         // The library's own failures travel inside sqlx's.
         let ours = AtError::of(&error).map(AtError::to_string);
@@ -69,19 +69,19 @@ impl From<sqlx::Error> for Failure {
     }
 }
 
-impl From<AtError> for Failure {
+impl From<AtError> for ServiceFailure {
     fn from(error: AtError) -> Self {
         Self::Unavailable(error.to_string())
     }
 }
 
-impl From<OutboxError> for Failure {
+impl From<OutboxError> for ServiceFailure {
     fn from(error: OutboxError) -> Self {
         Self::Unavailable(error.to_string())
     }
 }
 
-impl From<TccError<Self>> for Failure {
+impl From<TccError<Self>> for ServiceFailure {
     fn from(error: TccError<Self>) -> Self {
         if let TccError::Action(failure) = error {
             return failure;
@@ -90,13 +90,13 @@ impl From<TccError<Self>> for Failure {
     }
 }
 
-impl From<reqwest::Error> for Failure {
+impl From<reqwest::Error> for ServiceFailure {
     fn from(error: reqwest::Error) -> Self {
         Self::Unavailable(error.to_string())
     }
 }
 
-impl From<reqwest_middleware::Error> for Failure {
+impl From<reqwest_middleware::Error> for ServiceFailure {
     fn from(error: reqwest_middleware::Error) -> Self {
         Self::Unavailable(error.to_string())
     }

@@ -8,7 +8,7 @@ mod failure;
 pub mod order;
 pub mod stock;
 
-pub use failure::{Failure, Refusal};
+pub use failure::{BusinessRefusal, ServiceFailure};
 
 use std::net::{Ipv4Addr, SocketAddr};
 

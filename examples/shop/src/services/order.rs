@@ -17,7 +17,7 @@ use crate::example::Site;
 use crate::input::Order;
 
 use super::account::Debit;
-use super::{Failure, Refusal, Service};
+use super::{BusinessRefusal, Service, ServiceFailure};
 
 /// The timeout of an order's global: above what the slowest database
 /// needs under load, and what a crash of the coordinator leaves locked at most.
@@ -61,13 +61,13 @@ pub const INSERT_LINE: Sql = Sql {
 /// The end of an order.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
-pub enum Ended {
+pub enum OrderEnd {
     /// Everything of it happened.
     Committed,
     /// Nothing of it happened, and nothing will.
     Refused {
         /// Why not.
-        refusal: Refusal,
+        refusal: BusinessRefusal,
     },
     /// Nothing of it happened, for a reason that may be gone the next time.
     RolledBack {
@@ -117,25 +117,25 @@ pub async fn start(site: &Site<'_>, mode: SqlMode, neighbours: Neighbours) -> Re
     Service::start(router, handfast).await
 }
 
-async fn place(State(service): State<OrderService>, Json(order): Json<Order>) -> Json<Ended> {
+async fn place(State(service): State<OrderService>, Json(order): Json<Order>) -> Json<OrderEnd> {
     Json(in_global(&service.handfast, service.carry_out(&order)).await)
 }
 
 /// Does the work of an order in a global transaction and tells how it ended.
 pub async fn in_global(
     handfast: &Handfast,
-    work: impl Future<Output = Result<(), Failure>> + Send,
-) -> Ended {
+    work: impl Future<Output = Result<(), ServiceFailure>> + Send,
+) -> OrderEnd {
     let transaction = handfast.transaction("place-order").timeout(TIMEOUT);
     match Box::pin(transaction.run(async |_transaction| work.await)).await {
-        Ok(()) => Ended::Committed,
+        Ok(()) => OrderEnd::Committed,
         Err(error) => ended(handfast, error).await,
     }
 }
 
 impl OrderService {
     /// All that an order consists of. Whatever fails rolls everything back.
-    async fn carry_out(&self, order: &Order) -> Result<(), Failure> {
+    async fn carry_out(&self, order: &Order) -> Result<(), ServiceFailure> {
         self.write(order).await?;
         self.post(&self.neighbours.stock, "deductions", &order.lines).await?;
         let debit =
@@ -143,7 +143,7 @@ impl OrderService {
         self.post(&self.neighbours.account, "debits", &debit).await
     }
 
-    async fn write(&self, order: &Order) -> Result<(), Failure> {
+    async fn write(&self, order: &Order) -> Result<(), ServiceFailure> {
         with_resource!(&self.resource, |resource, text| {
             let work = resource.transaction(|local| {
                 Box::pin(async {
@@ -170,18 +170,25 @@ impl OrderService {
         })
     }
 
-    async fn post(&self, service: &str, path: &str, body: &impl Serialize) -> Result<(), Failure> {
+    async fn post(
+        &self,
+        service: &str,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<(), ServiceFailure> {
         let response = self.http.post(format!("{service}/{path}")).json(body).send().await?;
-        Failure::of(response).await
+        ServiceFailure::of(response).await
     }
 }
 
 /// Finds the end of a transaction whose commit was not answered.
-async fn ended(handfast: &Handfast, error: TransactionError<Failure>) -> Ended {
+async fn ended(handfast: &Handfast, error: TransactionError<ServiceFailure>) -> OrderEnd {
     let reason = error.to_string();
     let undone = match error.application() {
-        Some(Failure::Refused(refusal)) => Ended::Refused { refusal: *refusal },
-        Some(Failure::Unavailable(_)) | None => Ended::RolledBack { reason: reason.clone() },
+        Some(ServiceFailure::Refused(refusal)) => OrderEnd::Refused { refusal: *refusal },
+        Some(ServiceFailure::Unavailable(_)) | None => {
+            OrderEnd::RolledBack { reason: reason.clone() }
+        }
     };
     if is_undone(&error) {
         return undone;
@@ -194,19 +201,19 @@ async fn ended(handfast: &Handfast, error: TransactionError<Failure>) -> Ended {
         if matches!(status, GlobalStatus::RolledBack(_) | GlobalStatus::Unknown) {
             return undone;
         }
-        return Ended::Unclear { reason: format!("{reason}; it is {status}") };
+        return OrderEnd::Unclear { reason: format!("{reason}; it is {status}") };
     }
     if let TransactionError::Unknown { xid, .. } = &error {
         let status = end_of(handfast, xid).await;
         if matches!(status, GlobalStatus::Committing | GlobalStatus::Committed) {
-            return Ended::Committed;
+            return OrderEnd::Committed;
         }
         if matches!(status, GlobalStatus::RolledBack(_)) {
             return undone;
         }
-        return Ended::Unclear { reason: format!("{reason}; it is {status}") };
+        return OrderEnd::Unclear { reason: format!("{reason}; it is {status}") };
     }
-    Ended::Unclear { reason }
+    OrderEnd::Unclear { reason }
 }
 
 /// Waits, within limits, until a global has ended.
@@ -225,7 +232,7 @@ async fn end_of(handfast: &Handfast, xid: &Xid) -> GlobalStatus {
 }
 
 /// Nothing of it happened, and nothing of it is left to be undone.
-fn is_undone(error: &TransactionError<Failure>) -> bool {
+fn is_undone(error: &TransactionError<ServiceFailure>) -> bool {
     matches!(
         error,
         TransactionError::NotBegun(_)

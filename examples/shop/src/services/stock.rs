@@ -8,10 +8,10 @@ use handfast::Handfast;
 use handfast::propagation::XidLayer;
 
 use crate::database::{Pool, Resource, Sql, SqlMode, with_resource};
-use crate::input::{Line, Product};
+use crate::input::{OrderLine, Product};
 use crate::with_pool;
 
-use super::{Failure, Refusal, Service};
+use super::{BusinessRefusal, Service, ServiceFailure};
 
 const TABLES: &[&str] = &["CREATE TABLE stock (\
      product_id BIGINT NOT NULL PRIMARY KEY, \
@@ -68,8 +68,8 @@ pub(super) async fn start(
 
 async fn deduct(
     State(resource): State<Resource>,
-    Json(lines): Json<Vec<Line>>,
-) -> Result<(), Failure> {
+    Json(lines): Json<Vec<OrderLine>>,
+) -> Result<(), ServiceFailure> {
     with_resource!(&resource, |resource, text| {
         let work = resource.try_transaction(|local| {
             Box::pin(async {
@@ -81,7 +81,7 @@ async fn deduct(
                         .execute(&mut *local)
                         .await?;
                     if changed.rows_affected() == 0 {
-                        return Err(Failure::from(Refusal::OutOfStock));
+                        return Err(ServiceFailure::from(BusinessRefusal::OutOfStock));
                     }
                 }
                 Ok(())

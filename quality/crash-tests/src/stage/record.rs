@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use tokio::sync::watch;
 
-use crate::event::{Seen, ServiceEvent, now};
+use crate::event::{ReadValues, ServiceEvent, now};
 use crate::history::{Operation, Outcome};
 use crate::work::Task;
 
@@ -37,7 +37,7 @@ pub struct Done {
     /// Its global, if one was begun and reported.
     pub xid: Option<String>,
     /// The values read.
-    pub seen: Seen,
+    pub seen: ReadValues,
 }
 
 impl Default for Record {
@@ -53,7 +53,7 @@ impl Record {
         let mut operations = self.lock();
         match event {
             ServiceEvent::Began { operation, at, task } => {
-                let (outcome, seen) = (Outcome::Unknown, Seen::default());
+                let (outcome, seen) = (Outcome::Unknown, ReadValues::default());
                 let (why, xid, ended) = (String::new(), None, None);
                 let done = Done { task, began: at, ended, outcome, why, xid, seen };
                 operations.insert(operation, done);

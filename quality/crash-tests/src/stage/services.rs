@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::{Record, Settings};
-use crate::database::Place;
+use crate::database::DatabaseLocation;
 use crate::event::ServiceEvent;
 use crate::fault::AFTER_A_BROKEN_COMMIT;
 use crate::service::Script;
@@ -58,7 +58,7 @@ impl ServiceSlot {
         settings: &Settings,
         process: u64,
         endpoint: SocketAddr,
-        databases: [Place; DATABASES],
+        databases: [DatabaseLocation; DATABASES],
     ) -> Result<String> {
         let script = Script {
             process,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use handfast_crash_tests::stage::{Settings, Stage};
+use handfast_crash_tests::stage::{RunningSystem, Settings};
 use handfast_crash_tests::tmpfs::SmallDisk;
 
 use crate::stages::{FILES, assert_sound, not_run, settings};
@@ -20,7 +20,8 @@ async fn a_full_disk_stops_the_coordinator_until_there_is_room() {
         return not_run("this process may not mount a tmpfs to fill");
     };
     let data_dir = Some(disk.path().join("data"));
-    let mut stage = Stage::start(Settings { data_dir, ..settings(FILES, 41) }).await.unwrap();
+    let mut stage =
+        RunningSystem::start(Settings { data_dir, ..settings(FILES, 41) }).await.unwrap();
     for _ in 0..ENDS {
         disk.fill().unwrap();
         // The journal has its room already. What cannot be carried over from it ends the

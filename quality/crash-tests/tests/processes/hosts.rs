@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use handfast_crash_tests::fault::{Fault, LONGER_THAN_EVERY_TIMEOUT};
 use handfast_crash_tests::namespace::Host;
-use handfast_crash_tests::stage::{Settings, Stage};
+use handfast_crash_tests::stage::{RunningSystem, Settings};
 
 use crate::stages::{FILES, assert_sound, not_run, settings};
 
@@ -15,7 +15,7 @@ async fn a_network_that_loses_all_packets_does_no_harm() {
         Ok(host) => Some(Arc::new(host)),
         Err(why) => return not_run(&format!("no second host in a network namespace: {why}")),
     };
-    let mut stage = Stage::start(Settings { host, ..settings(FILES, 51) }).await.unwrap();
+    let mut stage = RunningSystem::start(Settings { host, ..settings(FILES, 51) }).await.unwrap();
     for lasting in [Duration::from_millis(800), LONGER_THAN_EVERY_TIMEOUT] {
         stage.suffer(&Fault::CutHost(lasting)).await.unwrap();
     }

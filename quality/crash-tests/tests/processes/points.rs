@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use handfast_crash_tests::fault::{COORDINATOR_POINTS, Fault, SERVICE_POINTS};
-use handfast_crash_tests::stage::{Settings, Stage};
+use handfast_crash_tests::stage::{RunningSystem, Settings};
 
 use crate::stages::{FILES, MIXED, assert_sound, settings};
 
@@ -16,7 +16,7 @@ async fn a_coordinator_that_dies_at_any_point_loses_nothing() {
     // So long that a request which is not sent again holds its operation up for good.
     let request_deadline = Duration::from_secs(300);
     let settings = Settings { request_deadline, ..settings(FILES, 11) };
-    let mut stage = Stage::start(settings).await.unwrap();
+    let mut stage = RunningSystem::start(settings).await.unwrap();
     for point in COORDINATOR_POINTS {
         // It leads once in its life.
         let pass = if point == "after-lead" { 1 } else { PASS };
@@ -36,7 +36,7 @@ async fn a_coordinator_that_dies_at_any_point_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_dies_at_any_point_leaves_nothing() {
-    let mut stage = Stage::start(settings(MIXED, 12)).await.unwrap();
+    let mut stage = RunningSystem::start(settings(MIXED, 12)).await.unwrap();
     for (service, point) in SERVICE_POINTS.into_iter().enumerate() {
         let service = service % stage.service_count();
         // Two operations must meet for a repetition.
@@ -47,7 +47,7 @@ async fn a_service_that_dies_at_any_point_leaves_nothing() {
     assert_sound(stage).await;
 }
 
-fn assert_all_reached(stage: &Stage, points: &[&str]) {
+fn assert_all_reached(stage: &RunningSystem, points: &[&str]) {
     let reached = |point: &str| stage.faults.keys().any(|fault| fault.ends_with(point));
     let missed: Vec<&&str> = points.iter().filter(|point| !reached(point)).collect();
     assert!(missed.is_empty(), "no process came to {missed:?}");

@@ -10,14 +10,18 @@ use handfast::Handfast;
 use handfast_crash_tests::coordinator::Coordinator;
 use handfast_crash_tests::fault::COORDINATOR_POINTS;
 use handfast_crash_tests::program::Program;
-use handfast_crash_tests::saga::{self, Course, PATIENCE, Role, Script};
+use handfast_crash_tests::saga::{self, PATIENCE, Role, SagaEnding, Script};
 use handfast_test_services::ChildProcess;
 use sqlx::SqlitePool;
 use tempfile::TempDir;
 use tokio::process::ChildStdout;
 
-const COURSES: [Course; 4] =
-    [Course::Forward, Course::Back, Course::ForwardWithChild, Course::BackWithChild];
+const COURSES: [SagaEnding; 4] = [
+    SagaEnding::Forward,
+    SagaEnding::Back,
+    SagaEnding::ForwardWithChild,
+    SagaEnding::BackWithChild,
+];
 
 /// The process that dies while a service is at a point. A service that lives is held there, and
 /// goes on when the others are back: what it does then comes late.
@@ -81,7 +85,7 @@ impl Scene {
     }
 
     /// Runs one saga. When its service reaches the point, the victim dies and is replaced.
-    async fn end_without(&mut self, victim: Victim, course: Course, point: &str) {
+    async fn end_without(&mut self, victim: Victim, course: SagaEnding, point: &str) {
         let key = format!("{course:?} without {victim:?} {point}");
         let service_dies = victim.is(Victim::Service);
         let at = if service_dies { "HANDFAST_CRASH_POINT" } else { "HANDFAST_STOP_POINT" };
@@ -110,7 +114,7 @@ impl Scene {
     }
 
     /// Started again under its key, the saga is found, and ends as it must.
-    async fn assert_ends(&self, key: &str, course: Course) {
+    async fn assert_ends(&self, key: &str, course: SagaEnding) {
         let saga = self.handfast.start_saga(key, course.saga()).await.unwrap();
         let report = saga.ended(PATIENCE).await.unwrap();
         let effects = saga::effects(&self.pool, key).await.unwrap();
@@ -118,11 +122,11 @@ impl Scene {
     }
 }
 
-fn expected(course: Course) -> Vec<String> {
+fn expected(course: SagaEnding) -> Vec<String> {
     course.effects().iter().map(|&effect| effect.to_owned()).collect()
 }
 
-async fn assert_ends_despite_deaths(course: Course) {
+async fn assert_ends_despite_deaths(course: SagaEnding) {
     let mut scene = Scene::new().await;
     for victim in Victim::ALL {
         for &(point, passes) in course.service_points() {
@@ -135,22 +139,22 @@ async fn assert_ends_despite_deaths(course: Course) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_saga_completes_after_a_death_at_any_point() {
-    assert_ends_despite_deaths(Course::Forward).await;
+    assert_ends_despite_deaths(SagaEnding::Forward).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_saga_is_compensated_after_a_death_at_any_point() {
-    assert_ends_despite_deaths(Course::Back).await;
+    assert_ends_despite_deaths(SagaEnding::Back).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_parent_saga_completes_after_a_death_at_any_point() {
-    assert_ends_despite_deaths(Course::ForwardWithChild).await;
+    assert_ends_despite_deaths(SagaEnding::ForwardWithChild).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_done_child_is_compensated_after_a_death_at_any_point() {
-    assert_ends_despite_deaths(Course::BackWithChild).await;
+    assert_ends_despite_deaths(SagaEnding::BackWithChild).await;
 }
 
 /// Each of the passes meets another decision of a saga.

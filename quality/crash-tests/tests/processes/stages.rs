@@ -4,7 +4,7 @@ use std::io::Write;
 
 use handfast_crash_tests::program::Program;
 use handfast_crash_tests::run::Report;
-use handfast_crash_tests::stage::{REQUEST_DEADLINE, Settings, Stage};
+use handfast_crash_tests::stage::{REQUEST_DEADLINE, RunningSystem, Settings};
 use handfast_crash_tests::work::{Product, Workload};
 
 pub(crate) const FILES: [Product; 2] = [Product::Sqlite, Product::Sqlite];
@@ -36,7 +36,7 @@ pub(crate) fn not_run(why: &str) {
 }
 
 /// Something has been read, and everything ends well.
-pub(crate) async fn assert_sound(mut stage: Stage) -> Report {
+pub(crate) async fn assert_sound(mut stage: RunningSystem) -> Report {
     stage.until_read().await.unwrap();
     let report = stage.report().await.unwrap();
     stage.stop().await.unwrap();

@@ -2,11 +2,11 @@
 
 use anyhow::{Result, ensure};
 
-use crate::stage::{AMOUNT, Stage, take_one};
+use crate::stage::{AMOUNT, TestBed, take_one};
 use crate::wait::same;
 
 /// Committed: the change stays, the undo row goes.
-pub(super) fn commit(stage: &Stage) -> Result<()> {
+pub(super) fn commit(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();
     let xid = buyer.begin(120_000)?;
@@ -19,7 +19,7 @@ pub(super) fn commit(stage: &Stage) -> Result<()> {
 }
 
 /// Rolled back: updates, inserts and deletes of several branches leave no trace.
-pub(super) fn roll_back(stage: &Stage) -> Result<()> {
+pub(super) fn roll_back(stage: &TestBed) -> Result<()> {
     let (row, gone, new) = (stage.new_row()?, stage.new_row()?, stage.new_id());
     let all = format!("select * from stock where id in ({row}, {gone}, {new}) order by id");
     let before = stage.plain(&all)?;
@@ -38,7 +38,7 @@ pub(super) fn roll_back(stage: &Stage) -> Result<()> {
 }
 
 /// The global is rolled back at its deadline, and a late commit is not answered as committed.
-pub(super) fn timeout(stage: &Stage) -> Result<()> {
+pub(super) fn timeout(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();
     let xid = buyer.begin(1500)?;
@@ -54,7 +54,7 @@ pub(super) fn timeout(stage: &Stage) -> Result<()> {
 
 /// The row was changed outside of the global: nothing is overwritten, and the global needs an
 /// operator.
-pub(super) fn dirty_write(stage: &Stage) -> Result<()> {
+pub(super) fn dirty_write(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();
     let xid = buyer.begin(120_000)?;
@@ -66,7 +66,7 @@ pub(super) fn dirty_write(stage: &Stage) -> Result<()> {
 }
 
 /// The process that wrote is gone: another one of its application rolls back.
-pub(super) fn two_processes(stage: &Stage) -> Result<()> {
+pub(super) fn two_processes(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let second = stage.second_shop()?;
     let (desk, buyer) = (stage.desk(), second.actor());
@@ -81,7 +81,7 @@ pub(super) fn two_processes(stage: &Stage) -> Result<()> {
 }
 
 /// Left by a process that was killed before it deleted it: another one does, when it is old.
-pub(super) fn old_undo_logs(stage: &Stage) -> Result<()> {
+pub(super) fn old_undo_logs(stage: &TestBed) -> Result<()> {
     // No process has the database as a resource before it is used.
     commit(stage)?;
     let branch = stage.new_id();

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use crate::service::Actor;
-use crate::stage::{AMOUNT, Stage, take_one};
+use crate::stage::{AMOUNT, TestBed, take_one};
 use crate::wait::same;
 
 /// With a timeout that no scenario reaches.
@@ -23,7 +23,7 @@ fn begin_with_branch(actor: &Actor<'_>, row: u32) -> Result<String> {
 }
 
 /// Killed between phase one and the decision, which is rollback.
-pub(super) fn before_rollback(stage: &Stage) -> Result<()> {
+pub(super) fn before_rollback(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();
     let xid = begin_with_branch(&buyer, row)?;
@@ -38,7 +38,7 @@ pub(super) fn before_rollback(stage: &Stage) -> Result<()> {
 }
 
 /// Killed between phase one and the decision, which is commit.
-pub(super) fn before_commit(stage: &Stage) -> Result<()> {
+pub(super) fn before_commit(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();
     let xid = begin_with_branch(&buyer, row)?;
@@ -52,7 +52,7 @@ pub(super) fn before_commit(stage: &Stage) -> Result<()> {
 }
 
 /// Killed between the decision, which is rollback, and phase two.
-pub(super) fn after_rollback(stage: &Stage) -> Result<()> {
+pub(super) fn after_rollback(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let xid = decide_without_phase_two(stage, row, |desk| desk.tell("rollback").map(drop))?;
     ensure!(stage.amount(row)? == AMOUNT - 1, "rolled back without a reason");
@@ -63,7 +63,7 @@ pub(super) fn after_rollback(stage: &Stage) -> Result<()> {
 }
 
 /// Killed between the decision, which is commit, and phase two.
-pub(super) fn after_commit(stage: &Stage) -> Result<()> {
+pub(super) fn after_commit(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let xid = decide_without_phase_two(stage, row, |desk| {
         same("the end", &desk.tell("commit")?, &"Committed".to_owned())
@@ -77,7 +77,7 @@ pub(super) fn after_commit(stage: &Stage) -> Result<()> {
 /// The one service with the resource stands still from phase one on, so that the coordinator that
 /// decides cannot have done phase two when it is killed. It still stands still at the end.
 fn decide_without_phase_two(
-    stage: &Stage,
+    stage: &TestBed,
     row: u32,
     decide: impl FnOnce(&Actor<'_>) -> Result<()>,
 ) -> Result<String> {
@@ -96,7 +96,7 @@ fn decide_without_phase_two(
 
 /// A client whose line was cut before the decision gets the call of phase two when it has connected
 /// again.
-pub(super) fn reconnect(stage: &Stage) -> Result<()> {
+pub(super) fn reconnect(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let (desk, buyer) = (stage.desk(), stage.shop().actor());
     let xid = desk.tell_until_done(BEGIN)?;

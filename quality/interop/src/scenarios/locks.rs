@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 
-use crate::stage::{AMOUNT, Stage, take_one};
+use crate::stage::{AMOUNT, TestBed, take_one};
 use crate::wait::same;
 
 /// A client that waits for a lock gets it when the holder's global ends.
-pub(super) fn wait(stage: &Stage) -> Result<()> {
+pub(super) fn wait(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let (first, second) = (stage.shop().actor(), stage.shop().actor());
     first.begin(120_000)?;
@@ -23,7 +23,7 @@ pub(super) fn wait(stage: &Stage) -> Result<()> {
 
 /// A client that waits for a lock in vain gives up, has changed nothing, and can go on with another
 /// row.
-pub(super) fn conflict(stage: &Stage) -> Result<()> {
+pub(super) fn conflict(stage: &TestBed) -> Result<()> {
     let (row, other) = (stage.new_row()?, stage.new_row()?);
     let (first, second) = (stage.shop().actor(), stage.shop().actor());
     first.begin(120_000)?;
@@ -40,7 +40,7 @@ pub(super) fn conflict(stage: &Stage) -> Result<()> {
 
 /// The same in a local transaction that the application opened. It holds the database's own lock of
 /// the row, which the rollback of the first needs: the second must give up for it.
-pub(super) fn conflict_of_open_transaction(stage: &Stage) -> Result<()> {
+pub(super) fn conflict_of_open_transaction(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let (first, second) = (stage.shop().actor(), stage.shop().actor());
     let xid = first.begin(120_000)?;
@@ -57,7 +57,7 @@ pub(super) fn conflict_of_open_transaction(stage: &Stage) -> Result<()> {
 }
 
 /// A read under the global lock sees no change that may yet be rolled back.
-pub(super) fn read_under_global_lock(stage: &Stage) -> Result<()> {
+pub(super) fn read_under_global_lock(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let read = format!("locked select amount from stock where id = {row} for update");
     let (writer, reader) = (stage.shop().actor(), stage.shop().actor());

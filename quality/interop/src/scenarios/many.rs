@@ -5,7 +5,7 @@ use std::thread;
 use anyhow::{Result, anyhow, ensure};
 
 use crate::service::Actor;
-use crate::stage::{AMOUNT, Stage, take_one};
+use crate::stage::{AMOUNT, TestBed, take_one};
 use crate::wait::same;
 
 const CLIENTS: usize = 64;
@@ -20,7 +20,7 @@ struct Seen {
 }
 
 /// Sixty-four clients in two processes: what committed is in the rows, and nothing else.
-pub(super) fn clients(stage: &Stage) -> Result<()> {
+pub(super) fn clients(stage: &TestBed) -> Result<()> {
     let second = stage.second_shop()?;
     let shared = (0..SHARED_ROWS).map(|_| stage.new_row()).collect::<Result<Vec<_>>>()?;
     let own = (0..CLIENTS).map(|_| stage.new_row()).collect::<Result<Vec<_>>>()?;

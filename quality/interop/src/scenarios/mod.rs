@@ -11,7 +11,7 @@ use std::fmt;
 
 use anyhow::Result;
 
-use crate::stage::Stage;
+use crate::stage::TestBed;
 
 /// The mode of the branches of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,18 +51,18 @@ pub(crate) struct Scenario {
     pub(crate) mode: Mode,
     pub(crate) name: &'static str,
     pub(crate) rank: Rank,
-    pub(crate) play: fn(&Stage) -> Result<()>,
+    pub(crate) play: fn(&TestBed) -> Result<()>,
 }
 
-const fn basic(mode: Mode, name: &'static str, play: fn(&Stage) -> Result<()>) -> Scenario {
+const fn basic(mode: Mode, name: &'static str, play: fn(&TestBed) -> Result<()>) -> Scenario {
     Scenario { mode, name, rank: Rank::Basic, play }
 }
 
-const fn core(mode: Mode, name: &'static str, play: fn(&Stage) -> Result<()>) -> Scenario {
+const fn core(mode: Mode, name: &'static str, play: fn(&TestBed) -> Result<()>) -> Scenario {
     Scenario { mode, name, rank: Rank::Core, play }
 }
 
-const fn more(mode: Mode, name: &'static str, play: fn(&Stage) -> Result<()>) -> Scenario {
+const fn more(mode: Mode, name: &'static str, play: fn(&TestBed) -> Result<()>) -> Scenario {
     Scenario { mode, name, rank: Rank::More, play }
 }
 

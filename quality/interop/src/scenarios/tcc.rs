@@ -3,16 +3,16 @@
 use anyhow::{Result, ensure};
 
 use super::crashes::{BEGIN, until_known};
-use crate::stage::Stage;
+use crate::stage::TestBed;
 use crate::wait::{same, until_same};
 
 /// Returns the state of a reservation, and how often phase two was called.
-fn state(stage: &Stage, key: u32) -> Result<String> {
+fn state(stage: &TestBed, key: u32) -> Result<String> {
     stage.plain(&format!("select state, ends from reservation where id = {key}"))
 }
 
 /// The branch is confirmed before the client gets the answer to its commit.
-pub(super) fn commit(stage: &Stage) -> Result<()> {
+pub(super) fn commit(stage: &TestBed) -> Result<()> {
     let key = stage.new_id();
     let buyer = stage.shop().actor();
     let xid = buyer.begin(120_000)?;
@@ -24,7 +24,7 @@ pub(super) fn commit(stage: &Stage) -> Result<()> {
 }
 
 /// The branch is cancelled by a rollback.
-pub(super) fn roll_back(stage: &Stage) -> Result<()> {
+pub(super) fn roll_back(stage: &TestBed) -> Result<()> {
     let key = stage.new_id();
     let buyer = stage.shop().actor();
     let xid = buyer.begin(120_000)?;
@@ -35,7 +35,7 @@ pub(super) fn roll_back(stage: &Stage) -> Result<()> {
 }
 
 /// The branch is cancelled at the deadline of the global.
-pub(super) fn timeout(stage: &Stage) -> Result<()> {
+pub(super) fn timeout(stage: &TestBed) -> Result<()> {
     let key = stage.new_id();
     let buyer = stage.shop().actor();
     let xid = buyer.begin(1500)?;
@@ -47,7 +47,7 @@ pub(super) fn timeout(stage: &Stage) -> Result<()> {
 }
 
 /// The process that ran the try is killed, and another process of its application confirms.
-pub(super) fn two_processes(stage: &Stage) -> Result<()> {
+pub(super) fn two_processes(stage: &TestBed) -> Result<()> {
     let key = stage.new_id();
     let second = stage.second_shop()?;
     let (desk, buyer) = (stage.desk(), second.actor());
@@ -61,7 +61,7 @@ pub(super) fn two_processes(stage: &Stage) -> Result<()> {
 }
 
 /// The coordinator is killed between phase one and the decision.
-pub(super) fn killed_before_commit(stage: &Stage) -> Result<()> {
+pub(super) fn killed_before_commit(stage: &TestBed) -> Result<()> {
     let key = stage.new_id();
     let buyer = stage.shop().actor();
     let xid = buyer.tell_until_done(BEGIN)?;

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use crate::service::Service;
-use crate::stage::{AMOUNT, Stage, take_one};
+use crate::stage::{AMOUNT, TestBed, take_one};
 use crate::wait::same;
 
 /// How often several processes take part in one global. Phase two asks a resource's processes in
@@ -11,7 +11,7 @@ use crate::wait::same;
 const ROUNDS: usize = 4;
 
 /// The change is invisible before the commit, and visible when the client gets its answer.
-pub(super) fn commit(stage: &Stage) -> Result<()> {
+pub(super) fn commit(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();
     let xid = buyer.begin(120_000)?;
@@ -23,7 +23,7 @@ pub(super) fn commit(stage: &Stage) -> Result<()> {
 }
 
 /// The change is never visible, and the rows are unlocked.
-pub(super) fn roll_back(stage: &Stage) -> Result<()> {
+pub(super) fn roll_back(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();
     let xid = buyer.begin(120_000)?;
@@ -36,7 +36,7 @@ pub(super) fn roll_back(stage: &Stage) -> Result<()> {
 }
 
 /// The branch is rolled back at the deadline, and the rows are unlocked.
-pub(super) fn timeout(stage: &Stage) -> Result<()> {
+pub(super) fn timeout(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();
     let xid = buyer.begin(1500)?;
@@ -49,7 +49,7 @@ pub(super) fn timeout(stage: &Stage) -> Result<()> {
 
 /// Each service has a branch of every global on one database, where no process can end a branch
 /// that another one has prepared.
-pub(super) fn four_services(stage: &Stage) -> Result<()> {
+pub(super) fn four_services(stage: &TestBed) -> Result<()> {
     let services = ["business", "order", "storage", "account"]
         .map(|application| stage.service_of(application))
         .into_iter()
@@ -59,7 +59,7 @@ pub(super) fn four_services(stage: &Stage) -> Result<()> {
 }
 
 /// Two processes of one application. When one is killed, the other ends its prepared branch.
-pub(super) fn two_replicas(stage: &Stage) -> Result<()> {
+pub(super) fn two_replicas(stage: &TestBed) -> Result<()> {
     let second = stage.second_shop()?;
     (0..ROUNDS).try_for_each(|_| end_together(stage, &[stage.shop(), &second]))?;
     let row = stage.new_row()?;
@@ -75,7 +75,7 @@ pub(super) fn two_replicas(stage: &Stage) -> Result<()> {
 
 /// A commit and a rollback with a branch in each service. None of them is asked about a branch that
 /// another one has.
-fn end_together(stage: &Stage, services: &[&Service]) -> Result<()> {
+fn end_together(stage: &TestBed, services: &[&Service]) -> Result<()> {
     for (end, told, left) in
         [("commit", "Committed", AMOUNT - 1), ("rollback", "RollbackDone", AMOUNT)]
     {

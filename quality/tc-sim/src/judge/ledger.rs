@@ -11,7 +11,7 @@ use handfast_core::{
 };
 use handfast_rm_core::fence;
 
-use crate::model::values::{EventId, EventRow, RowId, Seq, Undo, UndoItem, Written};
+use crate::model::values::{EventId, EventRow, RowChanges, RowId, Seq, Undo, UndoItem};
 
 /// A branch, in any database.
 pub(crate) type BranchKey = (Xid, BranchId);
@@ -21,7 +21,7 @@ pub(crate) type LockedRow = (String, String, Vec<u8>);
 
 /// A row lock that a branch holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hold {
+pub(crate) struct HeldRow {
     pub(crate) mode: LockMode,
     pub(crate) token: FencingToken,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Effect {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FencedEffect {
     pub(crate) database: usize,
-    pub(crate) state: fence::State,
+    pub(crate) state: fence::FenceState,
     /// The change of each row's value.
     pub(crate) deltas: BTreeMap<RowId, i64>,
 }
@@ -75,7 +75,7 @@ pub(crate) struct Ledger {
     pub(crate) branches: BTreeMap<BranchKey, BranchRecord>,
     /// Every branch that was ever stored.
     pub(crate) registered: BTreeSet<BranchKey>,
-    pub(crate) locks: BTreeMap<LockedRow, BTreeMap<BranchKey, Hold>>,
+    pub(crate) locks: BTreeMap<LockedRow, BTreeMap<BranchKey, HeldRow>>,
     pub(crate) effects: BTreeMap<BranchKey, Effect>,
     pub(crate) guards: BTreeSet<(usize, BranchKey)>,
     pub(crate) sagas: BTreeMap<Xid, SagaRecord>,
@@ -161,14 +161,14 @@ impl Ledger {
         for (key, branch) in self.branches.range(own) {
             for row in &branch.rows {
                 let name = (branch.resource.to_string(), row.table.to_string(), row.key.to_vec());
-                let hold = Hold { mode: row.mode, token: branch.token };
+                let hold = HeldRow { mode: row.mode, token: branch.token };
                 self.locks.entry(name).or_default().insert(*key, hold);
             }
         }
     }
 
     /// Enters a local transaction that committed.
-    pub(crate) fn commit(&mut self, database: usize, written: &Written) {
+    pub(crate) fn commit(&mut self, database: usize, written: &RowChanges) {
         for (key, before, after) in &written.undo {
             match (before, after) {
                 (None, Some(Undo::Log(items))) => {
@@ -212,7 +212,7 @@ impl Ledger {
         }
     }
 
-    fn commit_events(&mut self, database: usize, written: &Written) {
+    fn commit_events(&mut self, database: usize, written: &RowChanges) {
         for (seq, before, after) in &written.events {
             if let (None, Some(EventRow { event, branch, .. })) = (before, after) {
                 let (seq, key, branch) = (*seq, event.key, *branch);
@@ -230,7 +230,7 @@ impl Ledger {
 
 /// Returns the state of a branch whose undo row a transaction deleted: a rollback restores rows in
 /// the same transaction, a commit deletes the undo row alone.
-pub(crate) fn branch_state_after(written: &Written) -> BranchState {
+pub(crate) fn branch_state_after(written: &RowChanges) -> BranchState {
     if written.rows.is_empty() { BranchState::Kept } else { BranchState::Restored }
 }
 

@@ -6,7 +6,7 @@ use handfast_core::{Change, Decision, Xid};
 use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::server_message::Body as ServerBody;
 
-use super::values::{Cell, RowId, UndoKey, Written};
+use super::values::{RowChanges, RowId, RowVersion, UndoKey};
 
 /// Receives observations, in the order in which they happen.
 pub(crate) trait Observer: Send + Sync {
@@ -26,13 +26,13 @@ pub(crate) enum Observation<'o> {
     /// A batch is durable, and the ledger has it. Reported by the judge itself.
     Recorded { batch: &'o [Change] },
     /// A local transaction has committed. The ledger does not have it yet.
-    LocalCommit { database: usize, written: &'o Written },
+    LocalCommit { database: usize, written: &'o RowChanges },
     /// A local transaction is prepared. The ledger does not have it yet.
     Prepared { branch: UndoKey },
     /// A prepared transaction has ended. Without a branch it is not of this installation.
     PreparedEnded { name: &'o str, branch: Option<UndoKey>, decision: Decision },
     /// A globally committed read has succeeded.
-    CommittedRead { database: usize, read: &'o [(RowId, Cell)] },
+    CommittedRead { database: usize, read: &'o [(RowId, RowVersion)] },
     /// The launcher of a global was given an outcome.
     OutcomeReported { xid: Xid, outcome: ReportedOutcome },
     /// The run is over, and everything has had its time to end.

@@ -12,7 +12,7 @@ pub(crate) struct RowId(pub(crate) u32);
 
 /// The content of a row, and the branch that wrote it last; `None` for the initial content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cell {
+pub(crate) struct RowVersion {
     pub(crate) value: i64,
     pub(crate) writer: Option<(Xid, BranchId)>,
 }
@@ -21,8 +21,8 @@ pub(crate) struct Cell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UndoItem {
     pub(crate) row: RowId,
-    pub(crate) before: Cell,
-    pub(crate) after: Cell,
+    pub(crate) before: RowVersion,
+    pub(crate) after: RowVersion,
 }
 
 /// A row of the undo log.
@@ -74,10 +74,10 @@ pub(crate) struct EventRow {
 
 /// The changes of a local transaction, each with the value before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Written {
-    pub(crate) rows: Vec<(RowId, Cell, Cell)>,
+pub(crate) struct RowChanges {
+    pub(crate) rows: Vec<(RowId, RowVersion, RowVersion)>,
     pub(crate) undo: Vec<(UndoKey, Option<Undo>, Option<Undo>)>,
-    pub(crate) fences: Vec<(UndoKey, Option<fence::State>, fence::State)>,
+    pub(crate) fences: Vec<(UndoKey, Option<fence::FenceState>, fence::FenceState)>,
     pub(crate) events: Vec<(Seq, Option<EventRow>, Option<EventRow>)>,
     /// Events that took effect in this transaction.
     pub(crate) inbox: Vec<EventId>,
@@ -85,7 +85,7 @@ pub(crate) struct Written {
     pub(crate) prepared: Option<UndoKey>,
 }
 
-impl fmt::Display for Written {
+impl fmt::Display for RowChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (row, before, after) in &self.rows {
             write!(f, "[row {}: {} to {}] ", row.0, before.value, after.value)?;

@@ -10,7 +10,7 @@ use crate::model::database::Database;
 use crate::model::observation::{FinalState, Observation, Observer};
 use crate::model::values::Undo;
 use crate::plan::Mode;
-use crate::process::client::Services;
+use crate::process::client::ClientServices;
 use crate::process::installation::Installation;
 use crate::process::server::Server;
 use crate::workload::transfers::{is_foreign, prepared_before_start};
@@ -26,13 +26,13 @@ pub(super) struct Cluster {
     world: Arc<World>,
     judge: Arc<Judge>,
     installation: Arc<Installation>,
-    services: Arc<Services>,
+    services: Arc<ClientServices>,
 }
 
 impl Cluster {
     pub(super) fn new(world: &Arc<World>, judge: &Arc<Judge>) -> Arc<Self> {
         let installation = Installation::new(world, judge);
-        let services = Services::new(&installation);
+        let services = ClientServices::new(&installation);
         let (world, judge) = (Arc::clone(world), Arc::clone(judge));
         Arc::new(Self { world, judge, installation, services })
     }

@@ -5,12 +5,12 @@ mod nemesis;
 mod shrink;
 
 use handfast_core::SagaState;
-use handfast_rm_core::fence::State;
+use handfast_rm_core::fence::FenceState;
 
 use crate::judge::ledger::Ledger;
 use crate::judge::{Judge, Violation};
 use crate::plan::{Faults, Plan};
-use crate::world::{Log, RunEnd, World};
+use crate::world::{LogMode, RunEnd, World};
 use cluster::Cluster;
 
 pub use shrink::shrink;
@@ -77,16 +77,16 @@ impl ModeCounts {
 /// Runs a plan.
 #[must_use]
 pub fn run(plan: &Plan) -> Outcome {
-    run_with(plan, Log::Off)
+    run_with(plan, LogMode::Off)
 }
 
 /// Runs a plan and keeps its log.
 #[must_use]
 pub fn run_logged(plan: &Plan) -> Outcome {
-    run_with(plan, Log::Kept(Vec::new()))
+    run_with(plan, LogMode::Kept(Vec::new()))
 }
 
-fn run_with(plan: &Plan, log: Log) -> Outcome {
+fn run_with(plan: &Plan, log: LogMode) -> Outcome {
     let world = World::new(plan.clone(), log);
     let judge = Judge::new(&world);
     let cluster = Cluster::new(&world, &judge);
@@ -123,10 +123,10 @@ fn count_modes(ledger: &Ledger) -> ModeCounts {
     let tried = ledger.fenced.iter().filter(|((xid, _), _)| !ledger.sagas.contains_key(xid));
     for (_, effect) in tried {
         match effect.state {
-            State::Tried => {}
-            State::Confirmed => modes.confirmed += 1,
-            State::Cancelled => modes.cancelled += 1,
-            State::Barred => modes.barred += 1,
+            FenceState::Tried => {}
+            FenceState::Confirmed => modes.confirmed += 1,
+            FenceState::Cancelled => modes.cancelled += 1,
+            FenceState::Barred => modes.barred += 1,
         }
     }
     for saga in ledger.sagas.values() {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::plan::Fault;
-use crate::process::client::Services;
+use crate::process::client::ClientServices;
 use crate::process::installation::Installation;
 use crate::world::{MS, Owner, SECOND, World};
 
@@ -33,7 +33,7 @@ const CLOCK_STEPS_S: [i64; 9] =
 #[derive(Debug)]
 pub(super) struct Nemesis {
     pub(super) installation: Arc<Installation>,
-    pub(super) services: Arc<Services>,
+    pub(super) services: Arc<ClientServices>,
 }
 
 impl Nemesis {

@@ -4,14 +4,14 @@ use super::{MS, Owner};
 
 /// Whether the lines are kept.
 #[derive(Debug)]
-pub(crate) enum Log {
+pub(crate) enum LogMode {
     /// They are not even built.
     Off,
     /// They are kept in memory.
     Kept(Vec<String>),
 }
 
-impl Log {
+impl LogMode {
     pub(super) fn line(&mut self, now: u64, owner: Owner, text: impl FnOnce() -> String) {
         if let Self::Kept(lines) = self {
             lines.push(format!("{:>8}.{:03} {owner}: {}", now / MS, now % MS, text()));

@@ -19,7 +19,7 @@ use crate::plan::{Fault, Faults, Plan};
 use crate::random::Random;
 
 pub(crate) use executor::RunEnd;
-pub(crate) use log::Log;
+pub(crate) use log::LogMode;
 pub(crate) use timer::Sleep;
 
 /// A millisecond of virtual time, which counts microseconds.
@@ -60,7 +60,7 @@ struct State {
     now: u64,
     random: Random,
     timers: timer::Timers,
-    log: Log,
+    log: LogMode,
     faults: Faults,
     spawned: Vec<(Owner, Task)>,
     killed: BTreeSet<Owner>,
@@ -69,7 +69,7 @@ struct State {
 }
 
 impl World {
-    pub(crate) fn new(plan: Plan, log: Log) -> Arc<Self> {
+    pub(crate) fn new(plan: Plan, log: LogMode) -> Arc<Self> {
         let state = State {
             now: 0,
             // Not the sequence that the plan was drawn from: a smaller plan draws the same chances.

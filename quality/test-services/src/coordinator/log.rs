@@ -16,13 +16,13 @@ struct Lines {
 
 /// A log that grows until the program ends.
 #[derive(Debug, Default)]
-pub(super) struct Log {
+pub(super) struct ProcessLog {
     state: Mutex<Lines>,
     /// Notified of each line and of the end.
     grown: Condvar,
 }
 
-impl Log {
+impl ProcessLog {
     /// Reads the pipe to its end in a thread of its own. Each line is also appended to `copy`.
     pub(super) fn read(pipe: impl Read + Send + 'static, mut copy: Option<File>) -> Arc<Self> {
         let log = Arc::new(Self::default());
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_line_is_found_from_a_position_on() {
-        let log = Log::read(&b"one\ntwo\none\n"[..], None);
+        let log = ProcessLog::read(&b"one\ntwo\none\n"[..], None);
         assert_eq!(log.wait_for(0, SOON, |line| line == "one"), Some(0));
         assert_eq!(log.wait_for(1, SOON, |line| line == "one"), Some(2));
         assert_eq!(log.lines_from(2), ["one"]);
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_end_of_the_log_ends_the_wait() {
-        let log = Log::read(&b"one\n"[..], None);
+        let log = ProcessLog::read(&b"one\n"[..], None);
         assert_eq!(log.wait_for(0, SOON, |line| line == "two"), None);
         log.wait_for_end();
     }

@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::log::Log;
+use super::log::ProcessLog;
 use crate::process::{LOG_LINES_SHOWN, PROBE_EVERY};
 
 /// How long the start may take, and each message that a test waits for.
@@ -29,7 +29,7 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct CoordinatorProcess {
     child: Child,
-    log: Arc<Log>,
+    log: Arc<ProcessLog>,
     /// The first line of the log that no wait has passed.
     next_line: usize,
     /// What was logged before the coordinator listened.
@@ -57,7 +57,7 @@ impl CoordinatorProcess {
         let copy = copy.transpose().context("opening the file for the log")?;
         let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
         let pipe = child.stderr.take().context("standard error is piped")?;
-        let log = Log::read(pipe, copy);
+        let log = ProcessLog::read(pipe, copy);
         let mut process =
             Self { child, log, next_line: 0, startup: Vec::new(), grpc, admin, seata: None };
         process.wait_until_listening()?;

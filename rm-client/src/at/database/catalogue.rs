@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_rm_core::plan::{
-    Parsed, Plan, Reads, Refusal, Statement, Table, TableKind, TableName, Trigger, parse,
+    Parsed, Plan, Reads, Statement, StatementRefusal, Table, TableKind, TableName, Trigger, parse,
 };
 use moka::sync::Cache;
 use sqlx::SqlStr;
@@ -25,7 +25,7 @@ const TABLES_MAX: u64 = 1_024;
 const TABLE_TTL: Duration = Duration::from_secs(60);
 
 /// A text as it was parsed.
-type Classified = Result<Route<Arc<Statement>>, Refusal>;
+type Classified = Result<Route<Arc<Statement>>, StatementRefusal>;
 
 /// Texts, tables and plans of one resource.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use super::row_locks::{RowLockMode, RowLocks};
 use crate::at::database::{Backend, LoadedTable};
 use crate::at::undo::image::{Image, ImageRow};
 use crate::at::undo::log::{UndoItem, UndoKind};
-use crate::at::undo::table::Events;
+use crate::at::undo::table::BranchEvents;
 use crate::fence::is_conflict;
 
 /// The log of one local transaction.
@@ -28,7 +28,7 @@ pub(crate) struct BranchLog {
     /// Set once the isolation level was found to lock gaps.
     pub(crate) gaps_locked: bool,
     /// Whether an event was emitted, even if a savepoint has taken it back since.
-    pub(crate) events: Events,
+    pub(crate) events: BranchEvents,
     savepoints: Vec<Savepoint>,
     /// How many savepoints there ever were.
     savepoints_set: u64,

@@ -33,7 +33,7 @@ use crate::at::database::{AtDatabase, Backend};
 use crate::at::error::AtError;
 use crate::at::resource_state::ResourceState;
 use crate::at::undo::log::UndoLog;
-use crate::at::undo::table::{self as undo_table, Events, Found};
+use crate::at::undo::table::{self as undo_table, BranchEvents, Found};
 use crate::unknown_outcome::UnknownOutcomeGuard;
 
 impl<DB: AtDatabase> AtTransaction<'_, DB> {
@@ -63,7 +63,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         self.refuse_incomplete()?;
         let shared = Arc::clone(&self.shared);
         let (note, ending) = self.notes(branch)?;
-        let is_idle = self.log.locks().is_empty() && self.log.events == Events::None;
+        let is_idle = self.log.locks().is_empty() && self.log.events == BranchEvents::None;
         if is_idle && !branch.registered {
             self.send(note).await?;
             return Ok(ending);
@@ -90,7 +90,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// Makes the call before COMMIT, and the way to commit. The undo row, which COMMIT keeps beside
     /// the application's work, goes with either of them.
     fn notes(&self, branch: &Branch) -> Result<(Option<BoundQuery<DB>>, Ending<DB>), sqlx::Error> {
-        if self.log.items().is_empty() && self.log.events == Events::None {
+        if self.log.items().is_empty() && self.log.events == BranchEvents::None {
             let asked = || BoundQuery::plain("SELECT 1".to_owned());
             return Ok((DB::COMMIT_HIDES_FAILURE.then(asked), Ending::Commit));
         }

@@ -3,7 +3,7 @@
 use super::branch::Role;
 use super::transaction::AtTransaction;
 use crate::at::database::AtDatabase;
-use crate::at::undo::table::Events;
+use crate::at::undo::table::BranchEvents;
 use crate::outbox::{self, Event, OutboxError, Within};
 
 impl<DB: AtDatabase> AtTransaction<'_, DB> {
@@ -32,7 +32,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         let within = match &self.role {
             Role::Branch(branch) => {
                 // Before the row: an undo row too many is harmless, one too few loses the hold.
-                self.log.events = Events::Held;
+                self.log.events = BranchEvents::Held;
                 Within::Held(&branch.xid, branch.id)
             }
             Role::Plain | Role::Checked => Within::Itself,

@@ -9,7 +9,7 @@ use super::branch::{Branch, OnConflict, Role};
 use super::branch_log::BranchLog;
 use super::local_transaction::LocalTransaction;
 use super::registration::report_failed;
-use super::statement::Run;
+use super::statement::StatementRun;
 use crate::at::database::begin::begin;
 use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::{AtDatabase, Steps};
@@ -196,7 +196,7 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         let merges = self.local.is_merged();
         let connection = if begins { self.local.connection() } else { self.local.begun().await? };
         let (log, loaded) = (&mut self.log, &*planned.loaded);
-        let run = Run { connection, begins, merges, log, loaded, query };
+        let run = StatementRun { connection, begins, merges, log, loaded, query };
         let steps = run.execute(&planned.plan).await?;
         if begins {
             self.local.has_begun();

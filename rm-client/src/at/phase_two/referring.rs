@@ -33,7 +33,7 @@ pub(crate) struct Referred {
 
 impl Referred {
     /// Returns the reason as operators see it.
-    pub(crate) fn told(&self, table: &str, of: usize) -> String {
+    pub(crate) fn reason(&self, table: &str, of: usize) -> String {
         let by = self.by.first().map(|row| format!("{} ({})", row.table, row.key));
         format!(
             "{} of {of} rows of {table} cannot be deleted without taking rows of others along: {} \
@@ -46,7 +46,7 @@ impl Referred {
 }
 
 /// The rows that an undo is about to delete.
-pub(crate) struct Doomed<'r, DB: Backend> {
+pub(crate) struct RowsToDelete<'r, DB: Backend> {
     pub(crate) connection: &'r mut DB::Connection,
     pub(crate) loaded: &'r LoadedTable<DB>,
     /// The columns of each row, as indexes into the table's.
@@ -54,7 +54,7 @@ pub(crate) struct Doomed<'r, DB: Backend> {
     pub(crate) rows: Vec<&'r Vec<Value>>,
 }
 
-impl<DB: Backend> Doomed<'_, DB> {
+impl<DB: Backend> RowsToDelete<'_, DB> {
     /// The rows that others refer to along the first foreign key of which there are any.
     pub(crate) async fn referred(mut self) -> Result<Option<Referred>, Obstacle> {
         let loaded = self.loaded;

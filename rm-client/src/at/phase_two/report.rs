@@ -5,7 +5,7 @@ use handfast_proto::v1::{DirtyColumn, DirtyRow, Refused, RowChange, RowStanding}
 use prost::Message;
 
 use super::dirty_row::{ROWS_MAX, text};
-use super::survey::{Cell, Survey, SurveyedRow};
+use super::survey::{Survey, SurveyedColumn, SurveyedRow};
 use crate::at::database::{AtDatabase, Backend, LoadedTable};
 
 /// With how many bytes of text the list ends before its most rows (BOUNDED).
@@ -66,7 +66,7 @@ async fn describe_surveyed<DB: Backend>(
     for (&place, value) in &row.key {
         key.extend(text(connection, loaded, place, Some(value)).await);
     }
-    for (&place, Cell { before, after, current }) in &row.cells {
+    for (&place, SurveyedColumn { before, after, current }) in &row.cells {
         columns.push(DirtyColumn {
             name: loaded.table.columns[place].name.clone(),
             before: text(connection, loaded, place, *before).await,

@@ -18,7 +18,7 @@ use handfast_rm_core::plan::{Dialect, Generation};
 
 use super::dirty_row;
 use super::obstacle::Obstacle;
-use super::referring::{Doomed, Referred};
+use super::referring::{Referred, RowsToDelete};
 use crate::at::database::bind::{bind, bind_key, rows_max};
 use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::error_class;
@@ -258,7 +258,7 @@ impl<DB: Backend> Restore<'_, DB> {
         loop {
             let rows = put_back.iter().map(|(row, _)| row.named()).collect();
             let (loaded, columns) = (self.loaded, self.columns.as_slice());
-            let doomed = Doomed::<DB> { connection: self.connection, loaded, columns, rows };
+            let doomed = RowsToDelete::<DB> { connection: self.connection, loaded, columns, rows };
             let Some(referred) = doomed.referred().await? else { return Ok(all) };
             for index in referred.rows.iter().rev() {
                 dirty.push(put_back.remove(*index));
@@ -271,7 +271,7 @@ impl<DB: Backend> Restore<'_, DB> {
         let table = self.loaded.table.full_name();
         let of = self.item.after.len();
         let mut reasons: Vec<String> =
-            all.iter().map(|referred| referred.told(&table, of)).collect();
+            all.iter().map(|referred| referred.reason(&table, of)).collect();
         let kept: usize = all.iter().map(|referred| referred.rows.len()).sum();
         if dirty.len() > kept {
             reasons.push(format!("{} were changed by others since", dirty.len() - kept));

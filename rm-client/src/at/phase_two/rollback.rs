@@ -19,7 +19,7 @@ use crate::at::database::{AtDatabase, Backend, LoadedTable};
 use crate::at::resource_state::ResourceState;
 use crate::at::running_branches::CommitPossibility;
 use crate::at::undo::log::{UndoItem, UndoKind, UndoLog};
-use crate::at::undo::table::{self as undo_table, Events, Found};
+use crate::at::undo::table::{self as undo_table, BranchEvents, Found};
 use crate::outbox;
 
 /// The result of a rollback.
@@ -162,7 +162,7 @@ async fn attempt<DB: AtDatabase>(
 struct Committed {
     log: Vec<u8>,
     time_zone: Option<String>,
-    events: Events,
+    events: BranchEvents,
 }
 
 /// Undoes a branch within a local transaction: its rows, its events, its undo row.
@@ -175,13 +175,16 @@ async fn undo<DB: AtDatabase>(
     let (xid, id) = (branch.xid.as_str(), branch.branch_id);
     // HELD-UNDO: without the undo row of its branch an event would count as committed.
     match (committed.events, branch.resolution()) {
-        (Events::None, _) => {}
+        (BranchEvents::None, _) => {}
         // Its rows stay, so it tells the truth. Not left to the missing undo row: a call from
         // before the operator's answer may still put a guard row there.
-        (Events::Held, Resolution::AcceptCurrent) => {
+        (BranchEvents::Held, Resolution::AcceptCurrent) => {
             outbox::release_held::<DB>(local, xid, id).await?;
         }
-        (Events::Held, Resolution::None | Resolution::RestoreClean | Resolution::ForceBefore) => {
+        (
+            BranchEvents::Held,
+            Resolution::None | Resolution::RestoreClean | Resolution::ForceBefore,
+        ) => {
             outbox::remove_held::<DB>(local, xid, id).await?;
         }
     }
@@ -306,8 +309,8 @@ async fn read_report<DB: AtDatabase>(
         undo_table::set_time_zone::<DB>(&mut local, time_zone).await?;
     }
     let held_events = match committed.events {
-        Events::None => 0,
-        Events::Held => outbox::count_held::<DB>(&mut local, xid, id).await?,
+        BranchEvents::None => 0,
+        BranchEvents::Held => outbox::count_held::<DB>(&mut local, xid, id).await?,
     };
     let survey = Survey::<DB>::take(&mut local, shared, &log).await?;
     let refused = report::report::<DB>(&mut local, survey, refused).await;

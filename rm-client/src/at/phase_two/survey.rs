@@ -32,22 +32,22 @@ pub(crate) struct SurveyedRow<'l> {
     pub(crate) item: usize,
     /// By place in the table.
     pub(crate) key: BTreeMap<usize, &'l Value>,
-    pub(crate) cells: BTreeMap<usize, Cell<'l>>,
+    pub(crate) cells: BTreeMap<usize, SurveyedColumn<'l>>,
     is_there: bool,
     is_dirty: bool,
-    clean: Course<'l>,
-    forced: Course<'l>,
+    clean: ResolvedRow<'l>,
+    forced: ResolvedRow<'l>,
 }
 
 /// A column of a row; `None` where there is no row.
-pub(crate) struct Cell<'l> {
+pub(crate) struct SurveyedColumn<'l> {
     pub(crate) before: Option<&'l Value>,
     pub(crate) after: Option<&'l Value>,
     pub(crate) current: Option<Value>,
 }
 
 /// A row as a resolution would have made it of what is there, down to an item.
-struct Course<'l> {
+struct ResolvedRow<'l> {
     is_there: bool,
     is_touched: bool,
     written: BTreeMap<usize, &'l Value>,
@@ -94,7 +94,7 @@ impl<'l, DB: AtDatabase> Survey<'l, DB> {
 
 impl<'l> SurveyedRow<'l> {
     fn new(name: RowName, item: usize, is_there: bool) -> Self {
-        let course = || Course { is_there, is_touched: false, written: BTreeMap::new() };
+        let course = || ResolvedRow { is_there, is_touched: false, written: BTreeMap::new() };
         let (clean, forced) = (course(), course());
         let (key, cells) = (BTreeMap::new(), BTreeMap::new());
         Self { name, item, key, cells, is_there, is_dirty: false, clean, forced }
@@ -118,7 +118,7 @@ impl<'l> SurveyedRow<'l> {
                 btree_map::Entry::Occupied(newer) => newer.into_mut().before = before,
                 btree_map::Entry::Vacant(cell) => {
                     let current = found.map(|values| values[at].clone());
-                    cell.insert(Cell { before, after: value(row.after), current });
+                    cell.insert(SurveyedColumn { before, after: value(row.after), current });
                 }
             }
         }
@@ -159,7 +159,7 @@ impl<'l> SurveyedRow<'l> {
     }
 }
 
-impl<'l> Course<'l> {
+impl<'l> ResolvedRow<'l> {
     /// The row as an item would find it.
     fn reached(&self, columns: &[usize], found: Option<&Vec<Value>>) -> Option<Vec<Value>> {
         let value = |(at, place): (usize, &usize)| {

@@ -30,7 +30,7 @@ pub(crate) enum Found {
         log: Vec<u8>,
         /// The session's time zone of then, in which MySQL shows and takes a TIMESTAMP.
         time_zone: Option<String>,
-        events: Events,
+        events: BranchEvents,
     },
     /// The branch was rolled back before it committed locally.
     Guard,
@@ -38,7 +38,7 @@ pub(crate) enum Found {
 
 /// Whether a branch holds events, which are rolled back with its rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Events {
+pub(crate) enum BranchEvents {
     #[default]
     None,
     Held,
@@ -49,7 +49,7 @@ pub(crate) fn insert<DB: Backend>(
     xid: &Xid,
     branch: u64,
     log: &[u8],
-    events: Events,
+    events: BranchEvents,
 ) -> (String, DB::Arguments) {
     let text = insert_text::<DB>("INSERT INTO", "");
     (text, row::<DB>(xid.as_str(), branch, log, NORMAL, events))
@@ -76,7 +76,8 @@ pub(crate) async fn insert_guard<DB: Backend>(
         }
     };
     let inserted =
-        execute::<DB>(connection, text, row::<DB>(xid, branch, b"", GUARD, Events::None)).await?;
+        execute::<DB>(connection, text, row::<DB>(xid, branch, b"", GUARD, BranchEvents::None))
+            .await?;
     Ok(inserted == 1)
 }
 
@@ -96,14 +97,14 @@ fn row<DB: Backend>(
     branch: u64,
     log: &[u8],
     status: i64,
-    events: Events,
+    events: BranchEvents,
 ) -> DB::Arguments {
     let mut arguments = DB::Arguments::default();
     DB::bind_number(&mut arguments, signed(branch));
     DB::bind_text(&mut arguments, xid);
     match events {
-        Events::None => DB::bind_text(&mut arguments, CONTEXT),
-        Events::Held => DB::bind_text(&mut arguments, &format!("{CONTEXT}{HOLDS_EVENTS}")),
+        BranchEvents::None => DB::bind_text(&mut arguments, CONTEXT),
+        BranchEvents::Held => DB::bind_text(&mut arguments, &format!("{CONTEXT}{HOLDS_EVENTS}")),
     }
     DB::bind_bytes(&mut arguments, log);
     DB::bind_number(&mut arguments, status);
@@ -132,7 +133,7 @@ pub(crate) async fn find<DB: Backend>(
             let context = DB::text(row, 2)?.unwrap_or_default();
             let time_zone = context.split_once(TIME_ZONE).map(|(_, zone)| zone.to_owned());
             let holds = context.contains(HOLDS_EVENTS);
-            let events = if holds { Events::Held } else { Events::None };
+            let events = if holds { BranchEvents::Held } else { BranchEvents::None };
             Ok(Some(Found::Log { log: DB::bytes(row, 0)?, time_zone, events }))
         }
         Some(_) | None => Ok(Some(Found::Guard)),

@@ -27,7 +27,7 @@ const RELEASE_MAX: i64 = 1_000;
 const SEARCHES_MAX: usize = 16;
 
 /// The parameters of a claim.
-pub(super) struct Claim<'a> {
+pub(super) struct ClaimQuery<'a> {
     pub(super) relay: &'a str,
     /// Written into the rows: only the relay that made this very claim marks them.
     pub(super) token: String,
@@ -40,7 +40,7 @@ pub(super) struct Claim<'a> {
 }
 
 /// The result of a claim.
-pub(super) struct Taken {
+pub(super) struct ClaimResult {
     pub(super) events: Vec<Claimed>,
     /// The number up to which events were searched, or `None` if the end was reached.
     pub(super) up_to: Option<i64>,
@@ -81,12 +81,12 @@ pub(super) async fn release_held<DB: AtDatabase>(
     Ok(())
 }
 
-impl Claim<'_> {
+impl ClaimQuery<'_> {
     /// Claims the events that may be published, in order.
     pub(super) async fn take<DB: AtDatabase>(
         &self,
         connection: &mut PoolConnection<DB>,
-    ) -> Result<Taken, OutboxError> {
+    ) -> Result<ClaimResult, OutboxError> {
         let now_ms = now_ms::<DB>(connection).await?;
         let batch = self.batch as usize;
         let (mut events, mut after) = (Vec::new(), self.after);
@@ -96,22 +96,22 @@ impl Claim<'_> {
             let candidates = self.find_candidates::<DB>(connection, now_ms, after, rows_max).await;
             let candidates = candidates.map_err(explain::<DB>)?;
             let Some((last, _)) = candidates.last() else {
-                return Ok(Taken { events, up_to: None });
+                return Ok(ClaimResult { events, up_to: None });
             };
             after = *last;
             let Some(taken) = self.claim::<DB>(connection, &candidates).await? else {
-                return Ok(Taken { events, up_to: None });
+                return Ok(ClaimResult { events, up_to: None });
             };
             events.extend(taken);
             if candidates.len() < rows_max {
-                return Ok(Taken { events, up_to: None });
+                return Ok(ClaimResult { events, up_to: None });
             }
             // The batch is at least half full: the next round searches from the start.
             if events.len() * 2 >= batch {
                 break;
             }
         }
-        Ok(Taken { events, up_to: Some(after) })
+        Ok(ClaimResult { events, up_to: Some(after) })
     }
 
     /// Claims those candidates that no other transaction has locked. Returns `None` if a lane

@@ -274,7 +274,7 @@ impl<DB: AtDatabase> Running<DB> {
         let horizon = visibility_horizon::advance::<DB>(&mut self.horizon, connection).await?;
         claim::release_held(connection, self.lanes.held()).await?;
         self.batches += 1;
-        let claim = claim::Claim {
+        let claim = claim::ClaimQuery {
             relay: self.lanes.name(),
             token: format!("{}#{}", self.lanes.name(), self.batches),
             lanes: self.lanes.held(),

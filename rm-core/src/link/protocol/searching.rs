@@ -4,7 +4,7 @@ use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{self, ClientMessage};
 
-use super::super::event::{ConnectionId, Event, Failure, Moment, RequestId};
+use super::super::event::{ConnectionFailure, ConnectionId, Event, Moment, RequestId};
 use super::super::search::Remaining;
 use super::{Protocol, State, going_away};
 
@@ -25,14 +25,14 @@ impl Protocol {
             let (endpoint, waited) =
                 (&self.settings.endpoints[endpoint], self.settings.connect_timeout);
             let reason = format!("{endpoint}: not greeted within {waited:?}");
-            self.give_up(now, connection, Failure::Passing(reason.into()));
+            self.give_up(now, connection, ConnectionFailure::Passing(reason.into()));
         }
         if let Some((connection, target)) = self.search.next_dial(now) {
             self.events.push_back(Event::Dial { connection, target });
         }
     }
 
-    fn give_up(&mut self, now: Moment, connection: ConnectionId, failure: Failure) {
+    fn give_up(&mut self, now: Moment, connection: ConnectionId, failure: ConnectionFailure) {
         self.events.push_back(Event::HangUp { connection });
         self.attempt_failed(now, connection, failure);
     }
@@ -43,11 +43,14 @@ impl Protocol {
         &mut self,
         now: Moment,
         connection: ConnectionId,
-        failure: Failure,
+        failure: ConnectionFailure,
     ) {
         let Some(remaining) = self.search.fail(now, connection) else { return };
-        let outweighs = matches!(self.last_failure, Failure::Unauthenticated(_));
-        if !outweighs || self.is_reported || matches!(failure, Failure::Unauthenticated(_)) {
+        let outweighs = matches!(self.last_failure, ConnectionFailure::Unauthenticated(_));
+        if !outweighs
+            || self.is_reported
+            || matches!(failure, ConnectionFailure::Unauthenticated(_))
+        {
             self.last_failure = failure;
         }
         self.is_reported = remaining != Remaining::Attempts;
@@ -92,7 +95,7 @@ impl Protocol {
             && self.search.has_greeted_with(connection, id)
         {
             let reason = format!("{} ({})", refusal.message, refusal.code);
-            self.give_up(now, connection, Failure::Passing(reason.into()));
+            self.give_up(now, connection, ConnectionFailure::Passing(reason.into()));
         }
     }
 

@@ -81,10 +81,10 @@ impl Driven {
     }
 
     fn lose(&mut self) {
-        self.fail(self.connection(), Failure::Passing(Arc::from("lost")));
+        self.fail(self.connection(), ConnectionFailure::Passing(Arc::from("lost")));
     }
 
-    fn fail(&mut self, connection: ConnectionId, failure: Failure) {
+    fn fail(&mut self, connection: ConnectionId, failure: ConnectionFailure) {
         self.protocol.disconnected(self.now, connection, failure);
         self.drain();
     }
@@ -159,7 +159,7 @@ impl Driven {
     }
 
     /// The events of the search so far.
-    fn failures(&self) -> Vec<(&'static str, Failure)> {
+    fn failures(&self) -> Vec<(&'static str, ConnectionFailure)> {
         let failure = |event: &Event| {
             if let Event::AttemptFailed { failure } = event {
                 return Some(("missed", failure.clone()));
@@ -298,7 +298,11 @@ fn answers_of_an_earlier_connection_are_not_read() {
     driven.greet();
     let message = ServerMessage { id: id.0, body: Some(begun()) };
     driven.protocol.receive(driven.now, earlier, [message]);
-    driven.protocol.disconnected(driven.now, earlier, Failure::Passing(Arc::from("late")));
+    driven.protocol.disconnected(
+        driven.now,
+        earlier,
+        ConnectionFailure::Passing(Arc::from("late")),
+    );
     driven.drain();
     assert!(driven.ended(id).is_empty());
     assert_eq!(driven.sent_ids(), [id.0], "the later connection is still up");
@@ -404,7 +408,7 @@ fn a_silent_endpoint_costs_a_moment_and_its_attempt_is_dropped() {
     let id = driven.begin();
     assert_eq!(driven.sent_ids(), [id.0]);
     // Whatever the first says from here on.
-    driven.fail(ConnectionId(1), Failure::Passing(Arc::from("late")));
+    driven.fail(ConnectionId(1), ConnectionFailure::Passing(Arc::from("late")));
     let hello = ServerMessage { id: 1, body: Some(Answer::Hello(v1::HelloReply::default())) };
     driven.protocol.receive(driven.now, ConnectionId(1), [hello]);
     assert!(!driven.protocol.connected(ConnectionId(1)));
@@ -438,7 +442,7 @@ fn every_address_of_every_endpoint_has_its_turn() {
     // Fewer at the next look: what is gone has no turn in the next round.
     driven.protocol.found(ConnectionId(1), 2);
     for attempt in 1..=4 {
-        driven.fail(ConnectionId(attempt), Failure::Passing(Arc::from("lost")));
+        driven.fail(ConnectionId(attempt), ConnectionFailure::Passing(Arc::from("lost")));
     }
     driven.pass(Duration::from_secs(2));
     assert_eq!(driven.targets()[4..], [(0, 0), (1, 0), (0, 1)]);
@@ -463,10 +467,10 @@ fn a_failed_target_is_redialled_beside_a_silent_one() {
 fn a_refusal_is_reported_despite_silent_targets() {
     let mut driven = Driven::new(&["silent", "refuses", "away"]);
     driven.sleep();
-    let refused = Failure::Unauthenticated(Arc::from("a known token is needed"));
+    let refused = ConnectionFailure::Unauthenticated(Arc::from("a known token is needed"));
     driven.fail(ConnectionId(2), refused.clone());
     driven.sleep();
-    driven.fail(ConnectionId(3), Failure::Passing(Arc::from("refused")));
+    driven.fail(ConnectionId(3), ConnectionFailure::Passing(Arc::from("refused")));
     assert_eq!(driven.failures(), [("missed", refused.clone()), ("missed", refused)]);
 }
 

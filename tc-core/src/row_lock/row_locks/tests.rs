@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::contract::{
-    BranchId, Correlation, DecidedBy, Decision, Effect, Epoch, Holding, Limits, LockMode, LockWait,
-    Mode, NewBranch, Outcome, Rejection, Reply, ReplyWhen, Request, Rounds, RowLock, Timestamp,
-    What, Xid,
+    BranchId, Command, Correlation, DecidedBy, Decision, Effect, Epoch, Holding, Limits, LockMode,
+    LockWait, Mode, NewBranch, Outcome, Rejection, Reply, ReplyWhen, Request, RowLock, Timestamp,
+    VotingRounds, Xid,
 };
 use crate::coordinator::Coordinator;
 
@@ -24,11 +24,11 @@ pub(crate) fn count_a_look() {
 // Each that ran out of time had all others tried, that wait for the same holder.
 #[test]
 fn waiters_for_an_exclusive_holder_are_not_looked_at() {
-    let mut desk = Desk::new();
+    let mut desk = Requester::new();
     let holder = desk.begin();
     desk.register(holder, 1, &["r"], LockMode::Exclusive, 0);
     for _ in 0..MANY {
-        desk.ask(What::CheckLocks {
+        desk.ask(Command::CheckLocks {
             xid: None,
             resource: "orders".into(),
             rows: rows(&["r"], LockMode::Shared),
@@ -42,7 +42,7 @@ fn waiters_for_an_exclusive_holder_are_not_looked_at() {
 // The same behind a global that shares the row and waits to have it for itself.
 #[test]
 fn waiters_for_an_upgrade_are_not_looked_at() {
-    let mut desk = Desk::new();
+    let mut desk = Requester::new();
     let (one, other) = (desk.begin(), desk.begin());
     desk.register(one, 1, &["r"], LockMode::Shared, 0);
     desk.register(other, 1, &["r"], LockMode::Shared, 0);
@@ -64,7 +64,7 @@ fn waiters_for_an_upgrade_are_not_looked_at() {
 // It was looked at once for each of its rows, and each time at all of them.
 #[test]
 fn a_request_for_many_rows_is_looked_at_where_it_was_blocked() {
-    let mut desk = Desk::new();
+    let mut desk = Requester::new();
     let xids = [desk.begin(), desk.begin(), desk.begin()];
     desk.register(xids[0], 1, &["z"], LockMode::Exclusive, 0);
     let names: Vec<String> = (0..MANY).map(|row| format!("r{row:03}")).collect();
@@ -78,7 +78,7 @@ fn a_request_for_many_rows_is_looked_at_where_it_was_blocked() {
 }
 
 /// Asks the coordinator, and counts how the waiting requests ended.
-struct Desk {
+struct Requester {
     coordinator: Coordinator,
     now: Timestamp,
     asked: u64,
@@ -86,18 +86,18 @@ struct Desk {
     refused: u32,
 }
 
-impl Desk {
+impl Requester {
     fn new() -> Self {
         let coordinator = Coordinator::load(Epoch(1), "tc".into(), Limits::default(), []);
         let coordinator = coordinator.expect("no records do not contradict");
         Self { coordinator, now: Timestamp(0), asked: 0, granted: 0, refused: 0 }
     }
 
-    fn ask(&mut self, what: What) -> Option<Reply> {
+    fn ask(&mut self, command: Command) -> Option<Reply> {
         self.asked += 1;
         let asked = Correlation(self.asked);
         let mut out = Outcome::default();
-        self.coordinator.decide(self.now, Request { reply_to: Some(asked), what }, &mut out);
+        self.coordinator.decide(self.now, Request { reply_to: Some(asked), command }, &mut out);
         let mut answer = None;
         for effect in out.effects {
             let Effect::Reply { to, reply, .. } = effect else { continue };
@@ -115,7 +115,7 @@ impl Desk {
 
     fn begin(&mut self) -> Xid {
         let (application, name): (Arc<str>, Arc<str>) = ("shop".into(), "order".into());
-        match self.ask(What::Begin { application, name, timeout_ms: None }) {
+        match self.ask(Command::Begin { application, name, timeout_ms: None }) {
             Some(Reply::Begun { xid, .. }) => xid,
             other => panic!("not begun: {other:?}"),
         }
@@ -131,15 +131,15 @@ impl Desk {
             registered_by: None,
         };
         let wait = LockWait { timeout_ms, holding: Holding::Nothing };
-        let answer = self.ask(What::RegisterBranch { xid, branch, wait });
+        let answer = self.ask(Command::RegisterBranch { xid, branch, wait });
         assert_eq!(answer.is_some(), timeout_ms == 0, "{answer:?}");
     }
 
     fn commit(&mut self, xid: Xid) {
-        self.ask(What::End {
+        self.ask(Command::End {
             xid,
             decision: Decision::Commit,
-            rounds: Rounds::PrepareOnly,
+            rounds: VotingRounds::PrepareOnly,
             by: DecidedBy::Client,
             reason: "".into(),
             reply_when: ReplyWhen::Decided,
@@ -149,7 +149,7 @@ impl Desk {
     fn looks_at_tick(&mut self, now: u64) -> u32 {
         LOOKS.set(0);
         self.now = Timestamp(now);
-        self.ask(What::Tick);
+        self.ask(Command::Tick);
         LOOKS.get()
     }
 }

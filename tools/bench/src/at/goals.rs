@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::database::Statement;
-use super::{Part, Product, What};
+use super::{Product, ProductOptions, WorkMethod};
 use crate::goal::Goal;
 use crate::report::Row;
 
@@ -22,7 +22,7 @@ const BRANCH: [(Product, Statement, [f64; 3]); 5] = [
 /// The same for a whole global with 32 clients.
 const GLOBAL: [(Product, f64); 2] = [(Product::Mysql, 2.8), (Product::Postgres, 2.4)];
 
-impl Part<'_> {
+impl ProductOptions<'_> {
     /// Measures the rows of a product, and adds their goals.
     pub(crate) async fn goals(&self, product: Product) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
@@ -42,8 +42,8 @@ impl Part<'_> {
         wanted: f64,
     ) -> Result<Vec<Row>> {
         let ways = match statement {
-            Statement::Point => &What::ALL[..],
-            Statement::General => &[What::Local, What::Branch],
+            Statement::Point => &WorkMethod::ALL[..],
+            Statement::General => &[WorkMethod::Local, WorkMethod::Branch],
         };
         let mut rows = self.ways(product, ways, statement, &[clients]).await?;
         let local = rows.first().map_or(f64::NAN, |row| row.per_second.median);
@@ -52,8 +52,8 @@ impl Part<'_> {
         for row in &mut rows {
             let way = ways.iter().find(|way| row.name.ends_with(way.name()));
             let wanted = match way {
-                Some(What::Branch) => Some(wanted),
-                Some(What::Global) if clients == CLIENTS[2] => global(product),
+                Some(WorkMethod::Branch) => Some(wanted),
+                Some(WorkMethod::Global) if clients == CLIENTS[2] => global(product),
                 _ => None,
             };
             let goal =

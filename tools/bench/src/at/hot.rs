@@ -18,7 +18,7 @@ use crate::measure::Measure;
 use crate::report::Row;
 use crate::sample::Sample;
 use crate::statistics::Latencies;
-use crate::workers::{Ended, work};
+use crate::workers::{OperationEnd, work};
 
 /// The rows that the globals lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ async fn hold_us<DB: BenchDatabase>(
         }
         global.commit().await?;
         held.borrow_mut().record(begun.elapsed());
-        Ok(Ended::Well)
+        Ok(OperationEnd::Well)
     })
     .await?;
     Ok(held.into_inner().percentiles().unwrap_or_default().p50_us)
@@ -136,7 +136,7 @@ async fn ways<DB: BenchDatabase>(
                 let targets: Vec<Target<'_, DB>> =
                     rows.spots(client).into_iter().map(|spot| spot.target(setup)).collect();
                 let committed = polling::global(&caller, policy, &targets, random).await?;
-                Ok(if committed { Ended::Well } else { Ended::Expected("given up") })
+                Ok(if committed { OperationEnd::Well } else { OperationEnd::Expected("given up") })
             })
             .await
         }
@@ -148,7 +148,7 @@ async fn queued<DB: BenchDatabase>(
     setup: &AtSetup<DB>,
     policy: Policy,
     spots: Vec<Spot>,
-) -> Result<Ended> {
+) -> Result<OperationEnd> {
     let ran = setup.handfast.transaction("hot").run(async |_| {
         for spot in spots {
             let (resource, item) = (spot.resource(setup), spot.item);
@@ -164,12 +164,12 @@ async fn queued<DB: BenchDatabase>(
         Ok::<_, sqlx::Error>(())
     });
     match ran.await {
-        Ok(()) => Ok(Ended::Well),
+        Ok(()) => Ok(OperationEnd::Well),
         Err(error) => match code(&error).as_deref() {
-            Some("HF-TC-DEADLOCK") => Ok(Ended::Expected("deadlocks refused")),
+            Some("HF-TC-DEADLOCK") => Ok(OperationEnd::Expected("deadlocks refused")),
             // A branch that waits with database locks for a global that rolls back is refused: the
             // rollback may need those locks.
-            Some("HF-TC-ROW-LOCKED") => Ok(Ended::Expected("refused beside a rollback")),
+            Some("HF-TC-ROW-LOCKED") => Ok(OperationEnd::Expected("refused beside a rollback")),
             _ => Err(error.into()),
         },
     }

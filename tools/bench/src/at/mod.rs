@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use sqlx::{MySql, Postgres, Sqlite};
 
-use crate::measure::{Measure, Place};
+use crate::measure::{Measure, RunDirectory};
 use crate::report::{Report, Row};
 
 use database::Statement;
@@ -38,7 +38,7 @@ pub(crate) struct Options {
     postgres: Option<String>,
     /// What to measure; may be given several times. Without any, all but hot rows.
     #[arg(long, value_enum)]
-    what: Vec<What>,
+    what: Vec<WorkMethod>,
     /// The statement of a branch.
     #[arg(long, value_enum, default_value = "point")]
     statement: Statement,
@@ -51,7 +51,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     measure: Measure,
     #[command(flatten)]
-    place: Place,
+    place: RunDirectory,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -63,7 +63,7 @@ pub(crate) enum Product {
 
 /// One way to do the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum What {
+pub(crate) enum WorkMethod {
     /// BEGIN, the statement, COMMIT.
     Local,
     /// The same as a branch, with a coordinator that replies at once.
@@ -78,7 +78,7 @@ pub(crate) enum What {
     GlobalTwo,
 }
 
-impl What {
+impl WorkMethod {
     const ALL: [Self; 6] =
         [Self::Local, Self::Branch, Self::Global, Self::Prepared, Self::LocalTwo, Self::GlobalTwo];
 
@@ -105,19 +105,19 @@ impl What {
 
 /// The options for one product.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part<'a> {
+pub(crate) struct ProductOptions<'a> {
     pub(crate) url: &'a str,
     pub(crate) measure: &'a Measure,
-    pub(crate) place: &'a Place,
+    pub(crate) place: &'a RunDirectory,
 }
 
 /// Measures the selected products and ways.
 pub(crate) async fn run(options: &Options) -> Result<Report> {
     let mut report = Report::new("at");
-    let ways = if options.what.is_empty() { &What::ALL[..] } else { &options.what };
+    let ways = if options.what.is_empty() { &WorkMethod::ALL[..] } else { &options.what };
     for product in options.products()? {
         let url = options.url(product)?;
-        let part = Part { url, measure: &options.measure, place: &options.place };
+        let part = ProductOptions { url, measure: &options.measure, place: &options.place };
         let rows = if options.hot {
             part.hot(product, &options.clients).await?
         } else {
@@ -128,12 +128,12 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-impl Part<'_> {
+impl ProductOptions<'_> {
     /// Measures ways with each number of clients, beside their baselines.
     async fn ways(
         &self,
         product: Product,
-        ways: &[What],
+        ways: &[WorkMethod],
         statement: Statement,
         clients: &[usize],
     ) -> Result<Vec<Row>> {
@@ -164,12 +164,12 @@ impl Part<'_> {
 
     async fn ways_on<DB: BenchDatabase>(
         &self,
-        ways: &[What],
+        ways: &[WorkMethod],
         statement: Statement,
         clients: &[usize],
     ) -> Result<Vec<Row>> {
-        let has = |what: &What| DB::DROP.is_some() || *what != What::Prepared;
-        let ways: Vec<What> = ways.iter().copied().filter(has).collect();
+        let has = |what: &WorkMethod| DB::DROP.is_some() || *what != WorkMethod::Prepared;
+        let ways: Vec<WorkMethod> = ways.iter().copied().filter(has).collect();
         let setup = AtSetup::<DB>::open(self.url, self.place, most(clients)).await?;
         let mut rows = Vec::new();
         for &clients in clients {
@@ -182,11 +182,11 @@ impl Part<'_> {
     async fn ways_at_once<DB: BenchDatabase>(
         &self,
         setup: &AtSetup<DB>,
-        ways: &[What],
+        ways: &[WorkMethod],
         statement: Statement,
         clients: usize,
     ) -> Result<Vec<Row>> {
-        let name = |what: &What| name(DB::PRODUCT, statement, clients, *what);
+        let name = |what: &WorkMethod| name(DB::PRODUCT, statement, clients, *what);
         let names: Vec<String> = ways.iter().map(name).collect();
         let times = (self.measure.warm_up(), self.measure.length());
         let run = async |which: usize| setup.measure(ways[which], statement, clients, times).await;
@@ -197,7 +197,7 @@ impl Part<'_> {
 }
 
 /// Returns the name of a row.
-fn name(product: &str, statement: Statement, clients: usize, what: What) -> String {
+fn name(product: &str, statement: Statement, clients: usize, what: WorkMethod) -> String {
     let (statement, what) = (statement.name(), what.name());
     format!("{product}, {statement}, {clients} clients: {what}")
 }
@@ -207,7 +207,7 @@ fn most(clients: &[usize]) -> usize {
 }
 
 /// Adds how many times faster its baseline is to each row.
-fn compare(ways: &[What], rows: &mut [Row]) {
+fn compare(ways: &[WorkMethod], rows: &mut [Row]) {
     let speeds: Vec<f64> = rows.iter().map(|row| row.per_second.median).collect();
     for (at, row) in rows.iter_mut().enumerate() {
         let baseline = ways[at].baseline();
@@ -245,7 +245,8 @@ mod tests {
 
     #[test]
     fn each_way_is_held_against_its_own_baseline() {
-        let ways = [What::Local, What::Branch, What::LocalTwo, What::GlobalTwo];
+        let ways =
+            [WorkMethod::Local, WorkMethod::Branch, WorkMethod::LocalTwo, WorkMethod::GlobalTwo];
         let row = |median| Row {
             per_second: Spread { median, min: median, max: median },
             ..Row::default()

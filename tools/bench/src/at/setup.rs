@@ -11,13 +11,13 @@ use rand::rngs::SmallRng;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 
-use super::What;
+use super::WorkMethod;
 use super::database::{BenchDatabase, Fresh, ITEMS, Statement};
 use crate::child::Server;
-use crate::measure::Place;
+use crate::measure::RunDirectory;
 use crate::sample::Sample;
 use crate::usage::Process;
-use crate::workers::{Ended, work};
+use crate::workers::{OperationEnd, work};
 
 /// Programs whose processor time counts as the server's.
 pub(crate) const DATABASE_PROGRAMS: [&str; 3] = ["mariadbd", "mysqld", "postgres"];
@@ -44,7 +44,7 @@ pub(crate) struct AtSetup<DB: BenchDatabase> {
 
 impl<DB: BenchDatabase> AtSetup<DB> {
     /// Starts and connects everything.
-    pub(crate) async fn open(url: &str, place: &Place, clients: usize) -> Result<Self> {
+    pub(crate) async fn open(url: &str, place: &RunDirectory, clients: usize) -> Result<Self> {
         let directory = place.directory()?;
         let folder: PathBuf = directory.path().to_owned();
         let connections = u32::try_from(clients + SPARE_CONNECTIONS)?;
@@ -91,7 +91,7 @@ impl<DB: BenchDatabase> AtSetup<DB> {
     /// Measures one way to do the work.
     pub(crate) async fn measure(
         &self,
-        what: What,
+        what: WorkMethod,
         statement: Statement,
         clients: usize,
         times: (Duration, Duration),
@@ -100,30 +100,30 @@ impl<DB: BenchDatabase> AtSetup<DB> {
         let measured = work(clients, times, &servers, async |client, random| {
             let (item, other) = (item(random), item(random));
             match what {
-                What::Local => local(&self.first, statement, item).await?,
-                What::Branch => {
+                WorkMethod::Local => local(&self.first, statement, item).await?,
+                WorkMethod::Branch => {
                     let mut running = running.globals[client].lock().await;
                     self.branch(&mut running, statement, item).await?;
                 }
-                What::Global => {
+                WorkMethod::Global => {
                     let global = self.handfast.transaction("bench").begin().await?;
                     let work = branch(&self.first_resource, statement, item);
                     global.scope(work).await?;
                     global.commit().await?;
                 }
-                What::Prepared => self.prepared(statement, item).await?,
-                What::LocalTwo => {
+                WorkMethod::Prepared => self.prepared(statement, item).await?,
+                WorkMethod::LocalTwo => {
                     local(&self.first, statement, item).await?;
                     local(&self.second, statement, other).await?;
                 }
-                What::GlobalTwo => {
+                WorkMethod::GlobalTwo => {
                     let global = self.handfast.transaction("bench").begin().await?;
                     global.scope(branch(&self.first_resource, statement, item)).await?;
                     global.scope(branch(&self.second_resource, statement, other)).await?;
                     global.commit().await?;
                 }
             }
-            Ok(Ended::Well)
+            Ok(OperationEnd::Well)
         });
         let measured = measured.await?;
         running.end().await?;

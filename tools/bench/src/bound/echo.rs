@@ -15,12 +15,12 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::EchoOptions;
 use super::answer::{Echo, Echoes, together};
-use super::log::{Answers, Log};
+use super::log::{Answers, AppendLog};
 use crate::load::Wire;
 
 /// Serves until the process is killed.
 pub(crate) fn serve(options: &EchoOptions) -> Result<ExitCode> {
-    let log = options.log.as_deref().map(Log::open).transpose()?;
+    let log = options.log.as_deref().map(AppendLog::open).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if options.wire == Wire::Seata {
         runtime.block_on(super::seata::serve(options.listen, log))?;
@@ -34,13 +34,13 @@ pub(crate) fn serve(options: &EchoOptions) -> Result<ExitCode> {
 
 #[derive(Clone, Debug)]
 struct EchoService {
-    log: Option<Log>,
+    log: Option<AppendLog>,
 }
 
 /// One connection, with the requests since the last flush.
 #[derive(Debug)]
 pub(super) struct EchoConnection {
-    log: Option<Log>,
+    log: Option<AppendLog>,
     echoes: Echoes,
     outgoing: mpsc::UnboundedSender<ServerFrame>,
     /// The bytes to be logged.
@@ -51,7 +51,10 @@ pub(super) struct EchoConnection {
 }
 
 impl EchoConnection {
-    pub(super) fn new(log: Option<Log>, outgoing: mpsc::UnboundedSender<ServerFrame>) -> Self {
+    pub(super) fn new(
+        log: Option<AppendLog>,
+        outgoing: mpsc::UnboundedSender<ServerFrame>,
+    ) -> Self {
         Self {
             log,
             echoes: Echoes::default(),

@@ -17,7 +17,7 @@ const FILE_BYTES: u64 = 64 << 20;
 
 /// The log. Its thread ends when the last clone is dropped.
 #[derive(Clone, Debug)]
-pub(super) struct Log {
+pub(super) struct AppendLog {
     shared: Arc<Shared>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Answers {
     pub(super) to: UnboundedSender<ServerFrame>,
 }
 
-impl Log {
+impl AppendLog {
     /// Creates the file and starts the thread.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let file = zeroed(path, FILE_BYTES)?;

@@ -19,7 +19,7 @@ use clap::Args;
 
 use crate::child::Server;
 use crate::load::{Load, Pace, Shape, Wire};
-use crate::measure::{Measure, Place};
+use crate::measure::{Measure, RunDirectory};
 use crate::report::{Report, Row};
 use crate::sample::Sample;
 use crate::{load, unary_echo};
@@ -68,7 +68,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     measure: Measure,
     #[command(flatten)]
-    place: Place,
+    place: RunDirectory,
 }
 
 /// Measures the selected bounds, or all.
@@ -95,18 +95,18 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-async fn sync(measure: &Measure, place: &Place) -> Result<Row> {
+async fn sync(measure: &Measure, place: &RunDirectory) -> Result<Row> {
     measure.row(SYNC, async || sync_once(measure, place).await).await
 }
 
 /// Writes and syncs 4 KiB in place, one write after the other.
-pub(crate) async fn sync_once(measure: &Measure, place: &Place) -> Result<(Sample, f64)> {
+pub(crate) async fn sync_once(measure: &Measure, place: &RunDirectory) -> Result<(Sample, f64)> {
     let (directory, time) = (place.directory()?, measure.length());
     let path = directory.path().join("sync");
     tokio::task::spawn_blocking(move || sync::measure(&path, time)).await?
 }
 
-async fn echoed(load: &Load, measure: &Measure, place: Option<&Place>) -> Result<Row> {
+async fn echoed(load: &Load, measure: &Measure, place: Option<&RunDirectory>) -> Result<Row> {
     let name = echo_name(load, place.is_some());
     measure.row(&name, async || echo_once(load, measure, place).await).await
 }
@@ -122,9 +122,9 @@ pub(crate) fn echo_name(load: &Load, durable: bool) -> String {
 pub(crate) async fn echo_once(
     load: &Load,
     measure: &Measure,
-    place: Option<&Place>,
+    place: Option<&RunDirectory>,
 ) -> Result<(Sample, f64)> {
-    let directory = place.map(Place::directory).transpose()?;
+    let directory = place.map(RunDirectory::directory).transpose()?;
     let log = directory.as_ref().map(|directory| directory.path().join("log"));
     let log = log.map(|log| vec!["--log".to_owned(), log.display().to_string()]);
     let wire = if load.wire == Wire::Seata { "seata" } else { "stream" };

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use super::echo::EchoConnection;
-use super::log::Log;
+use super::log::AppendLog;
 use crate::seata::READ_BYTES;
 use crate::seata::server::ServerSide;
 
@@ -19,7 +19,7 @@ use crate::seata::server::ServerSide;
 const FRAMES_TOGETHER: usize = 256;
 
 /// Serves until the process is killed.
-pub(super) async fn serve(listen: SocketAddr, log: Option<Log>) -> Result<()> {
+pub(super) async fn serve(listen: SocketAddr, log: Option<AppendLog>) -> Result<()> {
     let listener = TcpListener::bind(listen).await.context("serving the echo")?;
     loop {
         let (stream, _) = listener.accept().await.context("serving the echo")?;
@@ -38,7 +38,7 @@ fn say(error: &anyhow::Error) {
     eprintln!("the echo closes a connection: {error:#}");
 }
 
-async fn serve_connection(stream: TcpStream, log: Option<Log>) -> Result<()> {
+async fn serve_connection(stream: TcpStream, log: Option<AppendLog>) -> Result<()> {
     let (reader, writer) = stream.into_split();
     let (outgoing, frames) = mpsc::unbounded_channel();
     let (registered, registrations) = mpsc::unbounded_channel();

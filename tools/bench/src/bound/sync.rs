@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::log::zeroed;
-use crate::idle::Watch;
+use crate::idle::IdleWatch;
 use crate::sample::Sample;
 use crate::statistics::Latencies;
 use crate::usage::Process;
@@ -18,7 +18,7 @@ const BLOCK: [u8; 4_096] = [7; 4_096];
 /// Overwrites a block and syncs it, repeatedly.
 pub(super) fn measure(path: &Path, time: Duration) -> Result<(Sample, f64)> {
     let file = zeroed(path, FILE_BYTES)?;
-    let (watch, own) = (Watch::start()?, Process::own().cpu()?);
+    let (watch, own) = (IdleWatch::start()?, Process::own().cpu()?);
     let mut latencies = Latencies::default();
     let (mut syncs, mut at) = (0_u64, 0);
     let started = Instant::now();

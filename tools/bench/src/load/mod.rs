@@ -22,7 +22,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use futures::future::try_join_all;
 
-use crate::idle::Watch;
+use crate::idle::IdleWatch;
 use crate::sample::Sample;
 use crate::usage::Process;
 
@@ -171,7 +171,7 @@ pub(crate) async fn cost_within(target: Target, window: Window) -> Result<Cost> 
     tokio::time::sleep_until(window.from.into()).await;
     let own_before = own.cpu()?;
     let other_before = other.map(Process::cpu).transpose()?.unwrap_or_default();
-    let watch = Watch::start()?;
+    let watch = IdleWatch::start()?;
     tokio::time::sleep_until(window.until.into()).await;
     let client_cpu = own.cpu()? - own_before;
     let of_server = |other: Process| {

@@ -19,10 +19,10 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 
 use crate::goal::Goal;
-use crate::measure::{Measure, Place};
+use crate::measure::{Measure, RunDirectory};
 use crate::report::{Report, Row};
 use crate::sample::Sample;
-use crate::workers::{Ended, work};
+use crate::workers::{OperationEnd, work};
 
 use contender::Contender;
 use servers::LockServers;
@@ -51,7 +51,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     measure: Measure,
     #[command(flatten)]
-    place: Place,
+    place: RunDirectory,
 }
 
 /// The backends.
@@ -153,7 +153,7 @@ async fn pairs(
         let held = contender.take(client).await?;
         let took = begun.elapsed();
         contender.release(client, held).await?;
-        Ok(Ended::Took(took))
+        Ok(OperationEnd::Took(took))
     };
     work(clients, times, &contender.servers()?, pair).await
 }
@@ -167,7 +167,9 @@ async fn hand_overs(
     let released: Cell<Option<Instant>> = Cell::default();
     let hand_over = async |_, _: &mut _| {
         let held = contender.take(0).await?;
-        let ended = released.get().map_or(Ended::Well, |release| Ended::Took(release.elapsed()));
+        let ended = released
+            .get()
+            .map_or(OperationEnd::Well, |release| OperationEnd::Took(release.elapsed()));
         released.set(Some(Instant::now()));
         contender.release(0, held).await?;
         Ok(ended)

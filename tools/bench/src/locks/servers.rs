@@ -8,7 +8,7 @@ use handfast_locks::{
     EtcdLocks, Guarantee, Locks, LocksBuilder, MemoryLocks, MySqlLocks, PostgresLocks, RedisLocks,
     RedlockLocks, SqliteLocks, ZooKeeperLocks,
 };
-use handfast_test_services::{DatabaseServer, Kind, Place};
+use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind};
 use sqlx::{MySql, Postgres, Sqlite};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
@@ -49,8 +49,9 @@ impl Options {
         let known = |backend: &Backend| {
             (*backend != Backend::Postgres || self.postgres.is_some())
                 && (*backend != Backend::Mysql || self.mysql.is_some())
-                && (*backend != Backend::Etcd || Kind::Etcd.programs().are_installed())
-                && (*backend != Backend::Zookeeper || Kind::ZooKeeper.programs().are_installed())
+                && (*backend != Backend::Etcd || ServerKind::Etcd.programs().are_installed())
+                && (*backend != Backend::Zookeeper
+                    || ServerKind::ZooKeeper.programs().are_installed())
         };
         <Backend as clap::ValueEnum>::value_variants().iter().copied().filter(known).collect()
     }
@@ -150,13 +151,13 @@ impl LockServers {
                 self.add_both(backend, Locks::over(connect.await?), recipe)?;
             }
             Backend::Etcd => {
-                let url = self.server(Kind::Etcd).await?;
+                let url = self.server(ServerKind::Etcd).await?;
                 let recipe = V3Lock::connect(&url, options.connections()?).await?;
                 let locks = Locks::over(EtcdLocks::connect([url]).await?);
                 self.add_both(backend, locks, Recipe::V3Lock(recipe))?;
             }
             Backend::Zookeeper => {
-                let cluster = self.server(Kind::ZooKeeper).await?;
+                let cluster = self.server(ServerKind::ZooKeeper).await?;
                 let recipe = ByHand::connect(&cluster).await?;
                 let locks = ZooKeeperLocks::connect(&cluster, ZOOKEEPER_LEASE).await?;
                 let locks = Locks::over(locks).lease(ZOOKEEPER_LEASE);
@@ -178,8 +179,8 @@ impl LockServers {
     }
 
     /// Starts a server of this kind, and returns its URL.
-    async fn server(&mut self, kind: Kind) -> Result<String> {
-        let start = move || DatabaseServer::start(kind, &Place::new()?, &|| Ok(()));
+    async fn server(&mut self, kind: ServerKind) -> Result<String> {
+        let start = move || DatabaseServer::start(kind, &ServerDirectory::new()?, &|| Ok(()));
         let server = tokio::task::spawn_blocking(start).await??;
         let url = server.url();
         self.servers.push(server);

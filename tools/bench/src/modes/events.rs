@@ -25,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A running relay and consumer.
 #[derive(Debug)]
-pub(crate) struct Events<DB: ModesDatabase> {
+pub(crate) struct EventFlow<DB: ModesDatabase> {
     first: Pool<DB>,
     waiting: Waiting,
     stop: watch::Sender<bool>,
@@ -38,17 +38,17 @@ pub(crate) struct Events<DB: ModesDatabase> {
 struct Waiting(Arc<Mutex<HashMap<EventId, oneshot::Sender<()>>>>);
 
 /// The consumer. It wakes the caller that waits for an event when its effect is committed.
-struct Told {
+struct EffectListener {
     events: InProcessSubscription,
     waiting: Waiting,
 }
 
-impl<DB: ModesDatabase> Events<DB> {
+impl<DB: ModesDatabase> EventFlow<DB> {
     /// Starts both.
     pub(crate) fn start(first: &Pool<DB>, second: &Pool<DB>) -> Self {
         let (stop, broker, waiting) =
             (watch::Sender::new(false), InProcess::new(), Waiting::default());
-        let events = Told { events: broker.subscribe(TOPIC), waiting: waiting.clone() };
+        let events = EffectListener { events: broker.subscribe(TOPIC), waiting: waiting.clone() };
         let relay = Relay::new(first.clone(), broker).idle_max(LOOK_EVERY);
         let consumer = Consumer::new(second.clone(), "bench");
         let (relay_stop, consumer_stop) = (stopped(&stop), stopped(&stop));
@@ -112,7 +112,7 @@ impl Waiting {
     }
 }
 
-impl Subscription for Told {
+impl Subscription for EffectListener {
     fn next(&mut self) -> BoxFuture<'_, Result<Delivery, OutboxError>> {
         self.events.next()
     }

@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 use sqlx::{MySql, Postgres, Sqlite};
 
 use crate::at::Product;
-use crate::measure::{Measure, Place};
+use crate::measure::{Measure, RunDirectory};
 use crate::report::{Report, Row};
 
 use database::ModesDatabase;
@@ -43,7 +43,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     measure: Measure,
     #[command(flatten)]
-    place: Place,
+    place: RunDirectory,
 }
 
 /// One way to do the action.

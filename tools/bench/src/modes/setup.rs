@@ -14,13 +14,13 @@ use tempfile::TempDir;
 use super::Mode;
 use super::actions::{Change, Held, Step};
 use super::database::{Column, ModesDatabase, XaBranch};
-use super::events::Events;
+use super::events::EventFlow;
 use crate::at::{DATABASE_PROGRAMS, Fresh, ITEMS};
 use crate::child::Server;
-use crate::measure::Place;
+use crate::measure::RunDirectory;
 use crate::sample::Sample;
 use crate::usage::Process;
-use crate::workers::{Ended, work};
+use crate::workers::{OperationEnd, work};
 
 /// The number of connections for background work: phase two, steps, the relay and the consumer.
 const SPARE_CONNECTIONS: usize = 8;
@@ -35,7 +35,7 @@ pub(crate) struct ModesSetup<DB: ModesDatabase> {
     second: Side<DB>,
     handfast: Handfast,
     coordinator: Server,
-    events: Events<DB>,
+    events: EventFlow<DB>,
     sagas: AtomicU64,
     _directory: TempDir,
 }
@@ -96,14 +96,14 @@ impl<DB: ModesDatabase> Side<DB> {
 
 impl<DB: ModesDatabase> ModesSetup<DB> {
     /// Starts and connects everything.
-    pub(crate) async fn open(url: &str, place: &Place, clients: usize) -> Result<Self> {
+    pub(crate) async fn open(url: &str, place: &RunDirectory, clients: usize) -> Result<Self> {
         let directory = place.directory()?;
         let folder: PathBuf = directory.path().to_owned();
         let coordinator = Server::coordinator(&folder.join("coordinator"), &[]).await?;
         let handfast = Handfast::connect(coordinator.endpoint()).application("bench").await?;
         let first = Side::open(url, &folder, clients, &handfast, "first").await?;
         let second = Side::open(url, &folder, clients, &handfast, "second").await?;
-        let events = Events::start(&first.fresh.pool, &second.fresh.pool);
+        let events = EventFlow::start(&first.fresh.pool, &second.fresh.pool);
         let sagas = AtomicU64::new(0);
         Ok(Self { first, second, handfast, coordinator, events, sagas, _directory: directory })
     }
@@ -128,7 +128,7 @@ impl<DB: ModesDatabase> ModesSetup<DB> {
         let transfer = async |_, random: &mut SmallRng| {
             let mut item = || random.random_range(0..ITEMS);
             self.transfer(mode, item(), item()).await?;
-            Ok(Ended::Well)
+            Ok(OperationEnd::Well)
         };
         work(clients, times, &servers, transfer).await
     }

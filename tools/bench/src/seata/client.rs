@@ -9,8 +9,8 @@ use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{self, ClientFrame, ClientMessage, Decision, ServerFrame, ServerMessage};
 use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::{
-    BranchEnd, BranchEnded, BranchRegister, Failure, GlobalBegin, GlobalEnd, Message, Register,
-    RegisterResources,
+    BranchEnd, BranchEnded, BranchRegister, GlobalBegin, GlobalEnd, Message, Register,
+    RegisterResources, RequestFailure,
 };
 use handfast_seata_wire::value::{BranchStatus, BranchType};
 
@@ -187,7 +187,7 @@ fn answer(message: Message) -> Result<Answer> {
     })
 }
 
-fn refused(failure: Failure) -> Answer {
-    let Failure { message, code } = failure;
+fn refused(failure: RequestFailure) -> Answer {
+    let RequestFailure { message, code } = failure;
     Answer::Rejected(v1::Rejection { code: format!("{code:?}"), message, ..Default::default() })
 }

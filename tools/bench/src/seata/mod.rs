@@ -9,7 +9,7 @@ use bytes::{Buf, BytesMut};
 use handfast_seata_wire::frame::{MessageKind, Piece, split};
 use handfast_seata_wire::message::Message;
 use handfast_seata_wire::{
-    ClientVersion, Dialect, Encoding, FrameVersion, Limits, Received, decode, encode,
+    ClientVersion, DecodedMessage, Dialect, Encoding, FrameVersion, Limits, decode, encode,
 };
 
 /// The version of the simulated client. It uses the protocol's most common form: frames of version
@@ -28,7 +28,7 @@ fn write(message: &Message, kind: MessageKind, id: i32, out: &mut Vec<u8>) -> Re
 
 /// Decodes the next complete frame of a stream's bytes without consuming it. Returns it with its
 /// length.
-fn read(bytes: &BytesMut) -> Result<Option<(Received, usize)>> {
+fn read(bytes: &BytesMut) -> Result<Option<(DecodedMessage, usize)>> {
     let limits = Limits::default();
     match split(bytes, &limits).context("cutting the stream into frames")? {
         Piece::Frame(frame, length) => {
@@ -40,7 +40,7 @@ fn read(bytes: &BytesMut) -> Result<Option<(Received, usize)>> {
 }
 
 /// Takes the next complete frame from a stream's bytes.
-fn take(bytes: &mut BytesMut) -> Result<Option<Received>> {
+fn take(bytes: &mut BytesMut) -> Result<Option<DecodedMessage>> {
     let Some((received, length)) = read(bytes)? else { return Ok(None) };
     bytes.advance(length);
     Ok(Some(received))

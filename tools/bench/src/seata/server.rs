@@ -23,7 +23,7 @@ pub(crate) struct ServerSide {
 
 /// A frame of a client.
 #[derive(Debug)]
-pub(crate) struct Received {
+pub(crate) struct ReceivedFrame {
     /// Its request, unless the reply is already here.
     pub(crate) message: Option<ClientMessage>,
     /// The reply to a registration or a heartbeat.
@@ -37,12 +37,12 @@ impl ServerSide {
     ///
     /// # Errors
     /// If the stream is damaged, or the load does not send such a message.
-    pub(crate) fn read(&mut self, bytes: &mut BytesMut) -> Result<Option<Received>> {
+    pub(crate) fn read(&mut self, bytes: &mut BytesMut) -> Result<Option<ReceivedFrame>> {
         let Some((received, length)) = read(bytes)? else { return Ok(None) };
         let bytes = bytes.copy_to_bytes(length);
         let mut answer = Vec::new();
         let message = self.message(&received.header, received.message, &mut answer)?;
-        Ok(Some(Received { message, answer, bytes }))
+        Ok(Some(ReceivedFrame { message, answer, bytes }))
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "all others are refused alike")]

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// A line of a page, without its end.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line<'a> {
+pub(super) struct PageLine<'a> {
     /// From 1.
     pub(super) number: usize,
     pub(super) text: &'a str,
@@ -14,12 +14,12 @@ pub(super) struct Line<'a> {
 }
 
 /// Returns the lines of a page.
-pub(super) fn lines(page: &str) -> Vec<Line<'_>> {
+pub(super) fn lines(page: &str) -> Vec<PageLine<'_>> {
     let mut is_inside = false;
     let mut found = Vec::new();
     for (at, text) in page.lines().enumerate() {
         let is_fence = text.trim_start().starts_with("```");
-        found.push(Line { number: at + 1, text, is_code: is_inside || is_fence });
+        found.push(PageLine { number: at + 1, text, is_code: is_inside || is_fence });
         is_inside ^= is_fence;
     }
     found

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::interrupt::Interrupts;
 use crate::libclang;
 use crate::say::say;
-use crate::services::Services;
+use crate::services::RunningServers;
 use crate::test::cargo;
 use crate::tree::{SourceFile, root, source_files};
 
@@ -34,7 +34,7 @@ struct Copy {
     target: PathBuf,
     /// The tree as it was when the copy was made.
     files: Vec<SourceFile>,
-    services: Option<Services>,
+    services: Option<RunningServers>,
     /// Further variables for the environment of checks.
     variables: Vec<(&'static str, String)>,
 }
@@ -84,7 +84,8 @@ impl Copy {
     ) -> Result<Self> {
         let checks: Vec<&String> = mutations.iter().filter_map(|it| it.check.as_ref()).collect();
         let hooked = checks.iter().any(|check| check.contains(HOOK));
-        let services = (!checks.is_empty()).then(|| Services::start(interrupts)).transpose()?;
+        let services =
+            (!checks.is_empty()).then(|| RunningServers::start(interrupts)).transpose()?;
         let variables = hooked.then(|| libclang::install(interrupts)).transpose()?;
         let folder = tempfile::Builder::new().prefix("handfast-mutations-").tempdir()?;
         let target = std::env::var_os("CARGO_TARGET_DIR");
@@ -156,7 +157,7 @@ impl Copy {
         let mut command = cargo();
         command.args(arguments).current_dir(self.folder.path());
         command.env("CARGO_TARGET_DIR", &self.target);
-        let variables = self.services.iter().flat_map(Services::variables);
+        let variables = self.services.iter().flat_map(RunningServers::variables);
         command.envs(variables.cloned()).envs(self.variables.iter().cloned());
         command
     }

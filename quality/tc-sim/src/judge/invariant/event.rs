@@ -11,11 +11,11 @@ use crate::model::values::{EventId, Seq};
 
 /// The invariant, with the last event that took effect for each outbox and key.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub(super) struct EventsInOrder {
     newest: BTreeMap<(usize, u32), Seq>,
 }
 
-impl Invariant for Events {
+impl Invariant for EventsInOrder {
     fn name(&self) -> &'static str {
         "event"
     }
@@ -38,7 +38,7 @@ impl Invariant for Events {
     }
 }
 
-impl Events {
+impl EventsInOrder {
     fn check_effect(&mut self, ledger: &Ledger, id: EventId, verdict: &mut Verdict) {
         let event = ledger.events.get(&id);
         verdict.require(event.is_some(), || format!("event {:x} was never emitted", id.0));

@@ -10,7 +10,7 @@ use super::Invariant;
 use crate::judge::ledger::{BranchKey, BranchState, Ledger, branch_state_after};
 use crate::judge::verdict::Verdict;
 use crate::model::observation::Observation;
-use crate::model::values::{Undo, Written};
+use crate::model::values::{RowChanges, Undo};
 
 /// The invariant, with the branches that have ended, and those that a guard row bars.
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ impl ExactlyOnce {
         &mut self,
         ledger: &Ledger,
         key: BranchKey,
-        written: &Written,
+        written: &RowChanges,
         verdict: &mut Verdict,
     ) {
         let (xid, branch) = key;

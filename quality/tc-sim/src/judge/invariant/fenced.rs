@@ -3,13 +3,13 @@
 //! rollback. All branches of one global end the same way.
 
 use handfast_core::Decision;
-use handfast_rm_core::fence::State;
+use handfast_rm_core::fence::FenceState;
 
 use super::Invariant;
 use crate::judge::ledger::{BranchKey, Ledger};
 use crate::judge::verdict::Verdict;
 use crate::model::observation::Observation;
-use crate::model::values::Written;
+use crate::model::values::RowChanges;
 use crate::workload::points::is_points_row;
 
 /// The invariant. It needs no state beside the ledger.
@@ -37,7 +37,7 @@ impl Invariant for Fenced {
     }
 }
 
-fn check_commit(ledger: &Ledger, written: &Written, verdict: &mut Verdict) {
+fn check_commit(ledger: &Ledger, written: &RowChanges, verdict: &mut Verdict) {
     let touches = written.rows.iter().any(|(row, ..)| is_points_row(*row));
     verdict.require(!touches || !written.fences.is_empty(), || {
         format!("points change without a fence: {written}")
@@ -54,22 +54,25 @@ fn check_commit(ledger: &Ledger, written: &Written, verdict: &mut Verdict) {
 fn check_step(
     ledger: &Ledger,
     key: BranchKey,
-    before: Option<State>,
-    after: State,
+    before: Option<FenceState>,
+    after: FenceState,
     touches: bool,
     verdict: &mut Verdict,
 ) {
     let (xid, branch) = key;
     let may = match (before, after) {
-        (None, State::Tried) => touches && ledger.registered.contains(&key),
-        (None, State::Barred) => !touches && is_decided(ledger, key, Decision::RollBack),
-        (Some(State::Tried), State::Confirmed) => {
+        (None, FenceState::Tried) => touches && ledger.registered.contains(&key),
+        (None, FenceState::Barred) => !touches && is_decided(ledger, key, Decision::RollBack),
+        (Some(FenceState::Tried), FenceState::Confirmed) => {
             touches && is_decided(ledger, key, Decision::Commit)
         }
-        (Some(State::Tried), State::Cancelled) => {
+        (Some(FenceState::Tried), FenceState::Cancelled) => {
             touches && is_decided(ledger, key, Decision::RollBack)
         }
-        (_, State::Tried | State::Barred | State::Confirmed | State::Cancelled) => false,
+        (
+            _,
+            FenceState::Tried | FenceState::Barred | FenceState::Confirmed | FenceState::Cancelled,
+        ) => false,
     };
     verdict.require(may, || {
         let decision = ledger.decision(xid);
@@ -87,9 +90,9 @@ fn check_end(ledger: &Ledger, verdict: &mut Verdict) {
     for ((xid, branch), effect) in tried {
         let decision = ledger.decision(*xid);
         let fits = match effect.state {
-            State::Tried => false,
-            State::Confirmed => decision == Some(Decision::Commit),
-            State::Cancelled | State::Barred => decision == Some(Decision::RollBack),
+            FenceState::Tried => false,
+            FenceState::Confirmed => decision == Some(Decision::Commit),
+            FenceState::Cancelled | FenceState::Barred => decision == Some(Decision::RollBack),
         };
         verdict.require(fits, || {
             format!("{xid}/{branch} ends as {:?} under {decision:?}", effect.state)

@@ -14,9 +14,9 @@ use crate::workload::transfers::is_foreign;
 
 /// The invariant. It needs no state beside the ledger.
 #[derive(Debug)]
-pub(super) struct Prepared;
+pub(super) struct PreparedBranches;
 
-impl Invariant for Prepared {
+impl Invariant for PreparedBranches {
     fn name(&self) -> &'static str {
         "prepared"
     }

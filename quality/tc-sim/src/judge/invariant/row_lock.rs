@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use handfast_core::{BranchRecord, Change, FencingToken, LockMode, Record};
 
 use super::Invariant;
-use crate::judge::ledger::{BranchKey, Hold, Ledger, LockedRow};
+use crate::judge::ledger::{BranchKey, HeldRow, Ledger, LockedRow};
 use crate::judge::verdict::Verdict;
 use crate::model::observation::Observation;
-use crate::model::values::Written;
+use crate::model::values::RowChanges;
 
 /// The invariant, with the newest fencing token of each row and its branch.
 #[derive(Debug, Default)]
@@ -74,15 +74,15 @@ impl RowLock {
 
 /// Returns whether the branch holds a shared lock: the records of concurrent readers may be written
 /// again in any order.
-fn newest_is_shared(holders: Option<&BTreeMap<BranchKey, Hold>>, key: BranchKey) -> bool {
+fn newest_is_shared(holders: Option<&BTreeMap<BranchKey, HeldRow>>, key: BranchKey) -> bool {
     let mode = holders.and_then(|holders| holders.get(&key)).map(|hold| hold.mode);
     mode == Some(LockMode::Shared)
 }
 
 fn check_alone(
     key: BranchKey,
-    own: &Hold,
-    holders: &BTreeMap<BranchKey, Hold>,
+    own: &HeldRow,
+    holders: &BTreeMap<BranchKey, HeldRow>,
     name: &LockedRow,
     verdict: &mut Verdict,
 ) {
@@ -96,7 +96,7 @@ fn check_alone(
 
 /// Checks that a row is written only over what its own global or a committed one wrote: the global
 /// lock is held until then.
-fn check_writes(ledger: &Ledger, database: usize, written: &Written, verdict: &mut Verdict) {
+fn check_writes(ledger: &Ledger, database: usize, written: &RowChanges, verdict: &mut Verdict) {
     for (row, before, after) in &written.rows {
         let (Some((old, _)), Some((xid, branch))) = (before.writer, after.writer) else { continue };
         let restores = written.undo.iter().any(|(key, _, now)| key.0 == old && now.is_none());

@@ -7,7 +7,7 @@ use handfast_core::{
 };
 use handfast_proto::v1::SagaStatus;
 use handfast_proto::v1::server_message::Body as ServerBody;
-use handfast_rm_core::fence::State;
+use handfast_rm_core::fence::FenceState;
 
 use super::Invariant;
 use crate::judge::ledger::{BranchKey, Ledger};
@@ -54,24 +54,27 @@ impl Invariant for Saga {
 fn check_step(
     saga: &SagaRecord,
     at: usize,
-    (before, after): (Option<State>, State),
+    (before, after): (Option<FenceState>, FenceState),
     verdict: &mut Verdict,
 ) {
     let (kind, state) = (saga.definition.steps[at].kind, saga.steps[at].state);
     let compensates = matches!(saga.state, SagaState::Compensating(_) | SagaState::Compensated(..));
     let may = match (before, after) {
         // A late action does no harm if it will be compensated or has no effect.
-        (None, State::Tried) => {
+        (None, FenceState::Tried) => {
             let may_come_late = matches!(kind, StepKind::Compensable | StepKind::Harmless);
             let earlier_done = earlier(saga, at).all(|step| step.state == StepState::Done);
             state != StepState::Waiting && (may_come_late && compensates || earlier_done)
         }
-        (Some(State::Tried), State::Cancelled) | (None, State::Barred) => {
+        (Some(FenceState::Tried), FenceState::Cancelled) | (None, FenceState::Barred) => {
             let refused_pivot = kind == StepKind::Pivot && before.is_none();
             compensates && kind == StepKind::Compensable && later_are_compensated(saga, at)
                 || refused_pivot
         }
-        (_, State::Tried | State::Confirmed | State::Cancelled | State::Barred) => false,
+        (
+            _,
+            FenceState::Tried | FenceState::Confirmed | FenceState::Cancelled | FenceState::Barred,
+        ) => false,
     };
     verdict.require(may, || {
         let (xid, saga_state) = (saga.xid, saga.state);
@@ -108,13 +111,13 @@ fn check_end(ledger: &Ledger, saga: &SagaRecord, verdict: &mut Verdict) {
         let key = (saga.xid, handfast_core::BranchId(at + 1));
         let fence = ledger.fenced.get(&key).map(|effect| effect.state);
         let fits = match (definition.kind, fence) {
-            (_, Some(State::Tried)) if completed => true,
+            (_, Some(FenceState::Tried)) if completed => true,
             (_, _) if completed => false,
             (StepKind::Harmless, _) => true,
             (StepKind::Compensable, None) => step.state == StepState::Waiting,
-            (_, None | Some(State::Barred)) => true,
-            (_, Some(State::Cancelled)) => definition.kind == StepKind::Compensable,
-            (_, Some(State::Tried | State::Confirmed)) => false,
+            (_, None | Some(FenceState::Barred)) => true,
+            (_, Some(FenceState::Cancelled)) => definition.kind == StepKind::Compensable,
+            (_, Some(FenceState::Tried | FenceState::Confirmed)) => false,
         };
         verdict.require(fits, || {
             let (xid, state) = (saga.xid, saga.state);

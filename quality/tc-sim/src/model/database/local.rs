@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use futures::channel::oneshot;
-use handfast_rm_core::fence::{Operation, Pass, Refusal, decide};
+use handfast_rm_core::fence::{FenceRefusal, Operation, Pass, decide};
 
 use super::{Database, DatabaseError, Flavour, HeldConnection, LocalTransactionId, LockKey};
-use crate::model::values::{Cell, Event, EventId, EventStatus, RowId, Undo, UndoKey};
+use crate::model::values::{Event, EventId, EventStatus, RowId, RowVersion, Undo, UndoKey};
 
 /// An open local transaction.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl LocalTransaction {
     }
 
     /// `SELECT … FOR UPDATE` of one row.
-    pub(crate) async fn lock_row(&self, row: RowId) -> Result<Cell, DatabaseError> {
+    pub(crate) async fn lock_row(&self, row: RowId) -> Result<RowVersion, DatabaseError> {
         self.database.travel().await?;
         self.acquire(LockKey::Row(row)).await?;
         let cell = self.database.cell(self.session, row)?;
@@ -39,7 +39,7 @@ impl LocalTransaction {
     }
 
     /// `UPDATE` of one row that the transaction has locked.
-    pub(crate) async fn update(&self, row: RowId, cell: Cell) -> Result<(), DatabaseError> {
+    pub(crate) async fn update(&self, row: RowId, cell: RowVersion) -> Result<(), DatabaseError> {
         self.database.travel().await?;
         self.database.write(self.session, row, cell)?;
         self.database.answer(()).await
@@ -105,7 +105,7 @@ impl LocalTransaction {
         &self,
         key: UndoKey,
         operation: Operation,
-    ) -> Result<Result<Pass, Refusal>, DatabaseError> {
+    ) -> Result<Result<Pass, FenceRefusal>, DatabaseError> {
         self.database.travel().await?;
         self.acquire(LockKey::Fence(key)).await?;
         let decision = decide(self.database.fence(self.session, key)?, operation);

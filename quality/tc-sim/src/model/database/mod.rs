@@ -18,14 +18,14 @@ use futures::channel::oneshot;
 use handfast_rm_core::fence;
 
 use super::observation::{Observation, Observer};
-use super::values::{Cell, EventId, EventRow, RowId, Seq, Undo, UndoKey, Written};
+use super::values::{EventId, EventRow, RowChanges, RowId, RowVersion, Seq, Undo, UndoKey};
 use crate::plan::Fault;
 use crate::world::{MS, Owner, SECOND, World};
 use outbox::Outbox;
-use prepared::Prepared;
+use prepared::PreparedTransaction;
 
 pub(crate) use local::LocalTransaction;
-pub(crate) use outbox::Claim;
+pub(crate) use outbox::ClaimRequest;
 pub(crate) use prepared::HeldConnection;
 
 /// How long a statement waits for a lock of another local transaction.
@@ -83,12 +83,12 @@ pub(crate) struct Database {
 
 #[derive(Debug, Default)]
 struct State {
-    rows: BTreeMap<RowId, Cell>,
+    rows: BTreeMap<RowId, RowVersion>,
     undo: BTreeMap<UndoKey, Undo>,
-    fences: BTreeMap<UndoKey, fence::State>,
+    fences: BTreeMap<UndoKey, fence::FenceState>,
     locks: BTreeMap<LockKey, Lock>,
     open: BTreeMap<LocalTransactionId, OpenTransaction>,
-    prepared: BTreeMap<String, Prepared>,
+    prepared: BTreeMap<String, PreparedTransaction>,
     /// Sessions whose prepared branch was committed. PostgreSQL keeps a transaction's outcome.
     committed: BTreeSet<LocalTransactionId>,
     outbox: Outbox,
@@ -100,9 +100,9 @@ struct State {
 /// The uncommitted changes of a local transaction, and the locks it holds.
 #[derive(Debug, Default)]
 struct OpenTransaction {
-    rows: BTreeMap<RowId, Cell>,
+    rows: BTreeMap<RowId, RowVersion>,
     undo: BTreeMap<UndoKey, Option<Undo>>,
-    fences: BTreeMap<UndoKey, fence::State>,
+    fences: BTreeMap<UndoKey, fence::FenceState>,
     /// Events inserted and, with `None`, deleted.
     events: BTreeMap<Seq, Option<EventRow>>,
     inbox: BTreeSet<EventId>,
@@ -127,7 +127,7 @@ impl Database {
         flavour: Flavour,
         rows: impl IntoIterator<Item = (RowId, i64)>,
     ) -> Arc<Self> {
-        let cell = |(row, value)| (row, Cell { value, writer: None });
+        let cell = |(row, value)| (row, RowVersion { value, writer: None });
         let state = State { rows: rows.into_iter().map(cell).collect(), ..State::default() };
         let (world, state) = (Arc::clone(world), Mutex::new(state));
         Arc::new(Self { world, observer, index, flavour, state })
@@ -211,7 +211,7 @@ impl Database {
     }
 
     /// Returns a row as the local transaction sees it.
-    fn cell(&self, session: LocalTransactionId, row: RowId) -> Result<Cell, DatabaseError> {
+    fn cell(&self, session: LocalTransactionId, row: RowId) -> Result<RowVersion, DatabaseError> {
         let state = self.lock();
         let open = state.open.get(&session).ok_or(DatabaseError::Broken)?;
         let cell = open.rows.get(&row).or_else(|| state.rows.get(&row));
@@ -222,7 +222,7 @@ impl Database {
         &self,
         session: LocalTransactionId,
         row: RowId,
-        cell: Cell,
+        cell: RowVersion,
     ) -> Result<(), DatabaseError> {
         let mut state = self.lock();
         let open = state.open.get_mut(&session).ok_or(DatabaseError::Broken)?;
@@ -260,7 +260,7 @@ impl Database {
         &self,
         session: LocalTransactionId,
         key: UndoKey,
-    ) -> Result<Option<fence::State>, DatabaseError> {
+    ) -> Result<Option<fence::FenceState>, DatabaseError> {
         let state = self.lock();
         let open = state.open.get(&session).ok_or(DatabaseError::Broken)?;
         Ok(open.fences.get(&key).or_else(|| state.fences.get(&key)).copied())
@@ -270,7 +270,7 @@ impl Database {
         &self,
         session: LocalTransactionId,
         key: UndoKey,
-        fence: fence::State,
+        fence: fence::FenceState,
     ) -> Result<(), DatabaseError> {
         let mut state = self.lock();
         let open = state.open.get_mut(&session).ok_or(DatabaseError::Broken)?;
@@ -287,7 +287,7 @@ impl Database {
             state.release(session, &open);
             written
         };
-        if written != Written::default() {
+        if written != RowChanges::default() {
             self.world.log(self.owner(), || format!("commits {written}"));
         }
         let database = self.index;
@@ -332,7 +332,7 @@ impl Database {
     }
 
     /// Returns the committed rows and undo log.
-    pub(crate) fn committed(&self) -> (BTreeMap<RowId, Cell>, BTreeMap<UndoKey, Undo>) {
+    pub(crate) fn committed(&self) -> (BTreeMap<RowId, RowVersion>, BTreeMap<UndoKey, Undo>) {
         let state = self.lock();
         (state.rows.clone(), state.undo.clone())
     }
@@ -397,8 +397,8 @@ impl State {
     }
 
     /// Applies a transaction's changes, and returns them with the values before.
-    fn apply(&mut self, open: &OpenTransaction) -> Written {
-        let mut written = Written::default();
+    fn apply(&mut self, open: &OpenTransaction) -> RowChanges {
+        let mut written = RowChanges::default();
         for (row, cell) in &open.rows {
             if let Some(before) = self.rows.insert(*row, *cell) {
                 written.rows.push((*row, before, *cell));

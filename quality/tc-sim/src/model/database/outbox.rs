@@ -11,14 +11,14 @@ use std::sync::Arc;
 use handfast_rm_core::relay::{LaneOwner, LaneShares, in_order, shares};
 
 use super::{Database, DatabaseError, Flavour, LocalTransactionId, OpenTransaction, State};
-use crate::model::values::{Event, EventId, EventRow, EventStatus, Seq, UndoKey, Written};
+use crate::model::values::{Event, EventId, EventRow, EventStatus, RowChanges, Seq, UndoKey};
 
 /// The number of lanes that the keys are spread over.
 const LANES: u32 = 4;
 
 /// A request to claim events for publishing.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct ClaimRequest {
     pub(crate) relay: String,
     /// Identifies this claim: only the relay that made it settles its events.
     pub(crate) token: String,
@@ -59,7 +59,7 @@ fn lane_of(key: u32) -> i64 {
 }
 
 impl Outbox {
-    pub(super) fn apply(&mut self, open: &OpenTransaction, written: &mut Written) {
+    pub(super) fn apply(&mut self, open: &OpenTransaction, written: &mut RowChanges) {
         for (seq, row) in &open.events {
             let before = match row {
                 Some(row) => self.events.insert(*seq, row.clone()),
@@ -175,7 +175,7 @@ impl Database {
     /// Claims events that may be published, in order.
     pub(crate) async fn claim(
         self: &Arc<Self>,
-        claim: &Claim,
+        claim: &ClaimRequest,
     ) -> Result<Vec<(Seq, Event)>, DatabaseError> {
         let (now, sees_all) = (self.world.now(), self.flavour == Flavour::MariaDb);
         self.in_one_step(|state| state.claim(claim, now, sees_all)).await
@@ -240,7 +240,7 @@ impl Outbox {
 }
 
 impl State {
-    fn claim(&mut self, claim: &Claim, now: u64, sees_all: bool) -> Vec<(Seq, Event)> {
+    fn claim(&mut self, claim: &ClaimRequest, now: u64, sees_all: bool) -> Vec<(Seq, Event)> {
         let candidates = self.candidates(claim, sees_all);
         let is_new = |row: &EventRow| row.status == EventStatus::New;
         let events = &self.outbox.events;
@@ -262,7 +262,7 @@ impl State {
     }
 
     /// Returns number and key of each event that may be claimed.
-    fn candidates(&self, claim: &Claim, sees_all: bool) -> Vec<(Seq, i64)> {
+    fn candidates(&self, claim: &ClaimRequest, sees_all: bool) -> Vec<(Seq, i64)> {
         let mut seen: BTreeMap<Seq, &EventRow> =
             self.outbox.events.iter().map(|(seq, row)| (*seq, row)).collect();
         for (seq, row) in self.uncommitted().filter(|_| sees_all).flat_map(|open| &open.events) {

@@ -9,19 +9,19 @@ use std::sync::Arc;
 
 use futures::channel::oneshot;
 use handfast_core::Decision;
-use handfast_rm_core::two_phase::{Answer, Trace};
+use handfast_rm_core::two_phase::{DatabaseReply, Trace};
 
 use super::{
     Database, DatabaseError, Flavour, LocalTransaction, LocalTransactionId, Lock, OpenTransaction,
     State,
 };
 use crate::model::observation::Observation;
-use crate::model::values::{UndoKey, Written};
+use crate::model::values::{RowChanges, UndoKey};
 use crate::world::{MS, Owner, SECOND, World};
 
 /// A prepared transaction, which waits for the decision.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedTransaction {
     session: LocalTransactionId,
     /// Whether it is bound to its session, so that no other session can end it.
     attached: bool,
@@ -73,7 +73,7 @@ impl Database {
         let mut state = self.lock();
         let open = state.open.remove(&session).ok_or(DatabaseError::Broken)?;
         let (branch, name) = open.branch.clone().ok_or(DatabaseError::Broken)?;
-        state.prepared.insert(name.clone(), Prepared { session, attached, open });
+        state.prepared.insert(name.clone(), PreparedTransaction { session, attached, open });
         drop(state);
         self.world.log(self.owner(), || format!("prepares {name}"));
         self.observer.observe(&Observation::Prepared { branch });
@@ -87,7 +87,7 @@ impl Database {
         name: String,
         decision: Decision,
         held: Option<HeldConnection>,
-    ) -> Result<Answer, DatabaseError> {
+    ) -> Result<DatabaseReply, DatabaseError> {
         let (sender, outcome) = oneshot::channel();
         let database = Arc::clone(self);
         self.world.spawn(self.owner(), async move {
@@ -102,21 +102,21 @@ impl Database {
         self.answer(answer).await
     }
 
-    fn end(&self, name: &str, decision: Decision, held: Option<&HeldConnection>) -> Answer {
+    fn end(&self, name: &str, decision: Decision, held: Option<&HeldConnection>) -> DatabaseReply {
         let mut state = self.lock();
-        let may_end = |prepared: &Prepared| {
+        let may_end = |prepared: &PreparedTransaction| {
             !prepared.attached || held.is_some_and(|held| held.session == prepared.session)
         };
         if !state.prepared.get(name).is_some_and(may_end) {
-            return Answer::Missing;
+            return DatabaseReply::Missing;
         }
-        let Some(Prepared { session, open, .. }) = state.prepared.remove(name) else {
-            return Answer::Missing;
+        let Some(PreparedTransaction { session, open, .. }) = state.prepared.remove(name) else {
+            return DatabaseReply::Missing;
         };
         let branch = open.branch.as_ref().map(|(branch, _)| *branch);
-        let mut written = Written::default();
+        let mut written = RowChanges::default();
         if decision == Decision::Commit {
-            written = Written { prepared: branch, ..state.apply(&open) };
+            written = RowChanges { prepared: branch, ..state.apply(&open) };
             state.committed.insert(session);
         }
         state.release(session, &open);
@@ -125,7 +125,7 @@ impl Database {
         let database = self.index;
         self.observer.observe(&Observation::PreparedEnded { name, branch, decision });
         self.observer.observe(&Observation::LocalCommit { database, written: &written });
-        Answer::Done
+        DatabaseReply::Done
     }
 
     /// Returns what the database still knows of a branch that it could not end.
@@ -162,7 +162,8 @@ impl Database {
         let mut state = self.lock();
         state.session_last += 1;
         let session = LocalTransactionId(state.session_last);
-        let prepared = Prepared { session, attached: false, open: OpenTransaction::default() };
+        let prepared =
+            PreparedTransaction { session, attached: false, open: OpenTransaction::default() };
         state.prepared.insert(name, prepared);
     }
 

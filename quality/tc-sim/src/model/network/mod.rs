@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::stream::StreamExt;
 use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::{ClientFrame, ServerFrame};
-use handfast_rm_core::link::{ConnectionId, Failure};
+use handfast_rm_core::link::{ConnectionFailure, ConnectionId};
 use handfast_server::grpc::{GrpcFrontend, Outbound};
 use tonic::Status;
 
@@ -33,7 +33,7 @@ pub(crate) trait Endpoint: Send + Sync {
     fn receive(self: Arc<Self>, connection: ConnectionId, frame: ServerFrame);
 
     /// Reports the end of a connection.
-    fn disconnected(self: Arc<Self>, connection: ConnectionId, failure: Failure);
+    fn disconnected(self: Arc<Self>, connection: ConnectionId, failure: ConnectionFailure);
 }
 
 /// Every connection that is open, and some that were.
@@ -324,7 +324,7 @@ impl Connection {
     }
 
     fn notify_client(self: &Arc<Self>, delay: u64, reason: &str) {
-        let (connection, reason) = (Arc::clone(self), Failure::Passing(reason.into()));
+        let (connection, reason) = (Arc::clone(self), ConnectionFailure::Passing(reason.into()));
         self.world.spawn(Owner::World, async move {
             connection.world.sleep(delay).await;
             connection.lock().client_end = End::Closed;

@@ -16,12 +16,12 @@ use handfast::{Error, RejectionDetail};
 use handfast_core::{BranchId, Xid, XidText};
 use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::{self, Holding, PhaseOneOutcome, RowKeys};
-use handfast_rm_core::fence::Refusal;
+use handfast_rm_core::fence::FenceRefusal;
 
 use super::ClientProcess;
 use crate::model::database::{Database, DatabaseError, LocalTransaction};
 use crate::model::observation::{Observation, Observer};
-use crate::model::values::{Cell, EventStatus, RowId, Undo, UndoItem};
+use crate::model::values::{EventStatus, RowId, RowVersion, Undo, UndoItem};
 use crate::workload::edit::{Edit, EventDraft};
 
 /// How long a branch waits for row locks of the coordinator.
@@ -43,7 +43,7 @@ pub(crate) enum BranchError {
     /// A COMMIT, a PREPARE or a call to another service had no answer.
     CommitUnknown,
     /// The fence refused. The refusal is for the log.
-    Fence(#[expect(dead_code, reason = "read through Debug alone")] Refusal),
+    Fence(#[expect(dead_code, reason = "read through Debug alone")] FenceRefusal),
     /// The service refused.
     Refused,
 }
@@ -231,7 +231,7 @@ impl ClientProcess {
         for edit in edits {
             let before = local.lock_row(edit.row).await?;
             let writer = Some((branch.xid, branch.id));
-            let after = Cell { value: before.value + edit.delta, writer };
+            let after = RowVersion { value: before.value + edit.delta, writer };
             local.update(edit.row, after).await?;
             items.push(UndoItem { row: edit.row, before, after });
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::ClientProcess;
 use crate::model::database::DatabaseError;
-use crate::model::values::{Cell, Event};
+use crate::model::values::{Event, RowVersion};
 use crate::workload::events::{target_database, target_row};
 use crate::world::{MS, SECOND};
 
@@ -52,7 +52,7 @@ impl ClientProcess {
         if local.insert_inbox(event.id).await? {
             let row = target_row(outbox, event.key);
             let before = local.lock_row(row).await?;
-            let after = Cell { value: before.value + event.units, writer: None };
+            let after = RowVersion { value: before.value + event.units, writer: None };
             local.update(row, after).await?;
         }
         local.commit().await

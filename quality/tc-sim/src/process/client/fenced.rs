@@ -15,13 +15,13 @@ use handfast_proto::v1::{
     self, BranchOutcome, Decision, Done, PhaseOneOutcome, PhaseTwoBranch, PhaseTwoCall, Refused,
     Retryable,
 };
-use handfast_rm_core::fence::{Operation, Pass, Refusal};
+use handfast_rm_core::fence::{FenceRefusal, Operation, Pass};
 
 use super::ClientProcess;
 use super::at::{BranchError, parse_xid};
 use super::phase_two::{branch_key, branch_outcome};
 use crate::model::database::{Database, DatabaseError};
-use crate::model::values::{Cell, UndoKey};
+use crate::model::values::{RowVersion, UndoKey};
 use crate::workload::edit::Edit;
 use crate::workload::points::{PointsChange, TccTry, tcc_resource_id};
 
@@ -29,7 +29,7 @@ use crate::workload::points::{PointsChange, TccTry, tcc_resource_id};
 #[derive(Debug)]
 pub(super) enum OperationError {
     Database(DatabaseError),
-    Fence(Refusal),
+    Fence(FenceRefusal),
     /// The service refused.
     Refused,
 }
@@ -132,7 +132,7 @@ impl ClientProcess {
         self.world.log(self.owner(), || format!("{operation} {}/{}: {ended:?}", key.0, key.1));
         match ended {
             Ok(_) => Outcome::Done(Done {}),
-            Err(error @ OperationError::Fence(Refusal::Contradicted))
+            Err(error @ OperationError::Fence(FenceRefusal::Contradicted))
                 if operation == Operation::Cancel =>
             {
                 Outcome::Refused(Refused { error: format!("{error:?}"), ..Refused::default() })
@@ -161,7 +161,7 @@ pub(super) async fn run_fenced(
     if pass == Pass::Run {
         for edit in edits {
             let before = local.lock_row(edit.row).await?;
-            let after = Cell { value: before.value + edit.delta, writer: None };
+            let after = RowVersion { value: before.value + edit.delta, writer: None };
             local.update(edit.row, after).await?;
         }
         if refuses {

@@ -38,7 +38,9 @@ use handfast::Error;
 use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::server_message::Body as ServerBody;
 use handfast_proto::v1::{BranchOutcome, Mode, Resource, ServerFrame};
-use handfast_rm_core::link::{ConnectionId, Event, Failure, Moment, Protocol, RequestId, Settings};
+use handfast_rm_core::link::{
+    ConnectionFailure, ConnectionId, Event, Moment, Protocol, RequestId, Settings,
+};
 
 use super::installation::Installation;
 use crate::judge::Judge;
@@ -55,7 +57,7 @@ use crate::world::{MS, Owner, World};
 use at::AtResource;
 use phase_two::{CallQueue, ResourceMode};
 
-pub(crate) use services::Services;
+pub(crate) use services::ClientServices;
 
 /// How long a request may stay unanswered.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
@@ -65,7 +67,7 @@ pub(crate) struct ClientProcess {
     world: Arc<World>,
     judge: Arc<Judge>,
     installation: Arc<Installation>,
-    services: Arc<Services>,
+    services: Arc<ClientServices>,
     index: usize,
     /// Counts the processes of all services, so that no two have the same client id.
     life: u64,
@@ -89,7 +91,7 @@ struct State {
 
 impl ClientProcess {
     /// Starts a process that registers every database as a resource, and connects.
-    fn start(services: &Arc<Services>, index: usize, life: u64) -> Arc<Self> {
+    fn start(services: &Arc<ClientServices>, index: usize, life: u64) -> Arc<Self> {
         let installation = &services.installation;
         let world = &installation.world;
         let settings = Settings {
@@ -277,7 +279,7 @@ impl ClientProcess {
                 }
             }
             Err(status) => {
-                let failure = Failure::Passing(status.message().into());
+                let failure = ConnectionFailure::Passing(status.message().into());
                 self.drive(|protocol, now| protocol.disconnected(now, connection, failure));
             }
         }
@@ -332,7 +334,7 @@ impl Endpoint for ClientProcess {
         });
     }
 
-    fn disconnected(self: Arc<Self>, connection: ConnectionId, failure: Failure) {
+    fn disconnected(self: Arc<Self>, connection: ConnectionId, failure: ConnectionFailure) {
         self.on_own_task(move |process| {
             process.lock().connections.remove(&connection);
             process.drive(|protocol, now| protocol.disconnected(now, connection, failure));

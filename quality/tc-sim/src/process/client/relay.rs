@@ -10,7 +10,7 @@ use futures::future::{Either, select};
 use handfast_rm_core::relay::{PublishResult, Round, VisibilityHorizon, Wait, each_key_in_order};
 
 use super::ClientProcess;
-use crate::model::database::{Claim, Database, DatabaseError, Flavour};
+use crate::model::database::{ClaimRequest, Database, DatabaseError, Flavour};
 use crate::model::values::{Event, Seq};
 use crate::world::SECOND;
 
@@ -67,7 +67,7 @@ impl ClientProcess {
         relay.claims += 1;
         let token = format!("{}#{}", relay.name, relay.claims);
         let (lanes, relay) = (relay.lanes.clone(), relay.name.clone());
-        let claim = Claim { relay, token, lanes, horizon, batch: BATCH };
+        let claim = ClaimRequest { relay, token, lanes, horizon, batch: BATCH };
         let claimed = database.claim(&claim).await?;
         if claimed.is_empty() {
             return Ok(Round::Idle);

@@ -14,7 +14,7 @@ use handfast_proto::v1::{
     BranchOutcome, CancelSagaRequest, Decision, Done, GetSagaRequest, Given, PhaseTwoBranch,
     PhaseTwoCall, Refused, ReplyWhen, Retryable, SagaDefinition, SagaStepKind, StartSagaRequest,
 };
-use handfast_rm_core::fence::{Operation, Pass, Refusal};
+use handfast_rm_core::fence::{FenceRefusal, Operation, Pass};
 
 use super::ClientProcess;
 use super::fenced::{OperationError, run_fenced};
@@ -165,9 +165,9 @@ fn refused(error: &str) -> Outcome {
 fn failed(error: &OperationError) -> Outcome {
     match error {
         OperationError::Refused => refused("on purpose"),
-        OperationError::Fence(Refusal::Barred) => refused("barred"),
+        OperationError::Fence(FenceRefusal::Barred) => refused("barred"),
         OperationError::Database(_)
-        | OperationError::Fence(Refusal::NotTried | Refusal::Contradicted) => {
+        | OperationError::Fence(FenceRefusal::NotTried | FenceRefusal::Contradicted) => {
             Outcome::Retryable(Retryable { error: format!("{error:?}") })
         }
     }

@@ -10,13 +10,13 @@ use crate::process::installation::Installation;
 use crate::world::Owner;
 
 /// The services of a run.
-pub(crate) struct Services {
+pub(crate) struct ClientServices {
     pub(crate) installation: Arc<Installation>,
     processes: Mutex<Vec<Option<Arc<ClientProcess>>>>,
     lives: AtomicU64,
 }
 
-impl Services {
+impl ClientServices {
     pub(crate) fn new(installation: &Arc<Installation>) -> Arc<Self> {
         let count = installation.world.plan.clients;
         Arc::new(Self {
@@ -71,7 +71,7 @@ impl Services {
     }
 }
 
-impl fmt::Debug for Services {
+impl fmt::Debug for ClientServices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Services").field("count", &self.count()).finish_non_exhaustive()
     }

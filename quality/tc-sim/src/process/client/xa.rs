@@ -18,7 +18,7 @@ use handfast_proto::v1::{
 };
 use handfast_rm_core::XidText;
 use handfast_rm_core::two_phase::{
-    Answer, BranchContext, BranchName, Finished, PrepareOutcome, of_phase_two, of_prepare,
+    BranchContext, BranchName, DatabaseReply, Finished, PrepareOutcome, of_phase_two, of_prepare,
     outcome as outcome_of, read,
 };
 
@@ -26,7 +26,7 @@ use super::ClientProcess;
 use super::at::{BranchError, is_unanswered, parse_xid};
 use super::phase_two::branch_outcome;
 use crate::model::database::{Database, DatabaseError, HeldConnection, LocalTransaction};
-use crate::model::values::{Cell, EventStatus, UndoKey};
+use crate::model::values::{EventStatus, RowVersion, UndoKey};
 use crate::plan::Mode;
 use crate::workload::edit::EventDraft;
 use crate::workload::events::purse_key;
@@ -83,7 +83,7 @@ impl ClientProcess {
         let emits_events = self.world.plan.modes.contains(&Mode::Outbox);
         for edit in &transfer.edits {
             let before = local.lock_row(edit.row).await?;
-            let after = Cell { value: before.value + edit.delta, writer: Some(branch) };
+            let after = RowVersion { value: before.value + edit.delta, writer: Some(branch) };
             local.update(edit.row, after).await?;
             if emits_events && edit.delta < 0 {
                 let key = purse_key(purse_of(edit.row));
@@ -100,7 +100,7 @@ impl ClientProcess {
         name: BranchName,
         prepared: Result<Option<HeldConnection>, DatabaseError>,
     ) -> Result<(), BranchError> {
-        let answer = if prepared.is_ok() { Answer::Done } else { Answer::Lost };
+        let answer = if prepared.is_ok() { DatabaseReply::Done } else { DatabaseReply::Lost };
         let report = match of_prepare(answer, None) {
             PrepareOutcome::Prepared => None,
             PrepareOutcome::RolledBack => Some(PhaseOneOutcome::Failed),
@@ -178,15 +178,15 @@ impl ClientProcess {
             Decision::RollBack | Decision::Unspecified => handfast_core::Decision::RollBack,
         };
         let ended = database.end_prepared(text.clone(), end, held).await;
-        let answer = ended.unwrap_or(Answer::Lost);
+        let answer = ended.unwrap_or(DatabaseReply::Lost);
         let trace = match answer {
-            Answer::Missing => database.trace(&text, number).await.ok(),
-            Answer::Done
-            | Answer::RolledBack
-            | Answer::Nothing
-            | Answer::Busy
-            | Answer::Refused
-            | Answer::Lost => None,
+            DatabaseReply::Missing => database.trace(&text, number).await.ok(),
+            DatabaseReply::Done
+            | DatabaseReply::RolledBack
+            | DatabaseReply::Nothing
+            | DatabaseReply::Busy
+            | DatabaseReply::Refused
+            | DatabaseReply::Lost => None,
         };
         let message = Some(format!("{answer:?} {trace:?}"));
         Finished { verdict: of_phase_two(decision, answer, trace), message }

@@ -2,11 +2,11 @@
 
 use handfast_rm_core::plan::{Delete, DeleteImage};
 
-use super::{Extent, Run, for_application, rows_of};
+use super::{Extent, StatementRun, for_application, rows_of};
 use crate::at::database::{Backend, Steps};
 use crate::at::undo::image::Layout;
 
-impl<DB: Backend> Run<'_, DB> {
+impl<DB: Backend> StatementRun<'_, DB> {
     pub(super) async fn delete(&mut self, plan: &Delete) -> Result<Steps<DB>, sqlx::Error> {
         let (before, steps) = match &plan.image {
             DeleteImage::Returned(query) => {

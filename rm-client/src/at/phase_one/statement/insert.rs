@@ -2,11 +2,11 @@
 
 use handfast_rm_core::plan::{Insert, InsertAfter};
 
-use super::{Run, for_application, rows_of};
+use super::{StatementRun, for_application, rows_of};
 use crate::at::database::{Backend, Steps, affected};
 use crate::at::undo::image::{Image, Layout};
 
-impl<DB: Backend> Run<'_, DB> {
+impl<DB: Backend> StatementRun<'_, DB> {
     pub(super) async fn insert(&mut self, plan: &Insert) -> Result<Steps<DB>, sqlx::Error> {
         let steps = self.change(&plan.change).await?;
         let after = self.inserted_rows(plan, &steps).await?;

@@ -13,7 +13,7 @@ mod upsert;
 use either::Either;
 use handfast_rm_core::plan::{
     Arguments, Change, Dialect, ForeignKey, GeneratedKeys, KeyedQuery, Plan, Query,
-    ReferentialAction, Refusal,
+    ReferentialAction, StatementRefusal,
     undo_sql::{self, RowLocking},
 };
 use sqlx::Database;
@@ -27,7 +27,7 @@ use crate::at::error::AtError;
 use crate::at::undo::image::{Image, ImageRow, Layout, values_of};
 
 /// A statement about to run.
-pub(crate) struct Run<'r, DB: Backend> {
+pub(crate) struct StatementRun<'r, DB: Backend> {
     pub(crate) connection: &'r mut DB::Connection,
     /// Whether the first call has to begin the local transaction.
     pub(crate) begins: bool,
@@ -48,7 +48,7 @@ enum Extent {
     Any,
 }
 
-impl<DB: Backend> Run<'_, DB> {
+impl<DB: Backend> StatementRun<'_, DB> {
     /// Runs the statement by its plan and records what is to be undone and locked.
     pub(crate) async fn execute(mut self, plan: &Plan) -> Result<Steps<DB>, sqlx::Error> {
         match plan {
@@ -190,7 +190,7 @@ impl<DB: Backend> Run<'_, DB> {
         let keys: Vec<&ForeignKey> =
             table.referenced_by.iter().filter(|key| keeps_itself::<DB>(key)).collect();
         if inserted.any(|row| keys.iter().any(|key| refers(row, key))) {
-            let refusal = Refusal::RowRefersToItself { table: table.full_name() };
+            let refusal = StatementRefusal::RowRefersToItself { table: table.full_name() };
             return Err(AtError::Refused(refusal));
         }
         Ok(())
@@ -226,7 +226,7 @@ impl<DB: Backend> Run<'_, DB> {
                 && self.is_broken(&constraint, &imaged, columns).await?
             {
                 let table = self.loaded.table.full_name();
-                let refusal = Refusal::RowBreaksConstraint { table, constraint };
+                let refusal = StatementRefusal::RowBreaksConstraint { table, constraint };
                 return Err(AtError::Refused(refusal).into());
             }
             image.push(imaged);

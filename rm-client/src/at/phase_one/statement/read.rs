@@ -1,14 +1,14 @@
 //! Reads whose rows count for other globals.
 
-use handfast_rm_core::plan::{LockMode, LockingRead, Refusal};
+use handfast_rm_core::plan::{LockMode, LockingRead, StatementRefusal};
 
-use super::{Run, rows_of};
+use super::{StatementRun, rows_of};
 use crate::at::database::{Backend, Steps};
 use crate::at::error::AtError;
 use crate::at::phase_one::row_locks::RowLockMode;
 use crate::at::undo::image::key_of;
 
-impl<DB: Backend> Run<'_, DB> {
+impl<DB: Backend> StatementRun<'_, DB> {
     /// Runs the read and notes its rows: to be locked with the branch's registration, or, for a
     /// globally committed read, to be free of other globals' locks.
     pub(super) async fn locking_read(
@@ -38,5 +38,5 @@ impl<DB: Backend> Run<'_, DB> {
 fn no_row_locks() -> AtError {
     let reason = "the database locks no rows of it, since it computes over a window or calls a \
                   function that gives several rows; read the rows first and compute from them";
-    AtError::Refused(Refusal::LockingRead { reason })
+    AtError::Refused(StatementRefusal::LockingRead { reason })
 }

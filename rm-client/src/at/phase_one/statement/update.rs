@@ -4,14 +4,14 @@
 use handfast_rm_core::plan::undo_sql::{self, RowLocking};
 use handfast_rm_core::plan::{Change, Query, Update, UpdateImage};
 
-use super::{Extent, Run, for_application, rows_of};
+use super::{Extent, StatementRun, for_application, rows_of};
 use crate::at::database::bind::bind_keys;
 use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::{Backend, Steps, affected};
 use crate::at::phase_one::compound;
 use crate::at::undo::image::{Image, Layout, align, values_of};
 
-impl<DB: Backend> Run<'_, DB> {
+impl<DB: Backend> StatementRun<'_, DB> {
     pub(super) async fn update(&mut self, plan: &Update) -> Result<Steps<DB>, sqlx::Error> {
         let (before, after, steps) = match &plan.image {
             UpdateImage::Together(query) => self.update_together(query, &plan.columns).await?,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use handfast_rm_core::plan::{Query, Upsert, UpsertAfter, UpsertKind};
 
-use super::{Run, for_application, rows_of};
+use super::{StatementRun, for_application, rows_of};
 use crate::at::database::{Backend, Steps, affected};
 use crate::at::error::AtError;
 use crate::at::phase_one::branch_log::maintained;
@@ -14,7 +14,7 @@ use crate::at::undo::image::{Image, ImageRow, Layout, by_key};
 /// Rows by canonical key.
 type Rows = HashMap<Box<[u8]>, ImageRow>;
 
-impl<DB: Backend> Run<'_, DB> {
+impl<DB: Backend> StatementRun<'_, DB> {
     pub(super) async fn upsert(&mut self, plan: &Upsert) -> Result<Steps<DB>, sqlx::Error> {
         if plan.needs_gap_locks {
             self.require_gap_locks().await?;
