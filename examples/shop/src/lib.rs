@@ -13,6 +13,7 @@ pub mod database;
 pub mod dialect;
 mod example;
 mod input;
+mod money;
 mod proof;
 mod report;
 mod run;

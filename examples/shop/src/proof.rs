@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 use crate::coordinator::Coordinator;
 use crate::database::Databases;
 use crate::example::{Books, Example, Leftover};
+use crate::money::Money;
 
 /// The time that phase two may take to finish after the last order. A crash can leave a global open
 /// until its timeout; beyond that this is for a machine under load.
@@ -145,8 +146,8 @@ pub(crate) fn checks(
         ),
         Check::equal(
             "money before = money after + paid",
-            before.money_cents(),
-            after.money_cents() + after.revenue_cents(),
+            Money(before.money_cents()),
+            Money(after.money_cents() + after.revenue_cents()),
         ),
         Check::equal(
             "products out of balance",

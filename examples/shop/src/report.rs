@@ -9,6 +9,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::client::{OrderOutcome, Placed};
+use crate::money::Money;
 use crate::proof::{Check, Holdings, Leftovers, checks};
 use crate::services::BusinessRefusal;
 
@@ -155,13 +156,14 @@ impl Report {
 
     fn orders_table(&self) -> String {
         let numbers = &self.numbers;
+        let reasons = if self.failures.is_empty() { "" } else { "reasons at the end" };
         table(
             ["orders", "count", "outcome"],
             [
                 ("committed", numbers.committed, "bought"),
                 ("out of stock", numbers.out_of_stock, "rolled back"),
                 ("not enough funds", numbers.no_funds, "rolled back"),
-                ("failed", numbers.failed, "see below"),
+                ("failed", numbers.failed, reasons),
                 ("all", numbers.orders, ""),
             ]
             .map(|(what, count, outcome)| [what.into(), count.to_string(), outcome.into()]),
@@ -179,7 +181,7 @@ impl Report {
                 ("latency, 99 of 100 orders", numbers.p99_ms.to_string(), "ms"),
                 ("orders sent again", self.resubmissions.to_string(), "times"),
                 ("coordinator killed", numbers.coordinator_restarts.to_string(), "times"),
-                ("revenue", cents(numbers.revenue_cents), ""),
+                ("revenue", Money(numbers.revenue_cents).to_string(), "money"),
             ]
             .map(|(what, value, unit)| [what.into(), value, unit.into()]),
         )
@@ -206,10 +208,6 @@ fn table(header: [&str; 3], rows: impl IntoIterator<Item = [String; 3]>) -> Stri
     table.to_string()
 }
 
-fn cents(amount: i64) -> String {
-    format!("{}.{:02}", amount / 100, amount % 100)
-}
-
 /// To three decimals, which is what the numbers are worth.
 fn rounded(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
@@ -223,12 +221,6 @@ fn count(number: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn amounts_are_written_in_whole_and_cents() {
-        assert_eq!(cents(40_998_639), "409986.39");
-        assert_eq!(cents(5), "0.05");
-    }
 
     #[test]
     fn every_verdict_is_counted_once() {

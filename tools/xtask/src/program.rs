@@ -18,7 +18,7 @@ impl Programs {
     /// Builds what is not built yet.
     pub(crate) fn build(interrupts: &Interrupts) -> Result<Self> {
         let mut build = cargo();
-        build.args(["build", "--quiet", "--workspace", "--bins", "--tests"]);
+        build.args(["build", "--profile", "test", "--quiet", "--workspace", "--bins", "--tests"]);
         interrupts.run(&mut build)?;
         Ok(Self(()))
     }
