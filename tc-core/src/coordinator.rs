@@ -178,8 +178,8 @@ impl Coordinator {
             Command::RenewLocks { tokens, lease_ms } => {
                 self.global_wing(now, out).named_locks().renew_locks(&tokens, lease_ms)
             }
-            Command::ReleaseLock { name, token, is_doubtful } => {
-                self.global_wing(now, out).named_locks().release_lock(&name, token, is_doubtful)
+            Command::ReleaseLock { name, token, refuses_late } => {
+                self.global_wing(now, out).named_locks().release_lock(&name, token, refuses_late)
             }
             Command::FindLock { name } => self.find_lock(now, &name),
             Command::BreakLock { name, token } => {

@@ -37,7 +37,7 @@ proptest! {
 enum Step {
     Acquire { token: u64, share: LockShare, is_owned: bool, wait_ms: u64, delay_ms: u64 },
     Renew { token: u64 },
-    Release { token: u64, is_doubtful: bool },
+    Release { token: u64, refuses_late: bool },
     Break { name: usize },
     Forget { back: u64 },
     End { decision: Decision },
@@ -62,7 +62,7 @@ fn step() -> impl Strategy<Value = Step> {
         ),
         2 => token.clone().prop_map(|token| Step::Renew { token }),
         5 => (token, any::<bool>())
-            .prop_map(|(token, is_doubtful)| Step::Release { token, is_doubtful }),
+            .prop_map(|(token, refuses_late)| Step::Release { token, refuses_late }),
         1 => (0..NAMES.len()).prop_map(|name| Step::Break { name }),
         1 => (1..6_u64).prop_map(|back| Step::Forget { back }),
         1 => decision.prop_map(|decision| Step::End { decision }),
@@ -168,10 +168,10 @@ impl World {
                 let tokens = vec![self.token(token).1];
                 self.ask(Command::RenewLocks { tokens, lease_ms: 100 });
             }
-            Step::Release { token: number, is_doubtful } => {
+            Step::Release { token: number, refuses_late } => {
                 let (name, token) = self.token(number);
                 *self.lives.entry(number).or_default() += 1;
-                self.ask(Command::ReleaseLock { name: NAMES[name].into(), token, is_doubtful });
+                self.ask(Command::ReleaseLock { name: NAMES[name].into(), token, refuses_late });
             }
             Step::Break { name } => {
                 self.ask(Command::BreakLock { name: NAMES[name].into(), token: None });

@@ -183,7 +183,7 @@ pub enum Command {
         /// The acquisition.
         token: LockToken,
         /// Whether a request of this acquisition may still arrive, and is to be refused then.
-        is_doubtful: bool,
+        refuses_late: bool,
     },
     /// Asks for a holder of a named lock.
     FindLock {

@@ -37,9 +37,9 @@ impl NamedLocks<'_> {
         &mut self,
         name: &str,
         token: LockToken,
-        is_doubtful: bool,
+        refuses_late: bool,
     ) -> HandlerResult {
-        if is_doubtful {
+        if refuses_late {
             self.leases.barred.add(self.on.now, token);
         }
         let freed = match self.leases.acquisition(token) {

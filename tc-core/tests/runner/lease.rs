@@ -35,7 +35,7 @@ pub(crate) fn parse(names: &Names, command: &ScriptLine) -> Fallible<Option<(Str
         "release" => Command::ReleaseLock {
             name: arguments.next_pos().ok_or("which lock?")?.into(),
             token: token_of(subject),
-            is_doubtful: arguments.take_key("doubtful").is_some(),
+            refuses_late: arguments.take_key("doubtful").is_some(),
         },
         "find" => Command::FindLock { name: subject.into() },
         _ => Command::BreakLock {

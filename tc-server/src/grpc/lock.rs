@@ -49,7 +49,7 @@ impl Decoder {
         Ok(Command::ReleaseLock {
             name: self.lock_name(request.name)?.into(),
             token: token(request.token)?,
-            is_doubtful: request.is_doubtful,
+            refuses_late: request.is_doubtful,
         })
     }
 

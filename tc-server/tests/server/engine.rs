@@ -266,7 +266,7 @@ fn wanted(number: u64) -> NewLease {
 }
 
 fn release(number: u64) -> Command {
-    Command::ReleaseLock { name: "orders/42".into(), token: token(number), is_doubtful: false }
+    Command::ReleaseLock { name: "orders/42".into(), token: token(number), refuses_late: false }
 }
 
 /// The clock of the next process may be far ahead of the earlier one's, or have been set back. The
