@@ -165,10 +165,10 @@ fn every_key_has_an_environment_variable_of_its_own() {
 
 #[test]
 fn the_manual_lists_every_key_with_its_default() {
-    let manual = include_str!("../../../docs/operate.md");
+    let manual = include_str!("../../../docs/reference/configuration.md");
     for (key, default) in keys() {
         let row = format!("| `{key}` | `{default}` |");
-        assert!(manual.contains(&row), "docs/operate.md has no row that begins with {row}");
+        assert!(manual.contains(&row), "the page has no row that begins with {row}");
     }
 }
 

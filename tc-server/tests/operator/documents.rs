@@ -3,7 +3,7 @@
 #[test]
 fn every_exit_code_is_in_the_manual() {
     use handfast_server::cli::Exit;
-    let manual = include_str!("../../../docs/operate.md");
+    let manual = include_str!("../../../docs/reference/command-line.md");
     let exits = [
         Exit::Done,
         Exit::Failed,

@@ -32,6 +32,8 @@ mod operator_log;
 #[cfg(test)]
 mod port;
 #[cfg(test)]
+mod reference;
+#[cfg(test)]
 mod render;
 #[cfg(test)]
 mod rest;

@@ -251,8 +251,8 @@ async fn metrics_carry_every_documented_name() {
     assert_eq!(status, StatusCode::OK);
     for name in handfast_server::metrics::names() {
         assert!(text.contains(&format!("# TYPE {name} ")), "{name} is missing from\n{text}");
-        let manual = include_str!("../../../docs/operate.md");
-        assert!(manual.contains(&format!("`{name}`")), "{name} is missing from docs/operate.md");
+        let manual = include_str!("../../../docs/reference/metrics.md");
+        assert!(manual.contains(&format!("`{name}`")), "{name} is missing from the page");
     }
     assert!(text.contains("handfast_leading 1"));
     assert!(text.contains(r#"handfast_globals{state="active"}"#));
