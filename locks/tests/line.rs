@@ -11,8 +11,7 @@ use std::collections::HashSet;
 use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -22,7 +21,7 @@ use handfast_locks::{
     ReleaseResponse, WAITER_TIMEOUT, WakeUp, ZooKeeperLocks,
 };
 use handfast_test_services::DatabaseServer;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use zookeeper_client::{Acls, Client, CreateMode};
 
@@ -36,8 +35,8 @@ const MANY: usize = 1_000;
 #[derive(Debug)]
 struct Watched {
     backend: Arc<dyn Backend>,
-    waiting: Mutex<HashSet<AcquisitionId>>,
-    wake_ups: AtomicUsize,
+    waiting: watch::Sender<HashSet<AcquisitionId>>,
+    wake_ups: watch::Sender<usize>,
 }
 
 #[async_trait]
@@ -53,7 +52,7 @@ impl Backend for Watched {
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireResponse, BackendError> {
         let answer = self.backend.acquire(request).await?;
         if matches!(answer, AcquireResponse::Busy { .. }) {
-            self.waiting.lock().unwrap().insert(request.id);
+            self.waiting.send_if_modified(|waiting| waiting.insert(request.id));
         }
         Ok(answer)
     }
@@ -78,7 +77,7 @@ impl Backend for Watched {
         let (heard, mut hears) = mpsc::unbounded_channel();
         let pass_on = async {
             while let Some(wake) = hears.recv().await {
-                self.wake_ups.fetch_add(usize::from(wake != WakeUp::All), Ordering::SeqCst);
+                self.wake_ups.send_modify(|count| *count += usize::from(wake != WakeUp::All));
                 let _ = wake_ups.send(wake);
             }
             std::future::pending().await
@@ -96,7 +95,18 @@ impl Watched {
     }
 
     fn of(backend: Arc<dyn Backend>) -> Arc<Self> {
-        Arc::new(Self { backend, waiting: Mutex::default(), wake_ups: AtomicUsize::new(0) })
+        let (waiting, wake_ups) = (watch::Sender::new(HashSet::new()), watch::Sender::new(0));
+        Arc::new(Self { backend, waiting, wake_ups })
+    }
+
+    /// Waits until so many acquisitions have been answered that they have to wait.
+    async fn until_waiting(&self, count: usize) {
+        self.waiting.subscribe().wait_for(|waiting| waiting.len() >= count).await.unwrap();
+    }
+
+    /// Waits until a waiter has been woken.
+    async fn until_woken(&self) {
+        self.wake_ups.subscribe().wait_for(|count| *count > 0).await.unwrap();
     }
 
     fn locks(self: &Arc<Self>) -> Locks {
@@ -128,9 +138,9 @@ impl Crowd {
                 serves.send((number, guard.fencing_token())).unwrap();
                 assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
             }));
-            while watched.waiting.lock().unwrap().len() <= number {
-                assert!(!waiting[number].is_finished(), "waiter {number} did not join the queue");
-                tokio::time::sleep(Duration::from_millis(1)).await;
+            tokio::select! {
+                () = watched.until_waiting(number + 1) => {}
+                ended = &mut waiting[number] => panic!("waiter {number} does not wait: {ended:?}"),
             }
         }
         Self { watched, holder, waiting, served }
@@ -150,7 +160,7 @@ async fn a_release_wakes_one(kind: Kind) {
     for number in 0..MANY {
         assert_eq!(served.recv().await.unwrap().0, number);
     }
-    let wake_ups = watched.wake_ups.load(Ordering::SeqCst);
+    let wake_ups = *watched.wake_ups.borrow();
     assert!(wake_ups <= MANY, "{wake_ups} wake-ups for {MANY} releases");
 }
 
@@ -171,6 +181,7 @@ async fn the_order_holds_when_waiters_leave(kind: Kind) {
 async fn a_place_is_kept(kind: Kind) {
     let crowd = Crowd::gather(kind, 1).await;
     let later = crowd.watched.locks().lock(&fresh()).await.unwrap();
+    // A place is lost by time alone, and the loss of one gives no event.
     tokio::time::sleep(WAITER_TIMEOUT * 2).await;
     let (_, fencing_token) = crowd.release().recv().await.unwrap();
     assert!(fencing_token < later.fencing_token(), "the waiter lost its place");
@@ -326,15 +337,15 @@ async fn isolated_etcd_member_ends_its_watches() {
         move || DatabaseServer::cluster(ETCD, &handfast_test_services::ServerDirectory::new()?);
     let members = blocking(start).await;
     let watched = Watched::of(connect(ETCD, &[members[0].url()]).await);
-    let pair = Pair::over(Arc::clone(&watched) as _).await;
-    while watched.waiting.lock().unwrap().is_empty() {
-        assert!(!pair.waiting.is_finished(), "the waiter did not join the queue");
-        tokio::time::sleep(Duration::from_millis(1)).await;
+    let mut pair = Pair::over(Arc::clone(&watched) as _).await;
+    tokio::select! {
+        () = watched.until_waiting(1) => {}
+        ended = &mut pair.waiting => panic!("the waiter did not join the queue: {ended:?}"),
     }
     members[1..].iter().for_each(DatabaseServer::pause);
-    while watched.wake_ups.load(Ordering::SeqCst) == 0 {
-        assert!(!pair.waiting.is_finished(), "the waiter has given up without an error");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+    tokio::select! {
+        () = watched.until_woken() => {}
+        ended = &mut pair.waiting => panic!("the waiter has given up: {ended:?}"),
     }
     members[1..].iter().for_each(DatabaseServer::go_on);
 }

@@ -13,13 +13,12 @@ use handfast_locks::{
     Backend, Guard, LockError, LockRef, Locks, LossReason, MemoryLocks, ReleaseOutcome,
     ReleaseRequest,
 };
+use handfast_test_services::until;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use faults::Faulty;
 
 const LEASE: Duration = Duration::from_secs(1);
-/// A test that waits for longer than this has failed.
-const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Returns the value of a line such as `name{labels}`.
 fn value(shown: &PrometheusHandle, line: &str) -> u64 {
@@ -28,13 +27,8 @@ fn value(shown: &PrometheusHandle, line: &str) -> u64 {
     found.map_or(0, |value| value.trim().parse().unwrap())
 }
 
-async fn until(shown: &PrometheusHandle, line: &str) {
-    let counted = async {
-        while value(shown, line) == 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(WAIT_MAX, counted).await.expect("it is counted in the end");
+async fn until_counted(shown: &PrometheusHandle, line: &str) {
+    until(line, async || value(shown, line) > 0).await;
 }
 
 fn lock_ref_of(guard: &Guard) -> LockRef {
@@ -59,7 +53,7 @@ async fn client_counts_its_locks() {
     assert!(matches!(locks.try_lock("orders/1").await, Err(LockError::Busy { .. })));
     let waited = locks.lock_timeout("orders/1", Duration::from_millis(1)).await;
     assert!(matches!(waited, Err(LockError::TimedOut { .. })));
-    until(&shown, &renewals("held")).await;
+    until_counted(&shown, &renewals("held")).await;
     assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
     assert_eq!(count("handfast_client_lock_acquired_total"), 1);
     assert_eq!(count("handfast_client_lock_wait_seconds_count"), 1);
@@ -77,7 +71,7 @@ async fn client_counts_its_locks() {
         .await
         .unwrap();
     assert_eq!(guard.lost().await, LossReason::Taken);
-    until(&shown, &renewals("lost")).await;
+    until_counted(&shown, &renewals("lost")).await;
     assert_eq!(counts("handfast_client_lock_lost_total{reason=\"taken\"}"), 1);
 
     let cut_off = locks.lock("orders/3").await.unwrap();
@@ -85,10 +79,14 @@ async fn client_counts_its_locks() {
     assert_eq!(cut_off.lost().await, LossReason::Deadline);
     assert!(matches!(locks.try_lock("orders/4").await, Err(LockError::Unavailable { .. })));
     drop((guard, cut_off));
-    until(&shown, "handfast_client_lock_errors_total{backend=\"memory\",request=\"leave\"}").await;
+    until_counted(
+        &shown,
+        "handfast_client_lock_errors_total{backend=\"memory\",request=\"leave\"}",
+    )
+    .await;
     faulty.is_cut.store(false, Ordering::SeqCst);
     locks.settle().await.unwrap();
-    until(&shown, &renewals("unknown")).await;
+    until_counted(&shown, &renewals("unknown")).await;
     assert_eq!(counts("handfast_client_lock_lost_total{reason=\"deadline\"}"), 1);
     assert_eq!(counts("handfast_client_lock_errors_total{request=\"ask\"}"), 1);
     assert!(counts("handfast_client_lock_errors_total{request=\"renew\"}") > 0);

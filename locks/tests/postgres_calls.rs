@@ -15,7 +15,7 @@ use handfast_locks::{
     AcquireRequest, AcquireResponse, Backend, LockMode, LockRef, PostgresLocks, QueueMode,
     ReleaseRequest, ReleaseResponse, WakeUp,
 };
-use handfast_test_services::Wire;
+use handfast_test_services::{Wire, until};
 use sqlx::{Connection, PgConnection};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -156,9 +156,7 @@ async fn silent_listening_connection_ends() {
         let whisper = acquire_request(&lock_ref("test/whisper"), QueueMode::NoWait);
         whispering.acquire(&whisper).await.map(drop)
     });
-    while !wire.is_silent() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until("the wire falls silent", async || wire.is_silent()).await;
     wire.answer_newcomers();
     whispering.abort();
     let ended = tokio::time::timeout(WAIT_MAX, client.listening).await;

@@ -15,7 +15,7 @@ use handfast_locks::{
     AcquireRequest, AcquireResponse, Backend, Guard, LockError, Moment, QueueMode, RedisLocks,
     RedlockLocks, ReleaseOutcome, ReleaseRequest, ReleaseResponse,
 };
-use handfast_test_services::{DatabaseServer, ServerKind};
+use handfast_test_services::{DatabaseServer, ServerKind, until};
 use redis::aio::MultiplexedConnection;
 
 use setup::{acquire_request, fresh, lock_ref, over, redis_connection, redlock, server};
@@ -49,6 +49,11 @@ impl Nodes {
 
     async fn connection(&self, node: usize) -> MultiplexedConnection {
         redis_connection(&self.servers[node].url()).await
+    }
+
+    async fn until_free_on(&self, node: usize, name: &str) {
+        let what = format!("{name} is free on node {node}");
+        until(&what, async || !self.is_held_on(node, name).await).await;
     }
 
     async fn is_held_on(&self, node: usize, name: &str) -> bool {
@@ -98,9 +103,7 @@ async fn three_of_five_dead_nodes_are_too_many() {
     let Err(LockError::Unavailable { source, .. }) = refused else { panic!("{refused:?}") };
     assert!(source.to_string().contains("no quorum"), "{source}");
     for node in [3, 4] {
-        while nodes.is_held_on(node, &name).await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        nodes.until_free_on(node, &name).await;
     }
 }
 
@@ -125,9 +128,7 @@ async fn a_silent_node_gets_the_release_later() {
     assert_eq!(left, ReleaseResponse::Released);
     // The node comes back with everything that it has confirmed.
     nodes.servers[4].restart().unwrap();
-    while nodes.is_held_on(4, &name).await {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    nodes.until_free_on(4, &name).await;
     let mut connection = nodes.connection(4).await;
     let mut barred = redis::cmd("ZSCORE");
     barred.arg(format!("{}:barred", key(&name))).arg(asked.id.to_string());
@@ -153,10 +154,10 @@ async fn a_restarted_node_does_not_vote() {
     }
     nodes.servers[2].restart().unwrap();
     empty(&mut nodes.connection(2).await).await;
-    loop {
+    until("a second acquisition is granted", async || {
         let second = short(&name);
         if matches!(backend.acquire(&second).await, Ok(AcquireResponse::Granted { .. })) {
-            break;
+            return true;
         }
         // An id that gives up is refused from then on, so another one tries.
         let _left = backend
@@ -166,8 +167,9 @@ async fn a_restarted_node_does_not_vote() {
                 is_uncontended: false,
             })
             .await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        false
+    })
+    .await;
     assert!(granted_at + LEASE_MAX <= Moment::now(), "two majorities at once");
 }
 

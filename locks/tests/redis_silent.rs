@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_locks::{Backend, QueueMode, RedisLocks, RedlockLocks, ReleaseOutcome, WakeUp};
-use handfast_test_services::Wire;
+use handfast_test_services::{Wire, until};
 use tokio::sync::mpsc;
 
 use setup::{LEASE, acquire_request, fresh, lock_ref, over, server};
@@ -31,9 +31,8 @@ fn wire(url: &str, at: &'static [u8]) -> (Arc<Wire>, String) {
 }
 
 async fn all_are_silent(wires: &[Arc<Wire>]) {
-    while !wires.iter().all(|wire| wire.is_silent()) {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let all = async || wires.iter().all(|wire| wire.is_silent());
+    until("all wires fall silent", all).await;
 }
 
 /// The request that was under way succeeds too, once it is repeated.

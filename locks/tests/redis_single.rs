@@ -8,7 +8,6 @@
 mod setup;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::join_all;
 use handfast_locks::fencing::FencedKey;
@@ -16,7 +15,7 @@ use handfast_locks::{
     AcquireRequest, AcquireResponse, Backend, LockError, LockRef, Locks, QueueMode, RedisLocks,
     ReleaseRequest, ReleaseResponse,
 };
-use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind};
+use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind, until};
 use redis::aio::MultiplexedConnection;
 
 use setup::{LEASE, acquire_request, fresh, lock_ref, over, redis_connection, server};
@@ -178,7 +177,7 @@ async fn a_fail_over_that_loses_a_lock_is_fenced() {
     let before = locks(&primary.url()).await;
     let first = before.lock(&name).await.unwrap().fencing_token();
     before.settle().await.unwrap();
-    is_replicated(&mut standby, &name).await;
+    is_replicated(&primary.url()).await;
     // From here on the replica hears nothing. An operator that notices the dead primary promotes
     // it.
     let () = redis::cmd("REPLICAOF").arg("NO").arg("ONE").query_async(&mut standby).await.unwrap();
@@ -199,11 +198,15 @@ async fn a_fail_over_that_loses_a_lock_is_fenced() {
     value.set(&mut redis, new.fencing_token(), b"new").await.unwrap();
 }
 
-/// Waits until the counter of fencing tokens is replicated.
-async fn is_replicated(standby: &mut MultiplexedConnection, name: &str) {
-    while !redis::cmd("EXISTS").arg(counter_key(name)).query_async::<bool>(standby).await.unwrap() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+/// Waits until a replica has confirmed all that was written to the primary before.
+async fn is_replicated(primary: &str) {
+    let mut redis = redis_connection(primary).await;
+    // `WAIT` is for the writes of its own connection. A replica applies all writes in order, so it
+    // has the earlier ones of other connections too.
+    let set = redis::cmd("SET").arg(fresh()).arg("last").query_async(&mut redis).await;
+    let () = set.unwrap();
+    let replicas: usize = redis::cmd("WAIT").arg(1).arg(0).query_async(&mut redis).await.unwrap();
+    assert_eq!(replicas, 1);
 }
 
 /// F7: with `appendfsync always`, a server that was killed comes back with its locks.
@@ -274,9 +277,10 @@ async fn counter_is_marked_while_more_than_a_holder_exists() {
         async move { other.lock_shared(&name).await.unwrap() }
     });
     let queue = format!("handfast:lock:{{{name}}}:queue");
-    while !redis::cmd("EXISTS").arg(&queue).query_async::<bool>(&mut redis).await.unwrap() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until("the reader waits", async || {
+        redis::cmd("EXISTS").arg(&queue).query_async(&mut redis).await.unwrap()
+    })
+    .await;
     assert_eq!(counter(&mut redis, &name).await, format!("~{}", writer.fencing_token()));
     drop(writer);
     let reader = waiting.await.unwrap();

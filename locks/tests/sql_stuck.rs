@@ -15,7 +15,7 @@ use handfast_locks::{
     AcquireRequest, AcquireResponse, Backend, LockMode, LossReason, MySqlLocks, PostgresLocks,
     QueueMode, ReleaseOutcome, ReleaseRequest,
 };
-use handfast_test_services::Wire;
+use handfast_test_services::{Wire, until};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
 
 use setup::{acquire_request, fresh, lock_ref, mysql, over, postgres};
@@ -200,14 +200,9 @@ async fn cut_off_requests_keep_no_connection(server: Server) {
         futures::future::join_all((0..MANY).map(|_| backend.release(&request))).await;
         panic!("the silent server answers");
     };
-    let silent = async {
-        while !wire.is_silent() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
     tokio::select! {
         () = leaving => {}
-        () = silent => {}
+        () = until("the wire falls silent", async || wire.is_silent()) => {}
     }
     wire.answer_newcomers();
     let other = acquire_request(&lock_ref(&fresh()), QueueMode::NoWait);
@@ -226,12 +221,8 @@ async fn stopped_process_in_a_transaction_frees_its_row(server: Server) {
     let all = acquire_request(&lock_ref(part.name.as_str()), QueueMode::NoWait);
     let _standing = tokio::spawn(async move { still.acquire(&part).await });
     let backend = server.backend(&url).await;
-    let taken = async {
-        while !wire.is_silent() || !is_granted(&*backend, &all).await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(WAIT_MAX, taken).await.expect("its row is free in the end");
+    let is_taken = async || wire.is_silent() && is_granted(&*backend, &all).await;
+    until("its row is free", is_taken).await;
 }
 
 /// A regression: a lock that was only taken in shared mode kept dead waiters forever.

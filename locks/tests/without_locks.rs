@@ -131,6 +131,7 @@ macro_rules! on_a_server {
                         return repetition;
                     }
                     let most = u64::try_from(repetition.min(10)).unwrap() + 1;
+                    // The pause is part of what the page recommends: no event ends it.
                     tokio::time::sleep(Duration::from_millis(rand::random_range(0..=most))).await;
                 }
                 unreachable!("numbers do not end")

@@ -10,7 +10,7 @@ use handfast_locks::{
     AcquireRequest, AcquireResponse, Backend, BackendError, Guarantee, LockRef, ReleaseRequest,
     ReleaseResponse, WakeUp,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// A backend with faults in its messages.
 #[derive(Debug)]
@@ -18,9 +18,10 @@ pub(crate) struct Faulty {
     pub(crate) backend: Arc<dyn Backend>,
     /// Calls so far.
     pub(crate) calls: AtomicUsize,
-    /// Answers so far.
-    pub(crate) answers: AtomicUsize,
-    pub(crate) renewals: AtomicUsize,
+    /// The acquisitions that the backend has answered, one entry for each answer.
+    pub(crate) answered: watch::Sender<Vec<LockRef>>,
+    /// The number of renewals that were sent.
+    pub(crate) renewals: watch::Sender<usize>,
     /// The reply of this call is lost, counted from 0.
     pub(crate) reply_lost: Option<usize>,
     pub(crate) is_doubled: bool,
@@ -34,8 +35,8 @@ impl Faulty {
         Self {
             backend: Arc::clone(backend),
             calls: AtomicUsize::new(0),
-            answers: AtomicUsize::new(0),
-            renewals: AtomicUsize::new(0),
+            answered: watch::Sender::new(Vec::new()),
+            renewals: watch::Sender::new(0),
             reply_lost: None,
             is_doubled: false,
             is_deaf: false,
@@ -53,7 +54,6 @@ impl Faulty {
 
     /// Returns the answer as the caller gets it.
     fn exit<T>(&self, number: usize, answer: Result<T, BackendError>) -> Result<T, BackendError> {
-        self.answers.fetch_add(1, Ordering::SeqCst);
         if self.reply_lost == Some(number) { Err(BackendError::unanswered()) } else { answer }
     }
 }
@@ -73,7 +73,12 @@ impl Backend for Faulty {
         if self.is_doubled {
             let _ = self.backend.acquire(request).await;
         }
-        self.exit(number, self.backend.acquire(request).await)
+        let answer = self.backend.acquire(request).await;
+        if answer.is_ok() {
+            let lock_ref = LockRef { name: request.name.clone(), id: request.id };
+            self.answered.send_modify(|answered| answered.push(lock_ref));
+        }
+        self.exit(number, answer)
     }
 
     async fn renew(
@@ -81,7 +86,7 @@ impl Backend for Faulty {
         lock_refs: &[LockRef],
         lease: Duration,
     ) -> Result<Vec<bool>, BackendError> {
-        self.renewals.fetch_add(1, Ordering::SeqCst);
+        self.renewals.send_modify(|renewals| *renewals += 1);
         let number = self.enter()?;
         if self.is_doubled {
             let _ = self.backend.renew(lock_refs, lease).await;

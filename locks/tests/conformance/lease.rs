@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use handfast_locks::{AcquireResponse, LockError, LossReason, Moment, QueueMode, ReleaseOutcome};
+use handfast_test_services::until;
 
 use crate::faults::Faulty;
 use crate::owner::{give_away, take};
@@ -23,6 +24,7 @@ pub(crate) async fn a_lock_is_renewed(setup: &TestBackend) {
     let over = first + RENEWED;
     while Moment::now() < over {
         assert!(setup.locks().try_lock(&name).await.is_err());
+        // Only time ends a lease, so time must pass to show that this one is renewed.
         tokio::time::sleep(RENEWED / 10).await;
     }
     assert!(guard.is_held() && guard.deadline() > over);
@@ -51,9 +53,7 @@ pub(crate) async fn a_renewal_does_not_bring_back_what_was_lost(setup: &TestBack
         AcquireResponse::Granted { .. }
     ));
     let renew = async || setup.backend.renew(std::slice::from_ref(&old), LEASE).await.unwrap();
-    while !take(setup, &next).await {
-        tokio::time::sleep(SHORT / 4).await;
-    }
+    until("the lease has ended", async || take(setup, &next).await).await;
     assert_eq!(renew().await, [false]);
     let request = handfast_locks::ReleaseRequest {
         lock_ref: next,
@@ -134,12 +134,11 @@ pub(crate) async fn nothing_is_renewed_after_the_release(setup: &TestBackend) {
     let lease = Duration::from_secs(1);
     let locks = over(Arc::clone(&backend) as _).lease(lease).start().unwrap();
     let guard = locks.lock(&fresh()).await.unwrap();
-    while backend.renewals.load(Ordering::SeqCst) == 0 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    backend.renewals.subscribe().wait_for(|renewals| *renewals > 0).await.unwrap();
     let outcome = guard.release().await.unwrap();
     assert!(matches!(outcome, ReleaseOutcome::Released | ReleaseOutcome::WasLost));
-    let renewals = backend.renewals.load(Ordering::SeqCst);
+    let renewals = *backend.renewals.borrow();
+    // What does not happen gives no event: a renewal would be sent within the lease.
     tokio::time::sleep(lease).await;
-    assert_eq!(backend.renewals.load(Ordering::SeqCst), renewals);
+    assert_eq!(*backend.renewals.borrow(), renewals);
 }

@@ -10,7 +10,7 @@ use handfast_locks::{
     RedlockLocks, SqliteLocks, ZooKeeperLocks,
 };
 use handfast_migrations::{Database, client_migrations};
-use handfast_test_services::EmbeddedCoordinator;
+use handfast_test_services::{EmbeddedCoordinator, until_some};
 use sqlx::{AssertSqlSafe, Connection, Executor};
 use tokio::sync::OnceCell;
 
@@ -174,15 +174,11 @@ pub(crate) async fn sqlite() -> (String, tempfile::TempDir) {
 
 /// Connects to servers that may have been started a moment ago, or are slow on a loaded machine.
 pub(crate) async fn redlock(urls: &str) -> RedlockLocks {
-    loop {
-        let connected = RedlockLocks::connect(urls.split(','), LEASE).await;
-        if let Ok(locks) = connected
-            && locks.settled().await.is_ok()
-        {
-            return locks;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until_some("enough Redis servers vote", async || {
+        let locks = RedlockLocks::connect(urls.split(','), LEASE).await.ok()?;
+        locks.settled().await.is_ok().then_some(locks)
+    })
+    .await
 }
 
 fn statements(database: Database) -> impl Iterator<Item = &'static str> {

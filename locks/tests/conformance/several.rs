@@ -1,12 +1,15 @@
 //! Several locks at once, or none.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use handfast_locks::{Holder, LockError, ReleaseOutcome};
+use handfast_locks::{LockError, LockRef, ReleaseOutcome, ReleaseRequest};
+use tokio::task::JoinHandle;
 
+use crate::faults::Faulty;
 use crate::owner::give_away;
-use crate::setup::{TestBackend, fresh};
+use crate::setup::{LEASE, TestBackend, fresh, over};
 use crate::waiting::eventually_free;
 
 pub(crate) async fn several_locks_are_taken_or_none(setup: &TestBackend) {
@@ -55,14 +58,9 @@ pub(crate) async fn waits_for_several_locks_form_no_circle(setup: &TestBackend) 
 }
 
 pub(crate) async fn a_cancelled_wait_for_several_leaves_nothing(setup: &TestBackend) {
-    let (locks, mut names) = (setup.settings().label("all").start().unwrap(), [fresh(), fresh()]);
-    names.sort();
-    let guard = setup.locks().lock(&names[1]).await.unwrap();
-    let waiting = {
-        let (locks, names) = (locks.clone(), names.clone());
-        tokio::spawn(async move { locks.lock_all(&[&names[0], &names[1]]).await.map(drop) })
-    };
-    held_by(setup, &names[0], "all").await;
+    let (locks, names) = (setup.locks(), sorted());
+    let guard = locks.lock(&names[1]).await.unwrap();
+    let (_first, waiting) = holds_one_of_two(setup, &names, LEASE).await;
     waiting.abort();
     assert!(waiting.await.is_err_and(|error| error.is_cancelled()));
     drop(guard);
@@ -73,48 +71,48 @@ pub(crate) async fn a_cancelled_wait_for_several_leaves_nothing(setup: &TestBack
 
 /// The first lock is lost while the second is waited for: all are released.
 pub(crate) async fn a_lock_that_is_lost_ends_the_wait_for_others(setup: &TestBackend) {
-    // The client learns of the loss at the first renewal. The lease is long enough for the grant to
-    // be seen before, however busy the machine is.
-    let settings = setup.settings().lease(Duration::from_secs(15)).label("all");
-    let locks = settings.start().unwrap();
-    let mut names = [fresh(), fresh()];
-    names.sort();
+    let names = sorted();
     let blocker = setup.locks().lock(&names[1]).await.unwrap();
-    let mut waiting = {
-        let names = names.clone();
-        tokio::spawn(async move { locks.lock_all(&[&names[0], &names[1]]).await.map(drop) })
-    };
-    let holder = tokio::select! {
-        holder = held_by(setup, &names[0], "all") => holder,
-        ended = &mut waiting => panic!("{ended:?} before it was seen to hold the first"),
-    };
-    // Others may see a holder before it has heard of its own grant.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let name = handfast_locks::LockName::new(&*names[0]).unwrap();
-    let lock_ref = handfast_locks::LockRef { name, id: holder.id };
-    let request = handfast_locks::ReleaseRequest {
-        lock_ref,
-        refuse_late_requests: false,
-        is_uncontended: true,
-    };
+    // The client learns of the loss at its next renewal. The lease is long enough not to end
+    // before, however busy the machine is.
+    let (first, waiting) = holds_one_of_two(setup, &names, Duration::from_secs(15)).await;
+    let request =
+        ReleaseRequest { lock_ref: first, refuse_late_requests: false, is_uncontended: true };
     setup.backend.release(&request).await.unwrap();
     let ended = waiting.await.unwrap();
     assert!(matches!(ended, Err(LockError::Lost { .. })), "{ended:?}");
     give_away(setup, &blocker).await;
 }
 
-/// Waits until a client of this label holds a lock.
-async fn held_by(setup: &TestBackend, name: &str, label: &str) -> Holder {
-    let looking = setup.locks();
-    loop {
-        match looking.try_lock(name).await {
-            Err(LockError::Busy { holder: Some(holder), .. }) if holder.label == label => {
-                return holder;
-            }
-            // This may be a lock that this very try took and is about to release.
-            Ok(_) | Err(LockError::Busy { .. }) => {}
-            Err(error) => panic!("{error}"),
+/// Returns two names in the order in which the locks are taken.
+fn sorted() -> [String; 2] {
+    let mut names = [fresh(), fresh()];
+    names.sort();
+    names
+}
+
+/// Starts a caller that waits for two locks, of which another client holds the second. Returns its
+/// acquisition of the first when the request for the second has been answered: by then the caller
+/// has heard of its own grant.
+async fn holds_one_of_two(
+    setup: &TestBackend,
+    names: &[String; 2],
+    lease: Duration,
+) -> (LockRef, JoinHandle<Result<(), LockError>>) {
+    let backend = Arc::new(Faulty::over(&setup.backend));
+    let locks = over(Arc::clone(&backend) as _).lease(lease).start().unwrap();
+    let [first, second] = names.clone();
+    let mut waiting =
+        tokio::spawn(async move { locks.lock_all(&[&first, &second]).await.map(drop) });
+    let of = |name: &str, answered: &[LockRef]| {
+        answered.iter().rfind(|lock_ref| lock_ref.name.as_str() == name).cloned()
+    };
+    let mut answers = backend.answered.subscribe();
+    let first = tokio::select! {
+        answered = answers.wait_for(|answered| of(&names[1], answered).is_some()) => {
+            of(&names[0], &answered.unwrap()).unwrap()
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+        ended = &mut waiting => panic!("{ended:?} before it waited for the second"),
+    };
+    (first, waiting)
 }

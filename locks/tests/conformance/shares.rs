@@ -9,6 +9,7 @@ use handfast_locks::{
     AcquireRequest, AcquireResponse, Guard, LockError, LockMode, Locks, Moment, QueueMode,
     ReleaseOutcome, ReleaseRequest, ReleaseResponse,
 };
+use tokio::sync::Barrier;
 use tokio::task::JoinHandle;
 
 use crate::faults::Faulty;
@@ -103,10 +104,9 @@ pub(crate) async fn every_reply_to_a_downgrade_may_be_lost(setup: &TestBackend) 
     // A late request for the exclusive mode does not take back what was given up.
     let first = ask_for(&name, LockMode::Exclusive);
     assert!(matches!(setup.backend.acquire(&first).await.unwrap(), AcquireResponse::Busy { .. }));
-    drop(other);
-    while !matches!(setup.backend.acquire(&first).await.unwrap(), AcquireResponse::Granted { .. }) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    assert_eq!(other.release().await.unwrap(), ReleaseOutcome::Released);
+    let late = setup.backend.acquire(&first).await.unwrap();
+    assert!(matches!(late, AcquireResponse::Granted { .. }), "{late:?}");
     for mode in [LockMode::READ, LockMode::Exclusive, LockMode::READ] {
         let answer =
             setup.backend.acquire(&AcquireRequest { mode, ..first.clone() }).await.unwrap();
@@ -163,6 +163,7 @@ pub(crate) async fn permits_are_renewed(setup: &TestBackend) {
     let over = reader.deadline() + lease;
     while Moment::now() < over {
         assert!(setup.locks().try_lock(&name).await.is_err());
+        // Only time ends a lease, so time must pass to show that this one is renewed.
         tokio::time::sleep(lease / 10).await;
     }
     assert!(reader.is_held());
@@ -185,26 +186,33 @@ pub(crate) async fn a_permit_ends_with_its_lease(setup: &TestBackend) {
     }
 }
 
+/// Each holder of a permit keeps it until two others hold one, and one of the three then asks for a
+/// fourth.
 pub(crate) async fn permits_are_limited(setup: &TestBackend) {
     let (clients, name) = ([setup.locks(), setup.locks()], fresh());
     let [inside, most] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
-    let work = (0..6).map(|worker| {
-        let semaphore = clients[worker % 2].semaphore(&name, 3).unwrap();
-        let (inside, most) = (Arc::clone(&inside), Arc::clone(&most));
-        tokio::spawn(async move {
-            for _ in 0..4 {
+    let [meet, part] = [(); 2].map(|()| Arc::new(Barrier::new(3)));
+    for _ in 0..4 {
+        let work = (0..6).map(|worker| {
+            let semaphore = clients[worker % 2].semaphore(&name, 3).unwrap();
+            let (inside, most) = (Arc::clone(&inside), Arc::clone(&most));
+            let (meet, part) = (Arc::clone(&meet), Arc::clone(&part));
+            tokio::spawn(async move {
                 let permit = semaphore.acquire().await.unwrap();
                 most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_millis(2)).await;
+                let is_leader = meet.wait().await.is_leader();
+                let fourth = if is_leader { semaphore.try_acquire().await.ok() } else { None };
+                part.wait().await;
                 inside.fetch_sub(1, Ordering::SeqCst);
+                assert!(fourth.is_none(), "{fourth:?}");
                 assert_eq!(permit.release().await.unwrap(), ReleaseOutcome::Released);
-            }
-        })
-    });
-    for worker in join_all(work).await {
-        worker.unwrap();
+            })
+        });
+        for worker in join_all(work).await {
+            worker.unwrap();
+        }
     }
-    assert!(most.load(Ordering::SeqCst) <= 3);
+    assert_eq!(most.load(Ordering::SeqCst), 3);
 }
 
 pub(crate) async fn a_permit_belongs_to_its_holder(setup: &TestBackend) {
@@ -282,8 +290,6 @@ async fn waits(setup: &TestBackend, name: &str, mode: LockMode) -> JoinHandle<Gu
             LockMode::Shared { .. } => locks.lock_shared(&name).await.unwrap(),
         }
     });
-    while backend.answers.load(Ordering::SeqCst) == 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    backend.answered.subscribe().wait_for(|answered| !answered.is_empty()).await.unwrap();
     waiting
 }

@@ -1,13 +1,13 @@
 //! The queue: order, wake-ups, and waiters that leave.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::join_all;
 use handfast_locks::{
     AcquireResponse, Guard, LockError, Locks, QueueMode, ReleaseOutcome, ReleaseRequest,
 };
+use handfast_test_services::until;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -67,7 +67,13 @@ pub(crate) async fn a_newcomer_does_not_overtake(setup: &TestBackend) {
     // The lock is the waiter's turn, if not yet held by it.
     let AcquireResponse::Busy { holder, .. } = refused else { panic!("{refused:?}") };
     assert!(holder.is_none_or(|holder| holder.id == waiter.id));
-    granted(setup, &acquire_request(&waiter, QueueMode::KeepPlace)).await;
+    // The news that it is the waiter's turn may still be on its way to it.
+    let keeps = acquire_request(&waiter, QueueMode::KeepPlace);
+    until("the waiter has the lock", async || {
+        let response = setup.backend.acquire(&keeps).await.unwrap();
+        matches!(response, AcquireResponse::Granted { .. })
+    })
+    .await;
 }
 
 pub(crate) async fn a_wait_that_times_out_leaves_nothing(setup: &TestBackend) {
@@ -119,9 +125,7 @@ async fn waits(backend: Faulty, name: &str) -> JoinHandle<Guard> {
     let (backend, name) = (Arc::new(backend), name.to_owned());
     let locks = over(Arc::clone(&backend) as _).start().unwrap();
     let waiting = tokio::spawn(async move { locks.lock(&name).await.unwrap() });
-    while backend.answers.load(Ordering::SeqCst) == 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    backend.answered.subscribe().wait_for(|answered| !answered.is_empty()).await.unwrap();
     waiting
 }
 
@@ -130,13 +134,13 @@ async fn granted(setup: &TestBackend, request: &handfast_locks::AcquireRequest) 
     assert!(matches!(answer, AcquireResponse::Granted { .. }), "{answer:?}");
 }
 
-/// Waits until a try succeeds: the release of a dropped guard is on its way.
+/// Waits until a try succeeds: the release of a dropped guard is on its way. A caller that waited
+/// for the lock instead would also pass over what a waiter has left behind.
 pub(crate) async fn eventually_free(locks: &Locks, name: &str) {
-    loop {
-        match locks.try_lock(name).await {
-            Ok(_guard) => return,
-            Err(LockError::Busy { .. }) => tokio::time::sleep(Duration::from_millis(5)).await,
-            Err(error) => panic!("{error}"),
-        }
-    }
+    until("the lock is free", async || match locks.try_lock(name).await {
+        Ok(_guard) => true,
+        Err(LockError::Busy { .. }) => false,
+        Err(error) => panic!("{error}"),
+    })
+    .await;
 }

@@ -1,10 +1,9 @@
 //! A real coordinator in this process that can be killed.
 
 use std::ops::{Deref, DerefMut};
-use std::time::Duration;
 
 use handfast_core::Coordinator;
-use handfast_test_services::EmbeddedCoordinator;
+use handfast_test_services::{EmbeddedCoordinator, until};
 
 /// A coordinator on the embedded store, and a view of its named locks.
 pub(crate) struct Tc(EmbeddedCoordinator);
@@ -23,16 +22,15 @@ impl Tc {
         self.engine().view(look).await.unwrap()
     }
 
-    /// Waits until this many requests stand in the queue of a lock.
+    /// Waits until this many requests stand in the queue of a lock. The coordinator notifies the
+    /// waiters of a lock, and no program that watches them.
     pub(crate) async fn queue_of(&self, name: &'static str, waiting: usize) {
-        loop {
+        let what = format!("{waiting} requests wait for {name}");
+        until(&what, async || {
             let found = self.view(|coordinator| coordinator.named_lock(name)).await;
-            if found.map_or(0, |lock| lock.waiting) == waiting {
-                return;
-            }
-            // A poll: the coordinator notifies the waiters of a lock, not those that watch it.
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+            found.map_or(0, |lock| lock.waiting) == waiting
+        })
+        .await;
     }
 }
 

@@ -50,7 +50,8 @@ async fn a_writer_whose_lease_may_not_grow_becomes_a_reader() {
     let backend = connect(&tc).await.locks().hold_max(lease);
     let locks = Locks::over(backend).lease(lease).start().unwrap();
     let guard = locks.lock("job").await.unwrap();
-    // A renewal would end after the limit.
+    // After any time at all a renewal would end past the limit, and no event tells that time has
+    // passed at the coordinator.
     tokio::time::sleep(Duration::from_millis(50)).await;
     let guard = guard.downgrade().await.unwrap();
     let other = over(connect(&tc).await.locks()).start().unwrap();

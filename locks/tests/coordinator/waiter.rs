@@ -1,11 +1,10 @@
 //! A waiter that is silent for long, and comes back.
 
-use std::time::Duration;
-
 use handfast_locks::{
     AcquireRequest, AcquireResponse, AcquisitionId, Backend, LockMode, LockName, LockRef,
     QueueMode, ReleaseRequest,
 };
+use handfast_test_services::until;
 
 use crate::tc::Tc;
 use crate::{LEASE, connect};
@@ -27,19 +26,20 @@ async fn a_waiter_who_was_given_up_may_come_back() {
     tc.queue_of("job", 1).await;
     // The waiter sends nothing more.
     tc.queue_of("job", 0).await;
-    while tc.view(|coordinator| coordinator.counts().lock_queue).await == 0 {
-        backend.acquire(&acquire_request(waiter, QueueMode::KeepPlace)).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let asks =
+        async || backend.acquire(&acquire_request(waiter, QueueMode::KeepPlace)).await.unwrap();
+    until("the waiter has a place again", async || {
+        asks().await;
+        tc.view(|coordinator| coordinator.counts().lock_queue).await > 0
+    })
+    .await;
     let lock_ref = LockRef { name: LockName::new("job").unwrap(), id: holder };
     backend
         .release(&ReleaseRequest { lock_ref, refuse_late_requests: false, is_uncontended: false })
         .await
         .unwrap();
-    while !matches!(
-        backend.acquire(&acquire_request(waiter, QueueMode::KeepPlace)).await.unwrap(),
-        AcquireResponse::Granted { .. }
-    ) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("the waiter gets the lock", async || {
+        matches!(asks().await, AcquireResponse::Granted { .. })
+    })
+    .await;
 }

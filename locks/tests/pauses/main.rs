@@ -24,7 +24,6 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use handfast_locks::{AcquireResponse, Backend, FencingToken, LockName, Locks, QueueMode};
-use tokio::time::sleep;
 
 use holder::{AcquisitionId, Holder, Pause, Written};
 use resource::{MySqlRow, PostgresRow, RedisValue, Resource, SqliteRow};
@@ -69,7 +68,7 @@ impl<R: Resource> Ground<R> {
         let next = Holder::new(&self.resource, guard.name(), guard.fencing_token(), id);
         let written = next.work_beside(&mut stopped, pause.resume).await;
         drop(stopped);
-        drop(guard);
+        let _outcome = guard.release().await.unwrap();
         let end = self.resource.read().await;
         tally.pauses.fetch_add(1, Ordering::Relaxed);
         tally.refused.fetch_add(u32::from(written == Written::ByOne), Ordering::Relaxed);
@@ -78,7 +77,8 @@ impl<R: Resource> Ground<R> {
 }
 
 impl<R: Resource> Ground<R> {
-    /// Makes an acquisition that is not renewed. A repeated request finds the same one.
+    /// Makes an acquisition that is not renewed. The holder before has released the lock. A
+    /// repeated request finds the same acquisition.
     async fn take(&self) -> (LockName, FencingToken) {
         let mut request = acquire_request(&lock_ref(&self.name), QueueMode::NoWait);
         request.lease = LEASE;
@@ -87,8 +87,7 @@ impl<R: Resource> Ground<R> {
                 Ok(AcquireResponse::Granted { fencing_token, .. }) => {
                     return (request.name, fencing_token);
                 }
-                // The holder before is still releasing.
-                Ok(AcquireResponse::Busy { .. }) => sleep(Duration::from_millis(5)).await,
+                Ok(busy @ AcquireResponse::Busy { .. }) => panic!("{busy:?}"),
                 Err(error) => assert!(!error.is_final(), "{error}"),
             }
         }

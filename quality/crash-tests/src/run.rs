@@ -35,6 +35,7 @@ pub async fn run(settings: Settings, duration: Duration) -> Result<Report> {
     let mut schedule = Schedule::new(seed, stage.service_count(), stage.server_numbers());
     let started = Instant::now();
     while started.elapsed() < duration {
+        // The length of the calm is part of the schedule; no event ends it.
         sleep(schedule.calm()).await;
         stage.suffer(&schedule.next_fault()).await?;
     }

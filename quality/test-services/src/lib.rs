@@ -26,6 +26,8 @@ mod redis;
 #[cfg(feature = "harness")]
 mod role;
 mod server;
+#[cfg(feature = "harness")]
+mod until;
 mod wire;
 mod zookeeper;
 
@@ -41,4 +43,6 @@ pub use programs::Programs;
 #[cfg(feature = "harness")]
 pub use role::{Role, RoleProcess, WAIT_LIMIT, report, run_role};
 pub use server::{DatabaseServer, ServerKind};
+#[cfg(feature = "harness")]
+pub use until::{until, until_some};
 pub use wire::Wire;

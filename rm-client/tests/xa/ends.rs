@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use handfast::{Global, GlobalStatus, RollbackReason};
+use handfast_test_services::until;
 use sqlx::pool::PoolOptions;
 use sqlx::{Executor, MySql, Postgres, Sqlite};
 
@@ -267,10 +268,8 @@ async fn a_decision_needs_no_connection_of_waiting_sessions<DB: XaTestDatabase>(
         scene.until_committed(&xid).await;
     };
     let decides = async {
-        // A pool gives no event when its last connection is taken, so this polls.
-        while narrow.size() < 2 || narrow.num_idle() > 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let is_taken = async || narrow.size() == 2 && narrow.num_idle() == 0;
+        until("the pool's last connection is taken", is_taken).await;
         let xid = first.xid().clone();
         first.commit().await.unwrap();
         scene.until_committed(&xid).await;

@@ -49,8 +49,8 @@ type Done<'q> = BoxFuture<'q, Result<(), sqlx::Error>>;
 pub(crate) trait BenchDatabase: AtDatabase + Sized {
     /// Its name in the report.
     const PRODUCT: &'static str;
-    /// `DROP DATABASE`, if there is a server to send it to.
-    const DROP: Option<&'static str>;
+    /// Writes the statement that removes a database, if there is a server to send it to.
+    const DROP: Option<fn(&str) -> String>;
 
     /// Creates a fresh database on the server at the URL, or in a file below the folder. All its
     /// connections are opened at once: some servers have a process for each, and its cost counts.
@@ -116,7 +116,7 @@ impl<DB: BenchDatabase> Fresh<DB> {
         self.pool.close().await;
         let Some(drop) = DB::DROP else { return Ok(()) };
         let pool = Pool::<DB>::connect(url).await.context("connecting to remove a database")?;
-        DB::execute(&pool, format!("{drop} {}", self.name)).await.context("removing a database")?;
+        DB::execute(&pool, drop(&self.name)).await.context("removing a database")?;
         pool.close().await;
         Ok(())
     }
@@ -187,7 +187,7 @@ fn text(statement: Statement, item: i64) -> String {
 
 impl BenchDatabase for MySql {
     const PRODUCT: &'static str = "MySQL";
-    const DROP: Option<&'static str> = Some("DROP DATABASE");
+    const DROP: Option<fn(&str) -> String> = Some(|name| format!("DROP DATABASE {name}"));
 
     fn create<'q>(
         url: &'q str,
@@ -235,7 +235,9 @@ impl BenchDatabase for MySql {
 
 impl BenchDatabase for Postgres {
     const PRODUCT: &'static str = "PostgreSQL";
-    const DROP: Option<&'static str> = Some("DROP DATABASE");
+    // A process of the server ends later than its connection, on a busy machine by seconds.
+    const DROP: Option<fn(&str) -> String> =
+        Some(|name| format!("DROP DATABASE {name} WITH (FORCE)"));
 
     fn create<'q>(
         url: &'q str,
@@ -283,7 +285,7 @@ impl BenchDatabase for Postgres {
 
 impl BenchDatabase for Sqlite {
     const PRODUCT: &'static str = "SQLite";
-    const DROP: Option<&'static str> = None;
+    const DROP: Option<fn(&str) -> String> = None;
 
     fn create<'q>(
         _url: &'q str,
