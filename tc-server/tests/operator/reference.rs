@@ -77,13 +77,16 @@ fn help(command: &[String]) -> String {
 
 fn subcommands(help: &str) -> impl Iterator<Item = &str> {
     let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let names = lines.map_while(|line| line.split_whitespace().next());
-    names.filter(|name| *name != "help")
+    let lines = lines.take_while(|line| !line.is_empty());
+    // Lines that go on with a description stand further in.
+    let named = lines.filter_map(|line| line.strip_prefix("  ").filter(|it| !it.starts_with(' ')));
+    named.filter_map(|line| line.split(' ').next()).filter(|name| *name != "help")
 }
 
 /// Returns the long name of the option that begins on this line of a help text.
 fn option_name(line: &str) -> Option<&str> {
-    let mut words = line.trim().split([' ', ',']);
+    let is_further_in = line.starts_with("       ");
+    let mut words = Some(line.trim()).filter(|_| !is_further_in)?.split([' ', ',']);
     let first = words.next().filter(|word| word.starts_with('-'))?;
     std::iter::once(first).chain(words).find(|word| word.starts_with("--"))
 }
