@@ -16,14 +16,14 @@ impl StepInputs {
     /// Finds names among a saga's own steps, or else among the outputs from outside the saga.
     ///
     /// ```
-    /// use handfast_proto::saga_names::Taken;
+    /// use handfast_proto::saga_names::StepInputs;
     ///
     /// let names = |all: &[&str]| all.iter().map(|name| name.to_string()).collect::<Vec<_>>();
     /// let (own, outer) = (names(&["quote", "charge"]), names(&["reserve"]));
-    /// let taken = Taken::find(names(&["reserve", "charge"]), &own, &outer).unwrap();
+    /// let taken = StepInputs::find(names(&["reserve", "charge"]), &own, &outer).unwrap();
     /// assert_eq!((taken.own, taken.outer), (vec![1], vec![0]));
     /// assert_eq!(taken.names, ["charge", "reserve"]);
-    /// assert_eq!(Taken::find(names(&["ship"]), &own, &outer).unwrap_err(), "ship");
+    /// assert_eq!(StepInputs::find(names(&["ship"]), &own, &outer).unwrap_err(), "ship");
     /// ```
     ///
     /// # Errors
