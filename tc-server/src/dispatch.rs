@@ -9,7 +9,7 @@
 mod backoff;
 mod call;
 mod driver;
-mod pending;
+mod owed_call;
 mod pick;
 mod process_names;
 mod queue;

@@ -16,7 +16,6 @@ mod etcd;
 mod guard;
 mod mariadb;
 mod nats;
-mod place;
 mod postgres;
 mod probe;
 mod process;
@@ -26,6 +25,7 @@ mod redis;
 #[cfg(feature = "harness")]
 mod role;
 mod server;
+mod server_directory;
 #[cfg(feature = "harness")]
 mod until;
 mod wire;
@@ -37,12 +37,12 @@ pub use coordinator::CoordinatorProcess;
 #[cfg(feature = "harness")]
 pub use coordinator::{AdminClient, ChildCoordinator, EmbeddedCoordinator};
 pub use nix::sys::signal::Signal;
-pub use place::ServerDirectory;
 pub use process::free_address;
 pub use programs::Programs;
 #[cfg(feature = "harness")]
 pub use role::{Role, RoleProcess, WAIT_LIMIT, report, run_role};
 pub use server::{DatabaseServer, ServerKind};
+pub use server_directory::ServerDirectory;
 #[cfg(feature = "harness")]
 pub use until::{until, until_some};
 pub use wire::Wire;

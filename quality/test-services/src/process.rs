@@ -16,6 +16,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid, User};
 
 const STOPPED_WITHIN: Duration = Duration::from_secs(20);
+/// The pause between two questions. The standard library waits for a child without a limit or not
+/// at all, and a server tells no other process that it answers.
 pub(crate) const PROBE_EVERY: Duration = Duration::from_millis(50);
 pub(crate) const LOG_LINES_SHOWN: usize = 60;
 

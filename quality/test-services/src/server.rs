@@ -11,11 +11,11 @@ use anyhow::{Result, anyhow, bail};
 use nix::sys::signal::Signal;
 use nix::unistd::User;
 
-use crate::place::ServerDirectory;
 use crate::process::{
     PROBE_EVERY, Process, account, command_as, free_port, last_lines, make_folder,
 };
 use crate::programs::Programs;
+use crate::server_directory::ServerDirectory;
 use crate::{etcd, mariadb, nats, postgres, rabbitmq, redis, zookeeper};
 
 const READY_WITHIN: Duration = Duration::from_secs(180);

@@ -1,7 +1,7 @@
 //! Chooses the process of a call, and the due calls of a resource that are sent next.
 
 use super::call::{ProcessId, ResourceKey};
-use super::pending::Addressee;
+use super::owed_call::Addressee;
 use super::queue::{Process, Queue};
 use super::resource_queue::{CallGroup, CallKey, ResourceQueue};
 

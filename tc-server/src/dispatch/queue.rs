@@ -16,7 +16,7 @@ use std::sync::Arc;
 use handfast_core::{BranchId, Decision, Effect, PhaseTwoOutcome, Timestamp, Xid};
 
 use super::call::{Ask, Call, CallBatch, CallReply, ProcessId, ResourceKey};
-use super::pending::{Addressee, CallState, OnFailure, OwedCall};
+use super::owed_call::{Addressee, CallState, OnFailure, OwedCall};
 use super::pick::NextBatch;
 use super::process_names::{ProcessNames, without_port};
 use super::resource_queue::{CallKey, ResourceLoad, ResourceQueue};

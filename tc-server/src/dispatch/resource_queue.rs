@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use handfast_core::{BranchId, Xid};
 
 use super::call::{Ask, ProcessId, ResourceKey};
-use super::pending::{Addressee, OwedCall};
+use super::owed_call::{Addressee, OwedCall};
 use super::process_names::without_port;
 
 /// The phase-two load of one resource.

@@ -74,6 +74,7 @@ const ONE_MEANING: &[&str] = &[
     "Product",
     "Report",
 ];
+
 /// Finds all three.
 pub(super) fn check(files: &[SourceFile]) -> Vec<Complaint> {
     let mut complaints: Vec<Complaint> = files.iter().flat_map(check_pronouns).collect();
