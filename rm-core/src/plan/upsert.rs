@@ -120,7 +120,7 @@ fn permitted(
         Conflict::Update { assignments, .. } => {
             guard::writable(table, &[Event::Insert, Event::Update])?;
             guard::assignable(table, &names::assigned(text.dialect, table, assignments)?)?;
-            check_kind_is_known(table)?;
+            check_not_partitioned(table)?;
             Ok(UpsertKind::Update)
         }
         Conflict::Replace => {
@@ -133,7 +133,7 @@ fn permitted(
 
 /// DO UPDATE on a partitioned table returns no system column that distinguishes an inserted row
 /// from an updated one.
-fn check_kind_is_known(table: &Table) -> Result<(), StatementRefusal> {
+fn check_not_partitioned(table: &Table) -> Result<(), StatementRefusal> {
     if table.kind == TableKind::Partitioned {
         return Err(StatementRefusal::Upsert {
             reason: "the table is partitioned; name the partition, or write UPDATE and INSERT",
