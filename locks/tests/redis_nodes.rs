@@ -71,9 +71,11 @@ fn locks(backend: &Arc<RedlockLocks>) -> handfast_locks::Locks {
 }
 
 fn short(name: &str) -> AcquireRequest {
-    let mut request = acquire_request(&lock_ref(name), QueueMode::NoWait);
-    request.lease = LEASE_MAX;
-    request
+    request_of(&lock_ref(name), QueueMode::NoWait)
+}
+
+fn request_of(lock_ref: &handfast_locks::LockRef, queue: QueueMode) -> AcquireRequest {
+    AcquireRequest { lease: LEASE_MAX, ..acquire_request(lock_ref, queue) }
 }
 
 /// F2: a dead minority changes nothing.
@@ -142,6 +144,8 @@ async fn a_silent_node_gets_the_release_later() {
 async fn a_restarted_node_does_not_vote() {
     let mut nodes = Nodes::start().await;
     let (backend, name) = (nodes.redlock().await, fresh());
+    // Every node knows the scripts, so that a request is one message.
+    let _outcome = locks(&backend).lock(&fresh()).await.unwrap().release().await.unwrap();
     let guards = [3, 4].map(|node| &nodes.servers[node]);
     guards.iter().for_each(|server| server.pause());
     let first = short(&name);
@@ -171,6 +175,61 @@ async fn a_restarted_node_does_not_vote() {
     })
     .await;
     assert!(granted_at + LEASE_MAX <= Moment::now(), "two majorities at once");
+}
+
+/// A lock that only a bare majority knows is held: waiters keep their order, and a request that
+/// does not wait leaves nothing on the other nodes.
+#[tokio::test]
+async fn a_bare_majority_holds_the_lock() {
+    let nodes = Nodes::start().await;
+    let (backend, name) = (nodes.redlock().await, fresh());
+    let guard = locks(&backend).lock(&name).await.unwrap();
+    for node in [3, 4] {
+        until("the node has it", async || nodes.is_held_on(node, &name).await).await;
+        let forget = redis::cmd("DEL").arg(key(&name)).to_owned();
+        let () = forget.query_async(&mut nodes.connection(node).await).await.unwrap();
+    }
+    let refused = locks(&backend).try_lock(&name).await;
+    let Err(LockError::Busy { holder: Some(holder), .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(holder.id, guard.id());
+    for node in [3, 4] {
+        nodes.until_free_on(node, &name).await;
+    }
+    let [first, second] = [lock_ref(&name), lock_ref(&name)];
+    for waiter in [&first, &second, &first, &second] {
+        let answer = backend.acquire(&request_of(waiter, QueueMode::Join)).await.unwrap();
+        let AcquireResponse::Busy { holder: Some(holder), .. } = answer else {
+            panic!("{answer:?}")
+        };
+        assert_eq!(holder.id, guard.id());
+    }
+    assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
+    let early = backend.acquire(&request_of(&second, QueueMode::KeepPlace)).await.unwrap();
+    assert!(matches!(early, AcquireResponse::Busy { .. }), "{early:?}");
+    let repeated = request_of(&first, QueueMode::KeepPlace);
+    until("the first waiter has it", async || {
+        matches!(backend.acquire(&repeated).await.unwrap(), AcquireResponse::Granted { .. })
+    })
+    .await;
+}
+
+/// The majority answers before the others are connected again.
+#[tokio::test]
+async fn a_lock_comes_to_nodes_that_answer_late() {
+    let nodes = Nodes::start().await;
+    let (backend, name) = (nodes.redlock().await, fresh());
+    for node in [3, 4] {
+        let mut connection = nodes.connection(node).await;
+        let mut cut = redis::cmd("CLIENT");
+        cut.arg("KILL").arg("TYPE").arg("normal").arg("SKIPME").arg("yes");
+        let _killed: i64 = cut.query_async(&mut connection).await.unwrap();
+    }
+    // A connection is found to be cut by the request that is lost with it.
+    let _before = locks(&backend).lock(&fresh()).await.unwrap();
+    let _guard = locks(&backend).lock(&name).await.unwrap();
+    for node in [3, 4] {
+        until("the node has it", async || nodes.is_held_on(node, &name).await).await;
+    }
 }
 
 /// F3: however long the nodes took to answer, the holder stops believing in its lock before any of

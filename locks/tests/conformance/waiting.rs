@@ -58,7 +58,7 @@ pub(crate) async fn a_newcomer_does_not_overtake(setup: &TestBackend) {
     let [holder, waiter, newcomer] = [lock_ref(&name), lock_ref(&name), lock_ref(&name)];
     granted(setup, &acquire_request(&holder, QueueMode::NoWait)).await;
     let joined = setup.backend.acquire(&acquire_request(&waiter, QueueMode::Join)).await.unwrap();
-    assert!(matches!(joined, AcquireResponse::Busy { holder: Some(_), .. }));
+    assert!(matches!(joined, AcquireResponse::Busy { holder: Some(_), .. }), "{joined:?}");
     let request =
         ReleaseRequest { lock_ref: holder, refuse_late_requests: false, is_uncontended: true };
     setup.backend.release(&request).await.unwrap();

@@ -20,17 +20,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::StreamExt;
-use futures::future::join_all;
-use futures::stream::FuturesUnordered;
+use futures::future::{BoxFuture, join_all};
+use futures::stream::{self, FuturesUnordered};
+use futures::{FutureExt, StreamExt};
 use tokio::sync::mpsc;
 
 use self::votes::{VoteResult, Votes};
 use super::node::{Agreement, Node, ScriptReply};
 use super::observed;
 use crate::backend::{
-    AcquireRequest, AcquireResponse, Backend, Guarantee, LockMode, LockRef, ReleaseRequest,
-    ReleaseResponse, WakeUp,
+    AcquireRequest, AcquireResponse, Backend, Guarantee, LockMode, LockRef, QueueMode,
+    ReleaseRequest, ReleaseResponse, WakeUp,
 };
 use crate::clock::Moment;
 use crate::driver::within;
@@ -138,30 +138,22 @@ impl RedlockLocks {
         BackendError::passing(message, format!("{votes} of {nodes} vote; {}", reason.join("; ")))
     }
 
-    /// Runs one round, until the answers suffice. The requests to the other nodes reach them all
-    /// the same, and are undone by the release.
+    /// Runs one round, until the answers suffice. The requests to the other nodes go on, so that a
+    /// lock is held on as many nodes as can be reached.
     async fn round(
         &self,
-        request: &AcquireRequest,
+        request: &Arc<AcquireRequest>,
         agreed: Agreement,
     ) -> Result<VoteResult, BackendError> {
         let id = request.id.to_string();
-        let ask_one = |node: &Arc<Node>| {
-            let node = Arc::clone(node);
-            async move {
-                let (row, settled_at) = within(self.limit(), node.acquire(request, agreed)).await?;
-                if Moment::now() < settled_at {
-                    let left = settled_at.remaining(Moment::now()).as_secs_f32();
-                    let message = format!("restarted recently, votes in {left:.1} s");
-                    return Err(BackendError::passing(message, "a restart may lose locks"));
-                }
-                Ok(row)
-            }
-        };
-        let mut answers: FuturesUnordered<_> = self.nodes.iter().map(ask_one).collect();
-        let (mut rows, mut failed) = (Vec::new(), Vec::new());
+        let ask_one = |node| ask(Arc::clone(node), Arc::clone(request), agreed, self.limit());
+        let mut answers: Answers = self.nodes.iter().map(|node| ask_one(node).boxed()).collect();
+        let (mut rows, mut failed, mut perhaps_held) = (Vec::new(), Vec::new(), Vec::new());
         let (quorum, queue) = (self.quorum(), request.queue);
-        while let Some(answer) = answers.next().await {
+        while let Some((node, answer)) = answers.next().await {
+            if may_be_held(&answer) {
+                perhaps_held.push(node);
+            }
             match answer {
                 Ok(row) => rows.push(row),
                 Err(error) => failed.push(error),
@@ -170,18 +162,23 @@ impl RedlockLocks {
                 break;
             }
         }
-        if rows.len() < quorum {
-            return Err(self.no_quorum(rows.len(), failed));
+        let result = if rows.len() < quorum {
+            Err(self.no_quorum(rows.len(), failed))
+        } else {
+            Ok(Votes { rows: &rows, quorum, id: &id, queue, agreed }.result())
+        };
+        let is_over = queue == QueueMode::NoWait && matches!(result, Ok(VoteResult::Busy(_)));
+        let release = is_over.then(|| release_of(request));
+        if !answers.is_empty() || is_over {
+            tokio::spawn(finish(perhaps_held, answers, release, self.limit()));
         }
-        Ok(Votes { rows: &rows, quorum, id: &id, queue, agreed }.result())
+        result
     }
 
     /// Releases what a split vote has left on some nodes. A node that cannot be reached frees the
     /// lock itself when the lease ends.
     async fn give_back(&self, request: &AcquireRequest) {
-        let lock_ref = LockRef { name: request.name.clone(), id: request.id };
-        let request =
-            ReleaseRequest { lock_ref, refuse_late_requests: false, is_uncontended: false };
+        let request = release_of(request);
         let given = self.nodes.iter().map(|node| within(self.limit(), node.release(&request)));
         join_all(given).await;
     }
@@ -244,9 +241,10 @@ impl Backend for RedlockLocks {
             );
             return Err(BackendError::lasting(message));
         }
+        let request = Arc::new(request.clone());
         let mut agreed = Agreement::default();
         for _ in 0..ROUNDS_MAX {
-            match self.round(request, agreed).await? {
+            match self.round(&request, agreed).await? {
                 VoteResult::Granted(fencing_token) => {
                     return Ok(AcquireResponse::granted(FencingToken::new(fencing_token)));
                 }
@@ -254,13 +252,13 @@ impl Backend for RedlockLocks {
                 VoteResult::Agree(next) => agreed = next,
                 VoteResult::Insist => tokio::time::sleep(pause()).await,
                 VoteResult::Yield(next) => {
-                    self.give_back(request).await;
+                    self.give_back(&request).await;
                     agreed = next;
                     tokio::time::sleep(pause()).await;
                 }
             }
         }
-        self.give_back(request).await;
+        self.give_back(&request).await;
         Ok(AcquireResponse::Busy { holder: None, retry_after: pause() })
     }
 
@@ -355,6 +353,54 @@ impl Backend for RedlockLocks {
         futures::future::join(listening, counting).await;
         std::future::pending().await
     }
+}
+
+/// The answers of the nodes to one request for a lock.
+type Answers = FuturesUnordered<BoxFuture<'static, (Arc<Node>, Result<ScriptReply, BackendError>)>>;
+
+async fn ask(
+    node: Arc<Node>,
+    request: Arc<AcquireRequest>,
+    agreed: Agreement,
+    limit: Duration,
+) -> (Arc<Node>, Result<ScriptReply, BackendError>) {
+    let answer = within(limit, node.acquire(&request, agreed)).await;
+    let vote = answer.and_then(|(row, settled_at)| {
+        let left = settled_at.remaining(Moment::now());
+        if left.is_zero() {
+            return Ok(row);
+        }
+        let message = format!("restarted recently, votes in {:.1} s", left.as_secs_f32());
+        Err(BackendError::passing(message, "a restart may lose locks"))
+    });
+    (node, vote)
+}
+
+/// Lets requests for a lock reach their nodes. With a release, because the acquisition is over, the
+/// lock is freed on the nodes that hold it already, and where it is granted only now.
+async fn finish(
+    held: Vec<Arc<Node>>,
+    answers: Answers,
+    release: Option<ReleaseRequest>,
+    limit: Duration,
+) {
+    let late = answers.filter_map(async |(node, answer)| may_be_held(&answer).then_some(node));
+    let free = async |node: Arc<Node>| {
+        if let Some(release) = &release {
+            // A node that cannot be reached frees the lock itself when the lease ends.
+            let _ = within(limit, node.release(release)).await;
+        }
+    };
+    stream::iter(held).chain(late).for_each_concurrent(None, free).await;
+}
+
+fn may_be_held(answer: &Result<ScriptReply, BackendError>) -> bool {
+    answer.as_ref().map_or(true, |row| row.0 > 0)
+}
+
+fn release_of(request: &AcquireRequest) -> ReleaseRequest {
+    let lock_ref = LockRef { name: request.name.clone(), id: request.id };
+    ReleaseRequest { lock_ref, refuse_late_requests: false, is_uncontended: false }
 }
 
 /// Listens to one node forever, independently of the others.

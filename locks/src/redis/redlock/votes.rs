@@ -45,8 +45,7 @@ impl Votes<'_> {
             return true;
         }
         // A request that joins the queue must join it on every node.
-        let (_, most) = self.leader();
-        self.queue != QueueMode::Join && self.granted().next().is_none() && most >= self.quorum
+        self.queue != QueueMode::Join && self.is_held_by_another()
     }
 
     pub(super) fn result(&self) -> VoteResult {
@@ -54,9 +53,11 @@ impl Votes<'_> {
         if granted >= self.quorum {
             return self.fencing_token();
         }
-        if granted == 0 {
+        // What a minority has granted stays with a request that waits: it will be needed.
+        if granted == 0 || self.is_held_by_another() {
             let agreed = self.queued();
-            let differs = self.rows.iter().any(|row| Some(row.5) != agreed.arrival && row.5 > 0);
+            let waits = self.rows.iter().filter(|row| row.0 == 0 && row.5 > 0);
+            let differs = waits.map(|row| row.5).any(|arrival| Some(arrival) != agreed.arrival);
             let is_new = agreed != self.agreed;
             return if differs && is_new { VoteResult::Agree(agreed) } else { self.busy() };
         }
@@ -92,12 +93,12 @@ impl Votes<'_> {
         Agreement { fencing_token: None, arrival: arrivals.chain(self.agreed.arrival).min() }
     }
 
-    /// Reports what most nodes see: the holder, the latest end of its lease, and how many have
-    /// waited longer on a majority of them.
+    /// Reports what most nodes see: the holder or that there is none, the latest end of its lease,
+    /// and how many have waited longer on a majority of them.
     fn busy(&self) -> VoteResult {
-        let (leader, _) = self.leader();
-        let of_leader = self.rows.iter().filter(|row| row.1 == leader);
-        let Some(mut row) = of_leader.max_by_key(|row| row.3).cloned() else {
+        let (seen, _) = self.most_seen(|_| true);
+        let of_seen = self.rows.iter().filter(|row| row.1 == seen);
+        let Some(mut row) = of_seen.max_by_key(|row| row.3).cloned() else {
             unreachable!("a result needs a majority of answers")
         };
         let mut ahead: Vec<i64> = self.rows.iter().map(|row| row.4).collect();
@@ -109,8 +110,18 @@ impl Votes<'_> {
     /// Returns the acquisition with the most nodes (the smaller id at a tie) and their number. The
     /// id is empty if the lock is free everywhere.
     fn leader(&self) -> (&str, usize) {
+        self.most_seen(|owner| !owner.is_empty())
+    }
+
+    fn is_held_by_another(&self) -> bool {
+        let (leader, nodes) = self.leader();
+        leader != self.id && nodes >= self.quorum
+    }
+
+    /// Returns which of these owners most nodes name (the smallest at a tie), and their number.
+    fn most_seen(&self, counts: impl Fn(&str) -> bool) -> (&str, usize) {
         let count = |of: &str| self.rows.iter().filter(|row| self.owner(row) == of).count();
-        let owners = self.rows.iter().map(|row| self.owner(row)).filter(|owner| !owner.is_empty());
+        let owners = self.rows.iter().map(|row| self.owner(row)).filter(|owner| counts(owner));
         let owners = owners.map(|owner| (count(owner), std::cmp::Reverse(owner)));
         owners.max().map_or(("", 0), |(count, owner)| (owner.0, count))
     }
@@ -164,6 +175,30 @@ mod tests {
         assert_eq!(result(&tie, with(None, None)), VoteResult::Yield(with(None, None)));
         let turn = [granted(1, 0), granted(1, 0), busy("", 1, 0)];
         assert_eq!(result(&turn, with(None, None)), VoteResult::Yield(with(None, None)));
+    }
+
+    /// The release of a lock has reached a majority, which is enough for it to be free.
+    #[test]
+    fn holder_that_a_minority_still_names_is_not_reported() {
+        let votes = |rows: &[ScriptReply]| {
+            let agreed = with(None, None);
+            Votes { rows, quorum: 3, id: "me", queue: QueueMode::NoWait, agreed }.result()
+        };
+        let (held, free) = (busy("old", 1, 0), busy("", 1, 0));
+        let released = [held.clone(), held.clone(), free.clone(), free.clone(), free.clone()];
+        assert_eq!(votes(&released), VoteResult::Busy(free.clone()));
+        let one_is_silent = [held.clone(), held.clone(), free.clone(), free.clone()];
+        assert_eq!(votes(&one_is_silent), VoteResult::Busy(free.clone()));
+        let not_yet = [held.clone(), free.clone(), held.clone(), free, held.clone()];
+        assert_eq!(votes(&not_yet), VoteResult::Busy(held));
+    }
+
+    /// Nodes that have not got the holder's request, or have forgotten it, grant to others.
+    #[test]
+    fn majority_holds_the_lock_whatever_the_others_grant() {
+        let (held, mine) = (busy("holder", 0, 7), granted(1, 0));
+        let rows = [held.clone(), mine.clone(), held.clone(), mine, held.clone()];
+        assert_eq!(result(&rows, with(None, Some(7))), VoteResult::Busy(held));
     }
 
     #[test]
