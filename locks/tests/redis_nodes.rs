@@ -56,6 +56,12 @@ impl Nodes {
         until(&what, async || !self.is_held_on(node, name).await).await;
     }
 
+    /// The majority grants, and the others follow.
+    async fn until_held_on(&self, node: usize, name: &str) {
+        let what = format!("{name} is held on node {node}");
+        until(&what, async || self.is_held_on(node, name).await).await;
+    }
+
     async fn is_held_on(&self, node: usize, name: &str) -> bool {
         let mut connection = self.connection(node).await;
         redis::cmd("EXISTS").arg(key(name)).query_async(&mut connection).await.unwrap()
@@ -185,7 +191,7 @@ async fn a_bare_majority_holds_the_lock() {
     let (backend, name) = (nodes.redlock().await, fresh());
     let guard = locks(&backend).lock(&name).await.unwrap();
     for node in [3, 4] {
-        until("the node has it", async || nodes.is_held_on(node, &name).await).await;
+        nodes.until_held_on(node, &name).await;
         let forget = redis::cmd("DEL").arg(key(&name)).to_owned();
         let () = forget.query_async(&mut nodes.connection(node).await).await.unwrap();
     }
@@ -228,7 +234,7 @@ async fn a_lock_comes_to_nodes_that_answer_late() {
     let _before = locks(&backend).lock(&fresh()).await.unwrap();
     let _guard = locks(&backend).lock(&name).await.unwrap();
     for node in [3, 4] {
-        until("the node has it", async || nodes.is_held_on(node, &name).await).await;
+        nodes.until_held_on(node, &name).await;
     }
 }
 
@@ -240,6 +246,7 @@ async fn the_deadline_is_before_the_end_of_every_nodes_lease() {
     let (backend, name) = (nodes.redlock().await, fresh());
     let guard = locks(&backend).lock(&name).await.unwrap();
     for node in 0..NODES {
+        nodes.until_held_on(node, &name).await;
         let mut connection = nodes.connection(node).await;
         let left: i64 =
             redis::cmd("PTTL").arg(key(&name)).query_async(&mut connection).await.unwrap();
