@@ -22,7 +22,7 @@ pub const WAITER_TIMEOUT: Duration = Duration::from_secs(6);
 /// How often a waiter repeats its request, which is also its heartbeat.
 pub const WAITER_HEARTBEAT: Duration = Duration::from_secs(2);
 
-/// What the locks of a backend guarantee.
+/// The guarantee of a backend's locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Guarantee {
     /// Two holders at once are rare and cost work done twice. A fail-over of the backend may lose
@@ -73,7 +73,7 @@ pub struct AcquireRequest {
     pub queue: QueueMode,
 }
 
-/// What happens to a request for a lock that is not free.
+/// Says whether a request waits for a lock that is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueMode {
     /// It leaves nothing behind.

@@ -78,7 +78,7 @@ impl Acquisition {
     }
 }
 
-/// What has woken the driver.
+/// The reason why the driver woke.
 enum Trigger {
     /// `None` when no sender is left.
     Message(Option<Message>),

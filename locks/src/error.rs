@@ -80,7 +80,7 @@ pub enum LockError {
     Name {
         /// The text.
         name: String,
-        /// What is wrong with the name.
+        /// The rule that the name breaks.
         reason: &'static str,
     },
     /// The caller asked for a guarantee that the backend cannot give.
@@ -88,15 +88,15 @@ pub enum LockError {
     Guarantee {
         /// The backend.
         backend: &'static str,
-        /// What the backend guarantees.
+        /// The guarantee of the backend.
         has: Guarantee,
-        /// What the caller asked for.
+        /// The guarantee that the caller asked for.
         wants: Guarantee,
     },
     /// The settings are out of range or contradict each other.
     #[error("settings of locks: {reason}")]
     Settings {
-        /// What is wrong with the settings.
+        /// The rule that the settings break.
         reason: &'static str,
     },
     /// The client's runtime has ended.
@@ -176,7 +176,7 @@ pub struct BackendError {
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-/// What the client can do about a failure.
+/// The remedy that the client has for a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// A repetition may help.

@@ -34,7 +34,7 @@ pub(crate) struct HeldLock {
     pub(crate) driver: mpsc::UnboundedSender<Message>,
 }
 
-/// What is known of a lease.
+/// The state of a lease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeaseStatus {
     pub(crate) expiry: Expiry,

@@ -1,4 +1,4 @@
-//! What a request that was not granted observes of a lock, on a backend outside this process.
+//! The lock as observed by a request that was not granted, on a backend outside this process.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub(crate) struct ObservedHolder {
     /// The id of the holder, or empty if there is none.
     pub(crate) owner: String,
     pub(crate) label: String,
-    /// What is left of the lease.
+    /// The rest of the lease.
     pub(crate) left: Duration,
     /// The number of waiters that have waited longer.
     pub(crate) ahead: i64,

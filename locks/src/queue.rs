@@ -7,7 +7,7 @@
 
 use crate::backend::LockMode;
 
-/// What an entry of the queue may do.
+/// The decision on an entry of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Hold the lock.

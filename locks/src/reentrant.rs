@@ -17,7 +17,7 @@ use crate::guard::{Guard, HeldLock};
 use crate::machine::WaitPolicy;
 use crate::name::LockName;
 
-/// What an owner holds of a lock. The mutex is held while the owner waits for the lock, so that the
+/// The part of a lock that an owner holds. The mutex is held while the owner waits, so that the
 /// owner sends one request.
 pub(crate) type Owned = Arc<Mutex<Weak<HeldLock>>>;
 

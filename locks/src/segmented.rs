@@ -76,8 +76,8 @@ pub struct SegmentVisit<'l> {
     last: Option<usize>,
 }
 
-/// What the callers of this client know of the segments. It chooses the order in which they are
-/// tried, and decides nothing else.
+/// The knowledge of this client's callers about the segments. It chooses the order in which they
+/// are tried, and decides nothing else.
 #[derive(Debug)]
 struct SegmentTable {
     segments: Vec<SegmentState>,

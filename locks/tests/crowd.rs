@@ -23,7 +23,7 @@ const GRANTS: u64 = WAITERS * 5;
 /// rounds.
 const DIFFERENCE_MAX: u64 = TASKS;
 
-/// What all waiters have in common.
+/// The common state of all waiters.
 struct Crowd {
     begins: Barrier,
     grants: AtomicU64,

@@ -1,5 +1,5 @@
-//! What a single Redis keeps through crashes, fail-overs and single commands, and what only the
-//! fencing token prevents.
+//! A single Redis through crashes, fail-overs and single commands: the state that it keeps, and the
+//! writes that only the fencing token prevents.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 

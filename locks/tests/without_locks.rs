@@ -1,5 +1,5 @@
-//! What the page on locks recommends where no lock of this crate is needed: what the databases
-//! themselves do about two callers that want the same rows, and what the callers have to do.
+//! The recommendations of the page on locks where no lock of this crate is needed: the reaction of
+//! the databases to two callers that want the same rows, and the duties of the callers.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 

@@ -110,13 +110,13 @@ pub enum Error {
     Configuration {
         /// The setting.
         setting: &'static str,
-        /// What is wrong with it.
+        /// The mistake in it.
         reason: String,
     },
     /// The text does not describe a saga. Correct it: `docs/saga.md` describes the form.
     #[error("no saga: {reason} ({})", self.code())]
     SagaJson {
-        /// What is wrong with it, and where.
+        /// The mistake in it, and its place.
         reason: String,
     },
 }

@@ -61,13 +61,13 @@ impl Rejection {
         &self.code
     }
 
-    /// What happened and what to do, for a reader.
+    /// The failure and what to do about it, for a reader.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What the caller may act on.
+    /// The machine-readable reason, for callers.
     #[must_use]
     pub fn detail(&self) -> &RejectionDetail {
         &self.detail

@@ -14,7 +14,7 @@ pub enum WireError {
     /// A length or count above its limit.
     #[error("{what} of {actual}, and {max} is allowed")]
     TooLarge {
-        /// What is too large.
+        /// The part that is too large.
         what: &'static str,
         /// Its size, as far as it was read.
         actual: usize,

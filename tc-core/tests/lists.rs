@@ -199,7 +199,7 @@ fn of_a_row_that_many_hold_a_hundred_are_shown() {
     assert_eq!((locks[0].holders.len(), locks[0].holding), (SHOWN_MAX, MANY));
 }
 
-/// What is shown of an item counts, so that a page of such rows is as bounded as any.
+/// The text shown of an item counts, so that a page of such rows is as bounded as any.
 #[test]
 fn rows_with_long_queues_end_a_turn_sooner() {
     let mut coordinator = empty();

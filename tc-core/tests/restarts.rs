@@ -201,7 +201,7 @@ fn a_clock_that_was_set_right_again_keeps_no_rows() {
     assert_ne!(world.status(xid), GlobalStatus::Active);
 }
 
-/// Who asks late is told the outcome, for as long as if nothing had happened.
+/// A late request is told the outcome, for as long as if nothing had happened.
 #[test]
 fn a_jump_of_the_clock_forgets_nothing() {
     for now in jumps(START) {

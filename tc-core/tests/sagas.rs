@@ -126,7 +126,7 @@ fn definition() -> impl Strategy<Value = SagaDefinition> {
     })
 }
 
-/// What stands in a group.
+/// The members of a group.
 #[derive(Clone, Debug)]
 enum Part {
     Step { kind: u8, timed: bool, attempts: u32 },
@@ -277,7 +277,7 @@ impl World {
         replies
     }
 
-    /// What leaves is stored: the step is under way in the records.
+    /// A call that leaves is stored: the step is under way in the records.
     fn called(&mut self, call: PhaseTwoCall) {
         let step = u32::try_from(call.branch.0 - 1).unwrap();
         let state = self.saga().steps[step as usize].state;

@@ -16,7 +16,7 @@ use handfast_core::{
 use crate::support::Store;
 
 const GRACE_MS: u64 = 60_000;
-/// Of a limit of ten.
+/// The share of one application, of a limit of ten.
 const OF_A_CONNECTION: usize = 6;
 const OF_AN_APPLICATION: usize = 8;
 

@@ -36,7 +36,7 @@ pub(crate) struct Sale {
     sales_per_second: f64,
     /// Until the last buyer had its answer.
     seconds: f64,
-    /// Of the successful buyers.
+    /// The latencies of the successful buyers.
     p50_ms: f64,
     p99_ms: f64,
     holds: bool,

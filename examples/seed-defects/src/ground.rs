@@ -28,7 +28,7 @@ const TABLES: &[&str] = &[
     "INSERT INTO stock VALUES (1, 1)",
 ];
 
-/// What the recipes share.
+/// The common ground of the recipes.
 #[derive(Debug)]
 pub(crate) struct Ground {
     redis: Option<Shared>,

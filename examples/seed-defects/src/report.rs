@@ -1,4 +1,4 @@
-//! What was seen, for people and for scripts.
+//! The findings, for people and for scripts.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What must hold after a run, read from the databases and the coordinator, not from what the
-//! clients believe.
+//! The facts that must hold after a run, read from the databases and the coordinator: the clients'
+//! own view proves nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

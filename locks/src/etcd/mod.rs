@@ -82,7 +82,7 @@ pub struct EtcdLocks {
     heartbeats: Heartbeats,
 }
 
-/// What a waiter saw when it set its watch.
+/// The observation of a waiter when it set its watch.
 #[derive(Clone, Debug)]
 struct WatchContext {
     /// The lease of the waiter's own key.

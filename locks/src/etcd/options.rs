@@ -11,7 +11,7 @@ use crate::error::BackendError;
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// How often a connection with requests under way is probed. etcd refuses less than 5 s.
 const LOOK_AT: Duration = Duration::from_secs(6);
-/// What every certificate in PEM contains.
+/// The marker that every certificate in PEM contains.
 const PEM_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
 /// How an etcd cluster is reached, and as whom.

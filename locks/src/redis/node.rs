@@ -60,7 +60,7 @@ const PARTS: [&str; 8] =
 /// The reply of the scripts: a fencing token if granted or freed, else the holder. See `script.rs`.
 pub(super) type ScriptReply = (i64, String, String, i64, i64, i64);
 
-/// What several nodes have agreed on for an acquisition.
+/// The values that several nodes have agreed on for an acquisition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Agreement {
     pub(super) fencing_token: Option<i64>,

@@ -1,4 +1,4 @@
-//! What the three databases have in common: the order of statements.
+//! The common part of the three databases: the order of statements.
 
 use std::ops::{Deref, DerefMut};
 

@@ -21,7 +21,7 @@ pub(super) struct LockedRow {
     pub(super) ahead: i64,
 }
 
-/// What becomes of a request for a permit.
+/// The outcome of a request for a permit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PermitDecision {
     /// The permit is held.

@@ -48,7 +48,7 @@ pub(super) struct LockNode {
     pub(super) session: i64,
 }
 
-/// What is known of an acquisition when a request for it comes.
+/// The state of an acquisition when a request for it comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Registration {
     /// Nothing: this is the first request.

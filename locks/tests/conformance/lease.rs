@@ -138,7 +138,7 @@ pub(crate) async fn nothing_is_renewed_after_the_release(setup: &TestBackend) {
     let outcome = guard.release().await.unwrap();
     assert!(matches!(outcome, ReleaseOutcome::Released | ReleaseOutcome::WasLost));
     let renewals = *backend.renewals.borrow();
-    // What does not happen gives no event: a renewal would be sent within the lease.
+    // The absence of an event cannot be awaited: a renewal would be sent within the lease.
     tokio::time::sleep(lease).await;
     assert_eq!(*backend.renewals.borrow(), renewals);
 }

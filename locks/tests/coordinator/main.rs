@@ -1,4 +1,4 @@
-//! What locks over the coordinator do beyond what every backend does: they survive its death, they
+//! Locks over the coordinator do more than those of every backend: they survive its death, they
 //! may belong to a global, and they have a delay and a limit of their own.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]

@@ -1,4 +1,4 @@
-//! What the lock protects: a number in a row of each database, and in Redis.
+//! The protected resource: a number in a row of each database, and in Redis.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a child does.
+//! The work of a child.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What tests start beside themselves: private servers, coordinators and child processes.
+//! The processes that tests start: private servers, coordinators and child processes.
 //!
 //! Servers get free ports and keep their data in a temporary directory. All are gone afterwards,
 //! also when the process that started them is killed. Durability is real (every commit is synced),

@@ -79,7 +79,7 @@ impl Fence {
     /// The data that an operation before has [left](Self::leave), if it has.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database's error.
     pub async fn left<DB: AtDatabase>(
         &self,
         local: &mut Transaction<'_, DB>,

@@ -39,7 +39,7 @@ const AGE_SECONDS_MAX: u64 = 100 * 365 * 86_400;
 /// ```
 ///
 /// # Errors
-/// What the database says; batches that were removed before stay removed.
+/// The database's error; batches that were removed before stay removed.
 pub async fn purge<DB: AtDatabase>(
     pool: &Pool<DB>,
     older_than: Duration,

@@ -50,7 +50,7 @@ const LOOKS_MAX: usize = 10;
 /// Takes the step of an operation, and answers how the branch stood before.
 ///
 /// # Errors
-/// What the database says.
+/// The database's error.
 pub(super) async fn advance<DB: AtDatabase>(
     local: &mut Transaction<'_, DB>,
     fence: &Fence,

@@ -30,7 +30,7 @@ pub(crate) struct BranchPosition {
 /// The page that begins after a place. Rows whose name is none of ours are passed over.
 ///
 /// # Errors
-/// What the database says.
+/// The database's error.
 pub(crate) async fn tried<DB: AtDatabase>(
     pool: &Pool<DB>,
     after: &BranchPosition,

@@ -79,7 +79,7 @@ struct Shared {
     listeners: Mutex<Vec<(u128, mpsc::UnboundedSender<WakeUp>)>>,
 }
 
-/// What all leases of a backend have in common.
+/// The common state of all leases of a backend.
 #[derive(Clone, Debug)]
 struct Terms {
     xid: Option<Xid>,

@@ -34,7 +34,7 @@ struct Waiting {
     /// The request was abandoned and is being released at the coordinator. A waiter that comes back
     /// must wait for that: a request of it before then could be overtaken by the release.
     is_leaving: bool,
-    /// Who was seen holding the lock.
+    /// The holder that was seen.
     holder: Option<Holder>,
     task: AbortHandle,
 }
@@ -140,7 +140,7 @@ impl Queue {
         }
     }
 
-    /// Who was seen holding the lock.
+    /// The holder that was seen.
     pub(super) fn holder(&self, id: AcquisitionId) -> Option<Holder> {
         self.lock().get(&id)?.holder.clone()
     }

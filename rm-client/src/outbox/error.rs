@@ -10,7 +10,7 @@ pub enum OutboxError {
     /// The event cannot be stored or published in this form. Correct it.
     #[error("malformed event: {reason} ({})", self.code())]
     Malformed {
-        /// What is wrong with it.
+        /// The mistake in it.
         reason: String,
     },
     /// The event is larger than brokers accept. Store its content elsewhere, and send a reference.
@@ -37,7 +37,7 @@ pub enum OutboxError {
     /// There is no such event, or it is not in a state that allows the operation.
     #[error("event {id} is not {expected} ({})", self.code())]
     WrongState {
-        /// The event.
+        /// The id of the event.
         id: EventId,
         /// The state that the operation requires.
         expected: &'static str,

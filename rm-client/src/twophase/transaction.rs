@@ -67,7 +67,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
     /// its global is decided.
     ///
     /// # Errors
-    /// What the database says, or an [`XaError`]. After an error the local transaction is rolled
+    /// The database's error, or an [`XaError`]. After an error the local transaction is rolled
     /// back, unless it is [`XaError::PrepareUnknown`].
     pub async fn commit(mut self) -> Result<(), sqlx::Error> {
         match self.branch.take() {
@@ -79,7 +79,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
     /// Rolls back the local transaction.
     ///
     /// # Errors
-    /// What the database says. It rolls back all the same: the connection is closed then.
+    /// The database's error. It rolls back all the same: the connection is closed then.
     pub async fn rollback(mut self) -> Result<(), sqlx::Error> {
         match self.branch.take() {
             Some(branch) => self.abandon(&branch.name).await,

@@ -24,7 +24,7 @@ use tc::Tc;
 /// A row as texts; `None` is NULL.
 pub(crate) type TextRow = Vec<Option<String>>;
 
-/// What tests need from a database beyond the library.
+/// The operations of tests on a database that the library does not have.
 pub(crate) trait TestDatabase: AtDatabase + Sized {
     const NAME_IN_TESTS: &'static str;
     /// The type to cast to for a readable value.

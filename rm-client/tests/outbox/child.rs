@@ -8,13 +8,13 @@ use sqlx::{MySql, Postgres, Sqlite};
 use crate::at::TestDatabase;
 use crate::killed::play;
 
-/// What a child is given.
+/// The arguments of a child.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ChildInput {
     /// The database product.
     pub(crate) database: String,
     pub(crate) url: String,
-    /// Of the broker's streams, for a relay or a consumer.
+    /// The prefix of the broker's streams, for a relay or a consumer.
     pub(crate) prefix: String,
     /// The coordinator's endpoint and the XID, for a branch.
     pub(crate) global: Option<(String, String)>,

@@ -10,7 +10,7 @@ use crate::scene::{Behaviour, Writes, five_steps, take_part};
 
 const CALLER: &str = "caller";
 
-/// What a child is given.
+/// The arguments of a child.
 #[derive(Debug, Serialize, Deserialize)]
 struct Input {
     endpoint: String,

@@ -286,7 +286,7 @@ fn found(
     indexes.iter().map(by).map(|read| read.found()).collect()
 }
 
-/// Of several rows each has to be found again by its own values; a number that the database gives
+/// Each of several rows has to be found again by its own values; a number that the database gives
 /// is known for a row alone.
 fn findable(
     text: &Text,

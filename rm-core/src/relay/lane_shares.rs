@@ -11,7 +11,7 @@ pub enum LaneOwner {
     Free,
 }
 
-/// What a relay does with the lanes.
+/// The actions of a relay on its lanes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LaneShares {
     /// The lanes that it has from here on.

@@ -1,4 +1,4 @@
-//! What the coordinator is sent about a branch after phase two.
+//! The report to the coordinator about a branch after phase two.
 
 use handfast_proto::v1::branch_outcome::Result as Outcome;
 use handfast_proto::v1::{Decision, Done, Refused, Resolution, Retryable};

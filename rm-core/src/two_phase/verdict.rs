@@ -31,7 +31,7 @@ pub enum DatabaseReply {
     Lost,
 }
 
-/// What else the database knows of a branch that is not prepared.
+/// Further facts of the database about a branch that is not prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trace {
     /// A session has the branch open, or prepared where no other session reaches it.
@@ -131,7 +131,7 @@ pub fn of_prepare(prepare: DatabaseReply, rollback: Option<DatabaseReply>) -> Pr
     }
 }
 
-/// What the sweep does with a prepared branch of its own node.
+/// The action of the sweep on a prepared branch of its own node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepAction {
     /// Carry out a decision.

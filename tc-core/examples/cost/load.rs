@@ -22,7 +22,7 @@ pub(crate) struct Load {
     out: Outcome,
 }
 
-/// What each global is made of.
+/// The shape of each global.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) branches: u64,

@@ -1,4 +1,4 @@
-//! What the core costs: time a transaction, memory an open global and a lock.
+//! Measures the core: time a transaction, memory an open global and a lock.
 //!
 //! `cargo run --release -p handfast-core --example cost -- [open] [transactions]`. A transaction is
 //! a begin, two registrations with one row each, a commit, and phase two of both branches; as many

@@ -1,4 +1,4 @@
-//! What the clients of the model want: each global registers its branches and asks for a decision,
+//! The requests of the model's clients: each global registers its branches and asks for a decision,
 //! in any order, since messages may overtake each other.
 
 use handfast_core::{
@@ -11,7 +11,7 @@ const WAIT_MS: u64 = 100;
 const TABLE: &str = "item";
 const RESOURCE: &str = "stock";
 
-/// What one global is going to do.
+/// The plan of one global.
 #[derive(Clone, Debug)]
 pub(crate) struct GlobalPlan {
     pub(crate) branches: Vec<BranchPlan>,

@@ -1,4 +1,4 @@
-//! What each step does to the system.
+//! The effect of each step on the system.
 
 use std::collections::VecDeque;
 
@@ -162,8 +162,8 @@ impl System {
 }
 
 impl Leader {
-    /// Of the requests that wait for a row, the first that came is granted it first, unless it is
-    /// overtaken by one of a global that holds rows.
+    /// Among the requests that wait for a row, the first that came is granted it first, unless one
+    /// of a global that holds rows overtakes it.
     fn answers_in_order(&mut self, before: &Coordinator, out: &Outcome) -> bool {
         let mut in_order = true;
         for effect in &out.effects {

@@ -20,7 +20,7 @@ use crate::witness::{self, Witness};
 /// The undecided globals' timeout.
 const TIMEOUT_MS: u64 = 1_000;
 
-/// What is to be explored, and what came up on the way.
+/// The work of an exploration, and its findings.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) globals: Vec<GlobalPlan>,
@@ -109,7 +109,7 @@ pub(crate) struct Waiting {
     pub(crate) rows: Vec<usize>,
 }
 
-/// What can happen next. Leaders are named by their epoch.
+/// A possible next event. Leaders are named by their epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// A request reaches a leader, which decides it.

@@ -1,4 +1,4 @@
-//! What the world outside has been told and has done, and what it must never see.
+//! Records what the world outside has been told and has done, and checks what it must never see.
 //!
 //! It knows nothing of the lock table: a row is taken when a registration is acknowledged, and free
 //! when the commit is durable or the branch has put its rows back.
@@ -18,11 +18,11 @@ type Row = Box<[u8]>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Witness {
-    /// What anybody was told, or asked to carry out.
+    /// The messages that left the coordinator.
     decided: BTreeMap<Xid, Decision>,
     /// The durable registrations, and whether their tokens have been handed out.
     granted: BTreeMap<(Xid, BranchId), Grant>,
-    /// Who may change each row.
+    /// The global that may change each row.
     owners: BTreeMap<Row, Xid>,
     tokens: BTreeMap<Row, FencingToken>,
     carried_out: BTreeMap<(Xid, BranchId), Decision>,

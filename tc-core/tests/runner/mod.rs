@@ -33,7 +33,7 @@ pub(crate) struct ScriptRunner {
     names: Names,
 }
 
-/// What the script calls globals and requests.
+/// The names that the script gives to globals and requests.
 #[derive(Default)]
 struct Names {
     xids: BTreeMap<String, Xid>,

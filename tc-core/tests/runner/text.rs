@@ -1,4 +1,4 @@
-//! What leaves the coordinator, in words.
+//! Describes in words what leaves the coordinator.
 
 use std::fmt::Write as _;
 

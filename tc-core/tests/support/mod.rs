@@ -1,4 +1,4 @@
-//! What the tests of the core share: a store of records, and the comparison of two coordinators.
+//! Common code of the core's tests: a store of records, and the comparison of two coordinators.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -124,7 +124,8 @@ impl World {
         }
     }
 
-    /// What phase two owes: all of a commit; of a rollback the latest of each resource.
+    /// Returns the branches that phase two owes: all of a commit; the latest of each resource of a
+    /// rollback.
     fn check_owed(&self, globals: &[GlobalView]) {
         let owed: BTreeSet<_> =
             self.owed().iter().map(|it| (it.xid, it.branch, it.decision)).collect();

@@ -20,7 +20,7 @@ pub(crate) const RESOURCES: [&str; 2] = ["orders", "stock"];
 pub(crate) const KEYS: usize = 4;
 const TABLE: &str = "item";
 
-/// What a generated test does. Numbers are taken modulo what there is.
+/// A step of a generated test. Numbers are taken modulo the number of choices.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Begin {

@@ -116,7 +116,7 @@ pub struct TransactionDetail {
 pub struct TimelineEntry {
     /// When it happened.
     pub at: String,
-    /// What happened.
+    /// A description of the event.
     pub what: String,
 }
 
@@ -392,6 +392,6 @@ pub struct ActionReply {
 pub struct Problem {
     /// The stable code, listed in docs/errors.md.
     pub code: String,
-    /// What happened and what to do.
+    /// The failure and what to do about it.
     pub message: String,
 }

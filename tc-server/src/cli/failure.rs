@@ -42,9 +42,9 @@ impl From<Exit> for std::process::ExitCode {
 pub struct CliFailure {
     /// The stable code, listed in docs/errors.md.
     pub code: String,
-    /// What happened.
+    /// The failure.
     pub message: String,
-    /// What to do, if the message does not say it.
+    /// The remedy, if the message does not say it.
     pub advice: Option<&'static str>,
     /// The process's exit code.
     pub exit: Exit,

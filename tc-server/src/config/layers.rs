@@ -48,7 +48,7 @@ pub enum Source {
 pub struct Problem {
     /// Where the value was given.
     pub source: Source,
-    /// What is wrong, and what would be right.
+    /// The mistake, and a correct value.
     pub message: String,
 }
 

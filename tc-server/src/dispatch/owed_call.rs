@@ -35,7 +35,7 @@ pub(super) enum Addressee {
     Owner(ProcessId),
 }
 
-/// What to do after a failed attempt.
+/// The plan after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnFailure {
     BackOff,

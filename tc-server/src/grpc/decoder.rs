@@ -1,4 +1,4 @@
-//! What turns wire messages into requests. Its methods stand with the messages they decode.
+//! The decoder of wire messages into requests. Its methods stand with the messages they decode.
 
 use super::bounds::{BadRequest, Bounds, at_most_bytes, cut};
 

@@ -68,7 +68,7 @@ mod tests {
         assert!(texts("").is_empty());
     }
 
-    /// Lost was a read of seata-go that matched no rows: its lock key was refused as malformed.
+    /// Regression: the lock key of seata-go's reads that match no rows was refused as malformed.
     #[test]
     fn a_table_without_keys_has_no_rows() {
         assert!(texts("order_tbl:").is_empty());

@@ -172,7 +172,7 @@ fn the_manual_lists_every_key_with_its_default() {
     }
 }
 
-// Lost was the start, which panicked.
+// Regression: the start panicked.
 #[test]
 fn calls_are_limited_to_the_permits_there_are() {
     let most = tokio::sync::Semaphore::MAX_PERMITS;

@@ -45,8 +45,8 @@ async fn expect_all(admin: &Admin, acknowledged: &[String]) {
     }
 }
 
-// Lost was the process. The next carry-over of the journal found no file descriptor, which counted
-// as a failed disk, so that any client that reached a port could end the process.
+// Regression: the process ended. The next carry-over of the journal found no file descriptor, which
+// counted as a failed disk, so that any client that reached a port could end the process.
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_connections_leave_descriptors_for_the_store() {
     raise_limit().unwrap();
@@ -72,7 +72,7 @@ async fn silent_connections_leave_descriptors_for_the_store() {
     assert_eq!(code, Some(0), "{log}");
 }
 
-// Lost was the process, if there was no descriptor left at a carry-over.
+// Regression: the process ended, if there was no descriptor left at a carry-over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_carry_over_takes_no_descriptor() {
     let directory = tempfile::tempdir().unwrap();

@@ -49,7 +49,7 @@ async fn without_a_resolution_the_clean_rows_are_restored() {
     resolved("{}", WireResolution::RestoreClean).await;
 }
 
-/// Lost was the view of rows that were not dirty: a resolution kept or undid them too.
+/// Regression: a resolution kept or undid rows that were not dirty too.
 #[tokio::test]
 async fn every_row_is_shown_with_the_effect_of_each_resolution() {
     let (_server, admin, mut application) = start().await;

@@ -20,7 +20,7 @@ async fn hanging(data_dir: &Path, limit: &str) -> Coordinator {
     coordinator
 }
 
-// Lost was the end: the process waited for the disk forever and ignored further signals.
+// Regression: the process waited for the disk forever and ignored further signals.
 #[cfg(feature = "crash-points")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_coordinator_whose_disk_hangs_ends_at_the_limit() {

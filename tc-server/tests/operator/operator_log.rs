@@ -31,8 +31,7 @@ impl Write for Log {
     }
 }
 
-/// Lost was the notice: an operator learned of a dirty write from the participant's log, or not at
-/// all.
+/// Regression: an operator learned of a dirty write from the participant's log, or not at all.
 ///
 /// The runtime has one thread, so everything that the coordinator logs passes this subscriber.
 #[tokio::test]

@@ -106,7 +106,7 @@ fn a_dirty_write_is_shown_with_the_commands_to_end_it() {
     expect_file!["expected/dirty_write.txt"].assert_eq(&render_transaction(&dirty(), Style::Plain));
 }
 
-// Lost was an operator's time: forcing a step was offered, although the coordinator refuses it
+// Regression: forcing a step was offered, although the coordinator refuses it
 // (`HF-TC-NOT-APPLICABLE`).
 #[test]
 fn a_refused_saga_step_can_only_be_accepted() {

@@ -141,7 +141,7 @@ async fn an_operator_decides_pauses_and_retries() {
     assert_eq!(refused, (409, "HF-TC-ALREADY-DECIDED".to_owned()));
 }
 
-// Lost was the answer: an executed decision was answered, and recorded, as unknown.
+// Regression: an executed decision was answered, and recorded, as unknown.
 #[tokio::test]
 async fn a_decision_on_a_global_forgotten_at_once_is_answered() {
     let mut config = roomy();

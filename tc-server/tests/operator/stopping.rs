@@ -90,8 +90,8 @@ async fn all_waiting_requests_are_refused_at_a_stop() {
     assert_eq!(code, Some(0), "{log}");
 }
 
-// Lost was time: such a stream delayed every stop to the limit, and the process reported that it
-// was cut short.
+// Regression: such a stream delayed every stop to the limit, and the process reported that it was
+// cut short.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_health_watch_does_not_delay_the_stop() {
     let arguments = ["--store", "memory", "--set", "shutdown_limit_ms=60000"];

@@ -112,7 +112,7 @@ async fn metrics_are_answered_while_the_store_hangs() {
     told.abort();
 }
 
-// Lost was the difference: a busy coordinator looked like one that had lost its lead.
+// Regression: a busy coordinator looked like one that had lost its lead.
 #[tokio::test]
 async fn a_busy_coordinator_counts_as_leading() {
     let settings = Settings { queue_max: 1, ..Settings::new("tc") };
@@ -130,7 +130,7 @@ async fn a_busy_coordinator_counts_as_leading() {
     }
 }
 
-// Lost was the truth: an executed decision was answered, and recorded, as refused.
+// Regression: an executed decision was answered, and recorded, as refused.
 #[tokio::test]
 async fn an_executed_action_is_answered_during_a_stop() {
     let directory = tempfile::tempdir().unwrap();

@@ -78,7 +78,7 @@ async fn open(server: &RunningServer, token: &str) -> Result<Stream, Status> {
     Ok((frames, received))
 }
 
-// Lost was the revocation: a stream opened with a stolen token continued.
+// Regression: a stream opened with a stolen token continued.
 #[tokio::test]
 async fn a_token_that_is_shut_out_loses_its_streams() {
     let tokens = TokensFile::draw();
@@ -125,8 +125,7 @@ async fn until_waiting(admin: &Admin, waiters: usize) {
     tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap();
 }
 
-// Lost was the revocation for waiting calls: streams ended with their token, but a waiting call
-// continued for up to an hour.
+// Regression: streams ended with their token, but a waiting call continued for up to an hour.
 #[tokio::test]
 async fn a_token_that_is_shut_out_loses_its_waiting_calls() {
     let tokens = TokensFile::draw();

@@ -33,7 +33,7 @@ fn lines_of(log: &str, port: &str) -> usize {
     log.lines().filter(|line| line.contains("turned away") && line.contains(&of)).count()
 }
 
-/// Lost was the disk: each case was one line, and a client without a token filled the disk.
+/// Regression: each case was one line, and a client without a token filled the disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn garbage_is_counted_and_rarely_logged() {
     let seata = ["--set", "seata.enabled=true", "--set", "seata.listen=127.0.0.1:0"];

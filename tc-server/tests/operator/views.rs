@@ -14,8 +14,8 @@ use crate::port::{roomy, start, start_with};
 
 const WAITERS: usize = 600;
 
-/// Lost was the service to clients: each answer listed all waiters, whatever the limit, and took
-/// the engine as long to build, so that a few such requests stopped all clients.
+/// Regression: each answer listed all waiters, whatever the limit, and took the engine as long to
+/// build, so that a few such requests stopped all clients.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_with_many_waiters_has_a_small_answer() {
     let (_server, admin, mut application) = start().await;

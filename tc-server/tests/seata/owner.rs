@@ -74,7 +74,7 @@ async fn a_service_keeps_its_branch_across_a_restart() {
     }
 }
 
-/// Lost was a branch: an answer of another process ended it, the global counted as committed, and
+/// Regression: an answer of another process ended the branch, the global counted as committed, and
 /// the branch stayed prepared in the process that had it.
 #[tokio::test]
 async fn an_unknown_branch_ends_only_by_its_owner() {
@@ -140,8 +140,8 @@ async fn an_unknown_branch_of_a_gone_owner_ends_by_any() {
     }
 }
 
-/// Lost was the retry: the answer of a process that has the database without XA counted as a
-/// refusal, for which an operator is needed.
+/// Regression: the answer of a process that has the database without XA counted as a refusal, for
+/// which an operator is needed.
 #[tokio::test]
 async fn a_process_without_xa_refuses_no_branch_of_another() {
     let server = start_as(|config| config.dispatch.answer_timeout_ms = 50).await;

@@ -129,8 +129,8 @@ fn calls_of_a_resource_go_in_batches_to_processes_in_turn() {
     assert_eq!(harness.sends(), ["1 a 1 2 3", "2 a 4 5 6", "1 a 7"]);
 }
 
-// Lost was the round robin: of two processes, the first got every single call, because looking for
-// more calls to send after each one cost the other its turn.
+// Regression: of two processes, the first got every single call, because looking for more calls to
+// send after each one cost the other its turn.
 #[test]
 fn calls_that_come_one_by_one_go_in_turn() {
     let mut harness = harness();
@@ -226,7 +226,7 @@ fn a_registration_makes_delayed_calls_due_at_once() {
     assert_eq!(harness.sends(), ["2 a 1"]);
 }
 
-/// Lost was the order: a call that stayed in the queue of due questions was sent twice.
+/// Regression: a call that stayed in the queue of due questions was sent twice.
 #[test]
 fn a_due_question_is_replaced_by_the_decision() {
     let mut harness = harness();
@@ -305,12 +305,12 @@ fn an_unanswered_call_is_resent_to_the_only_process() {
     assert_eq!(harness.sends(), [""; 0]);
     harness.pass(100);
     assert_eq!(harness.sends(), ["1 a 1"]);
-    // Lost was time: a process that registered got the call only after it was unanswered once more.
+    // Regression: a process that registered got the call only after it was unanswered once more.
     harness.registered(SECOND, "a");
     assert_eq!(harness.sends(), ["2 a 1"]);
 }
 
-/// Lost was the timer of a pause of length zero: the call was never sent again.
+/// Regression: after a pause of length zero a call was never sent again.
 #[test]
 fn a_pause_of_zero_ends_at_once() {
     let settings = Settings { retry_delay_ms_min: 0, retry_delay_ms_max: 0, ..settings() };
@@ -384,7 +384,7 @@ fn a_refused_rollback_is_dropped_until_it_is_called_again() {
     assert_eq!(sent[0].calls[0].resolution, Some(Resolution::AcceptCurrent));
 }
 
-// Lost was a refused commit: it was called again only after the next restart. The core does not
+// Regression: a refused commit was called again only after the next restart. The core does not
 // repeat the call, since it relies on the queue for that.
 #[test]
 fn a_refused_commit_is_sent_again() {
@@ -443,9 +443,9 @@ fn loads_count_every_call_once_and_idle_queues_are_dropped() {
     assert_eq!(harness.queue.loads(), []);
 }
 
-/// Lost was a live connection. A server that was suspended reads the greetings of connections that
-/// are long dead, not always in their order. A live connection that was removed because of one of
-/// those never got a call again.
+/// Regression: a live connection was lost. A server that was suspended reads the greetings of
+/// connections that are long dead, not always in their order. A live connection that was removed
+/// because of one of those never got a call again.
 #[test]
 fn a_distrusted_process_is_still_called() {
     let mut harness = harness();

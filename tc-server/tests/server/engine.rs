@@ -346,7 +346,7 @@ impl Store for SlowStore {
     }
 }
 
-/// Lost was the uniqueness of numbers: the epoch was that of one minute, the counter that of the
+/// Regression: numbers were drawn twice. The epoch was that of one minute, the counter that of the
 /// next.
 #[tokio::test]
 async fn a_minute_that_ends_while_leading_reuses_no_number() {
@@ -648,7 +648,7 @@ async fn an_undecided_global_is_rolled_back_when_its_time_is_up() {
     }
 }
 
-/// Lost was the service to clients for as long as a hundred searches took.
+/// Regression: clients were not served for as long as a hundred searches took.
 #[tokio::test]
 async fn scans_run_one_at_a_time_behind_clients_requests() {
     let clock = Arc::new(ManualClock::default());

@@ -85,8 +85,8 @@ fn resource() -> ResourceKey {
     ResourceKey { id: "db".into(), mode: Mode::Xa }
 }
 
-/// Lost was the branch of one process in the round robin of all: on MariaDB no other process could
-/// end it, and each of their answers delayed it further.
+/// Regression: all processes were asked in turn about the branch of one: on MariaDB no other
+/// process could end it, and each of their answers delayed it further.
 #[test]
 fn each_call_goes_to_its_owner_in_batches() {
     let mut harness = QueueHarness::with(&["a", "b", "c"]);

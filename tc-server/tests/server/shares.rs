@@ -46,7 +46,7 @@ async fn status(client: &mut Client, xid: &str) -> GlobalStatus {
     reply.status()
 }
 
-/// Lost was the service to all other clients when one client leaked globals.
+/// Regression: no other client was served when one client leaked globals.
 #[tokio::test]
 async fn a_greedy_client_is_limited_to_its_share() {
     let server = start(60_000).await;

@@ -37,7 +37,7 @@ fn refusal(directory: &Path) -> String {
     format!("{}: {error}", error.code())
 }
 
-/// Lost was every later start after a kill, a power cut or a full disk in the first one.
+/// Regression: after a kill, a power cut or a full disk in the first start, none succeeded.
 #[tokio::test]
 async fn an_interrupted_first_start_is_repeated() {
     for version in [None, Some(""), Some("FJL")] {
@@ -134,8 +134,8 @@ async fn records_without_their_file_are_refused() {
     assert_eq!(count(directory.path()).await, 3);
 }
 
-/// Lost was the journal. After a failed sync the operating system returns bytes that may not be on
-/// the disk; the file of the records was trusted, and the journal overwritten.
+/// Regression: the journal was lost. After a failed sync the operating system returns bytes that
+/// may not be on the disk; the file of the records was trusted, and the journal overwritten.
 #[tokio::test]
 async fn records_are_rewritten_after_a_failed_write() {
     let directory = tempfile::tempdir().unwrap();

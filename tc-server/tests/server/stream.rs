@@ -231,7 +231,7 @@ async fn a_refused_branch_needs_an_operator() {
     assert_eq!(status(client.answer(finished).await).0, GlobalStatus::NeedsOperator);
 }
 
-/// Lost was the reason: a request that waited behind a dirty row was answered with a timeout.
+/// Regression: a request that waited behind a dirty row was answered with a timeout.
 #[tokio::test]
 async fn a_row_that_needs_an_operator_is_refused_with_its_holder() {
     let server = server().await;

@@ -19,10 +19,10 @@ pub(crate) struct Cli {
     pub(crate) output: Output,
 }
 
-/// What to measure.
+/// The measurement.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// What the machine allows: echoes of the coordinator's frames, and `fdatasync` alone.
+    /// The limits of the machine: echoes of the coordinator's frames, and `fdatasync` alone.
     Bound(bound::Options),
     /// Globals against a coordinator: begin, branches, commit or rollback, phase two.
     Tc(tc::Options),

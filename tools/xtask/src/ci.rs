@@ -24,7 +24,7 @@ const KILLS: &str = "12";
 /// Buyers and units of the sale: enough for each segment to be found exhausted.
 const SALE: [&str; 4] = ["--buyers", "200", "--units", "40"];
 
-/// What the client library may be built with: no database, or each alone.
+/// The feature sets of the client library: no database, or each alone.
 const DATABASES: [&str; 4] = ["", "mysql", "postgres", "sqlite"];
 
 /// Runs the quick checks first, so that a slip is told early.
@@ -55,7 +55,7 @@ pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()
     differential::run_with_hook(interrupts, HOOK_CASES)
 }
 
-/// What one database needs must not lean on another's being there.
+/// Builds the client with each single database: none may need what only another brings.
 fn check_features(interrupts: &Interrupts) -> Result<()> {
     for database in DATABASES {
         let mut clippy = cargo();

@@ -14,13 +14,13 @@ use crate::say::say;
 /// Something that tests need.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Needed {
-    /// What people call it.
+    /// Its usual name.
     pub(crate) name: &'static str,
     /// Whether it is on this machine.
     pub(crate) is_installed: fn() -> bool,
     /// The packages, by package manager.
     pub(crate) packages: fn(Installer) -> &'static [&'static str],
-    /// What else can be done where no package manager is.
+    /// Further advice where no package manager is.
     pub(crate) otherwise: &'static str,
 }
 

@@ -12,7 +12,7 @@ use crate::interrupt::Interrupts;
 use crate::services;
 use crate::test::cargo;
 
-/// What else can be done about a tool that is missing.
+/// Further advice about a missing tool.
 const OTHERWISE: &str = "put java, javac, mvn and go into the path";
 
 const JAVA: Needed = Needed {

@@ -13,7 +13,7 @@ use crate::interrupt::Interrupts;
 
 /// Names the folder of a libclang that is not where distributions put it.
 const PATH_VARIABLE: &str = "LIBCLANG_PATH";
-/// What libclang is told besides.
+/// Further arguments of libclang.
 const ARGUMENTS_VARIABLE: &str = "BINDGEN_EXTRA_CLANG_ARGS";
 
 /// Where distributions put it, also in a folder `lib` of a folder below.
@@ -62,7 +62,7 @@ fn holds(folder: &Path) -> bool {
     children.iter().cloned().chain(libraries).any(|file| is_libclang(&file))
 }
 
-/// What a folder holds; nothing if it is none.
+/// The entries of a folder; none if there is no such folder.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     entries.filter_map(|entry| Some(entry.ok()?.path())).collect()

@@ -16,7 +16,7 @@ use crate::say::say;
 use crate::test::cargo;
 use crate::tree::root;
 
-/// What they are put to: every wire, few and many at a time, rollbacks, locks.
+/// The training load: every wire, few and many at a time, rollbacks, locks.
 const WORK: &[&str] = &[
     "tc --wire stream --in-flight 64 --in-flight 256",
     "tc --wire unary --in-flight 64",
@@ -35,7 +35,7 @@ pub(crate) fn build(interrupts: &Interrupts) -> Result<()> {
     let (recording, optimized) = (root().join("target/recording"), root().join("target/optimized"));
     let (raw, profile) = (recording.join("raw"), recording.join("profile"));
     if raw.exists() {
-        // What an earlier program has recorded is of no use to this one.
+        // Records of an earlier program are of no use to this one.
         fs::remove_dir_all(&raw).with_context(|| raw.display().to_string())?;
     }
 
@@ -115,8 +115,8 @@ impl Compiler {
     }
 }
 
-/// What the environment says already, and one flag more, in the form of cargo's that leaves paths
-/// with blanks whole.
+/// Returns the flags of the environment and one more, in the form of cargo's that leaves paths with
+/// blanks whole.
 fn flags_and(flag: OsString) -> OsString {
     let given = env::var("RUSTFLAGS").unwrap_or_default();
     let flags: Vec<_> = given.split_whitespace().map(OsString::from).chain([flag]).collect();

@@ -31,7 +31,7 @@ pub(crate) const ETCD_VARIABLE: &str = "HANDFAST_TEST_ETCD";
 /// Names the ZooKeeper that tests use, as its clients call a cluster.
 pub(crate) const ZOOKEEPER_VARIABLE: &str = "HANDFAST_TEST_ZOOKEEPER";
 
-/// What else can be done about a server that is missing.
+/// Further advice about a missing server.
 const OTHERWISE: &str = "set HANDFAST_TEST_POSTGRES, HANDFAST_TEST_MYSQL, HANDFAST_TEST_REDIS, \
     HANDFAST_TEST_RABBITMQ, HANDFAST_TEST_NATS, HANDFAST_TEST_ETCD and HANDFAST_TEST_ZOOKEEPER to \
     servers of your own, HANDFAST_TEST_REDLOCK to five Redis servers";
@@ -73,7 +73,7 @@ impl RunningServers {
         Ok(Self { variables, _servers: servers })
     }
 
-    /// What tests find in their environment.
+    /// The environment variables of tests.
     pub(crate) fn variables(&self) -> &[(&'static str, String)] {
         &self.variables
     }

@@ -47,9 +47,9 @@ pub(crate) fn run_services(interrupts: &Interrupts) -> Result<()> {
     Ok(())
 }
 
-/// What cargo tells a program that it runs. A build script that looks at one of these (ring's does)
-/// would run again for each change between `cargo xtask` and cargo called by hand, and with it
-/// everything that depends on it would be built again.
+/// Variables that cargo sets for a program that it runs. A build script that looks at one of these
+/// (ring's does) would run again for each change between `cargo xtask` and cargo called by hand,
+/// and everything that depends on it would be built again.
 const TOLD_BY_CARGO: [&str; 7] = [
     "CARGO_MANIFEST_DIR",
     "CARGO_MANIFEST_LINKS",

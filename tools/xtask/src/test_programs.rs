@@ -44,7 +44,7 @@ struct Program {
     folder: PathBuf,
 }
 
-/// What is still to be run, and what has failed.
+/// The programs still to be run, and those that failed.
 #[derive(Debug, Default)]
 struct Progress {
     left: Vec<Program>,

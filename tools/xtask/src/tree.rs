@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 pub(crate) struct SourceFile {
     /// Relative to the root, with `/` between the parts.
     pub(crate) path: String,
-    /// What is in it.
+    /// Its content.
     pub(crate) text: String,
 }
 
@@ -39,8 +39,8 @@ impl SourceFile {
     }
 }
 
-/// What is left of a line: every other part between quotes is a string, and ` //` or a leading `//`
-/// outside of one begins a comment.
+/// Returns the code of a line: every other part between quotes is a string, and ` //` or a leading
+/// `//` outside of one begins a comment.
 fn code_of(line: &str) -> String {
     let mut code = String::new();
     for (at, part) in line.replace("\\\"", "").split('"').enumerate() {

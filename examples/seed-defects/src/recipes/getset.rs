@@ -18,7 +18,7 @@ const UNTIL_B: i64 = 1_060_000;
 const UNTIL_C: i64 = 1_060_400;
 const NOW_OF_D: i64 = 1_090_500;
 
-/// What a client makes of the value that it read.
+/// Tries to take the lock over after a client has read its value, and returns whether it did.
 async fn take_over(redis: &mut MultiplexedConnection, read: i64, until: i64) -> Result<bool> {
     let before: i64 = redis.getset(KEY, until).await?;
     Ok(before == read)

@@ -12,7 +12,7 @@ use handfast_locks::{
 };
 use tokio::sync::{Mutex, mpsc, watch};
 
-/// What has passed so far.
+/// The messages so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MessageCounts {
     pub(crate) asks: u32,
@@ -22,7 +22,7 @@ pub(crate) struct MessageCounts {
     pub(crate) failures: u32,
 }
 
-/// What is done to the next request for a lock.
+/// The fault for the next request for a lock.
 #[derive(Debug)]
 pub(crate) enum Between {
     /// Its answer is held back until this lock is released.

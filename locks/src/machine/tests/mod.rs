@@ -41,7 +41,7 @@ struct Client {
     names: BTreeMap<u64, (usize, LockMode)>,
 }
 
-/// What a guard knows.
+/// The state of a guard.
 #[derive(Debug)]
 struct GuardState {
     expiry: Expiry,

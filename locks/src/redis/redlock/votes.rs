@@ -5,7 +5,7 @@
 use super::super::node::{Agreement, ScriptReply};
 use crate::backend::QueueMode;
 
-/// What to do about a request.
+/// The next step of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum VoteResult {
     /// Held, with this fencing token, which a majority has stored.
@@ -53,7 +53,7 @@ impl Votes<'_> {
         if granted >= self.quorum {
             return self.fencing_token();
         }
-        // What a minority has granted stays with a request that waits: it will be needed.
+        // A request that waits keeps the nodes of a minority: it will need them.
         if granted == 0 || self.is_held_by_another() {
             let agreed = self.queued();
             let waits = self.rows.iter().filter(|row| row.0 == 0 && row.5 > 0);

@@ -1,4 +1,4 @@
-//! What is certain: the durable records, and what local transactions did.
+//! The certain facts: the durable records, and what local transactions did.
 //!
 //! The judge writes it from synced batches and from COMMITs of the model databases, and never from
 //! what a coordinator or a client reports.

@@ -1,4 +1,4 @@
-//! What invariants find.
+//! The findings of invariants.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub struct Violation {
     pub invariant: &'static str,
     /// When it was seen broken, in microseconds of virtual time.
     pub at: u64,
-    /// What was seen.
+    /// A description of the violation.
     pub what: String,
 }
 

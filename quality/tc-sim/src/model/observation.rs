@@ -1,4 +1,4 @@
-//! What happens in a run, in the words that models, processes and the judge share.
+//! The events of a run, in the words that models, processes and the judge share.
 //!
 //! Models and processes report through [`Observer`] and do not know the judge behind it.
 
@@ -56,7 +56,7 @@ pub(crate) enum ReportedOutcome {
 /// The state of the installation at the end of a run.
 #[derive(Debug, Default)]
 pub(crate) struct FinalState {
-    /// What did not end in time.
+    /// The processes and transactions that did not end in time.
     pub(crate) unsettled: Vec<String>,
     /// The rows of each database.
     pub(crate) databases: Vec<Vec<(RowId, i64)>>,
@@ -68,6 +68,6 @@ pub(crate) struct FinalState {
     pub(crate) prepared: Vec<(usize, String)>,
     /// The number of prepared transactions of other installations at the start.
     pub(crate) foreign: usize,
-    /// What the audit of the workload's accounts found wrong.
+    /// The errors that the audit of the workload's accounts found.
     pub(crate) audit: Vec<String>,
 }

@@ -1,5 +1,6 @@
-//! What a model database holds: rows, undo log, events, and what one local transaction changes of
-//! them. Values only; the judge and the workload name them without knowing the database.
+//! The content of a model database: rows, undo log, events, and the changes that one local
+//! transaction makes to them. Values only; the judge and the workload name them without
+//! knowing the database.
 
 use std::fmt;
 

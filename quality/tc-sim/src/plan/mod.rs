@@ -1,4 +1,4 @@
-//! What a run simulates: sizes, modes and faults. A plan is drawn from a seed, or parsed from a
+//! The plan of a run: sizes, modes and faults. A plan is drawn from a seed, or parsed from a
 //! line that a failing run has printed.
 
 mod fault;

@@ -1,5 +1,5 @@
-//! What exists once in a run: the databases, the broker, the network, and the coordinators with
-//! their disk. It knows no client.
+//! The parts that exist once in a run: the databases, the broker, the network, and the coordinators
+//! with their disk. It knows no client.
 
 use std::fmt;
 use std::sync::Arc;

@@ -30,13 +30,13 @@ pub struct Outcome {
     pub globals: u64,
     /// The number of globals that were committed.
     pub committed: u64,
-    /// What the modes beside AT did.
+    /// The counts of the modes beside AT.
     pub modes: ModeCounts,
     /// The log, if it was kept.
     pub log: Vec<String>,
 }
 
-/// What the modes beside AT did in a run, or in several.
+/// The counts of the modes beside AT in a run, or in several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModeCounts {
     /// TCC branches that were confirmed.

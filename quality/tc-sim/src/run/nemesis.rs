@@ -25,7 +25,7 @@ const INFLICTED: [Fault; 13] = [
     Fault::LeadershipTaken,
 ];
 
-/// What a wall clock is set to, in seconds from the true time.
+/// The settings of a wall clock, in seconds from the true time.
 const CLOCK_STEPS_S: [i64; 9] =
     [0, 30, -30, 3_600, -3_600, 24 * 3_600, -24 * 3_600, 300 * 24 * 3_600, -300 * 24 * 3_600];
 

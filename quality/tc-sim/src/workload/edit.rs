@@ -1,4 +1,4 @@
-//! What a branch does: changes of rows, and events that tell others of them.
+//! The work of a branch: changes of rows, and events that tell others of them.
 
 use crate::model::values::RowId;
 

@@ -1,4 +1,4 @@
-//! What the simulated services do, drawn from the seed, and the audit of its result.
+//! The work of the simulated services, drawn from the seed, and the audit of its result.
 //!
 //! Orders take stock in one database and money in another. With the modes of the plan they also
 //! change points (TCC) and move money between purses (XA), sagas spend points, and events carry

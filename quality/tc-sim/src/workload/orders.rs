@@ -16,7 +16,7 @@ pub(super) const TILL: RowId = RowId(0);
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) stock: Vec<Edit>,
-    /// What was sold, for the branch that changes the stock.
+    /// The goods sold, for the branch that changes the stock.
     pub(crate) sold_events: Vec<EventDraft>,
     /// The service that changes the stock.
     pub(crate) warehouse: usize,

@@ -17,7 +17,7 @@ use crate::role::{RoleProcess, WAIT_LIMIT, report};
 /// The role that [`run_role`](crate::run_role) leads here.
 pub(crate) const ROLE: &str = "coordinator";
 
-/// What the child is given.
+/// The arguments of the child.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Input {
     directory: PathBuf,

@@ -32,7 +32,7 @@ pub struct CoordinatorProcess {
     log: Arc<ProcessLog>,
     /// The first line of the log that no wait has passed.
     next_line: usize,
-    /// What was logged before the coordinator listened.
+    /// The log lines from before the coordinator listened.
     startup: Vec<Value>,
     grpc: SocketAddr,
     admin: SocketAddr,

@@ -73,7 +73,7 @@ impl Value {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("value {value} does not fit a column of type {type_name}")]
 pub struct Misfit {
-    /// What kind of value it is. Never its content.
+    /// The kind of the value, never its content.
     pub(crate) value: &'static str,
     /// The column's type.
     pub(crate) type_name: String,

@@ -41,7 +41,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// until its own is decided.
     ///
     /// # Errors
-    /// What the database says, or an [`AtError`]. After an error the local transaction is rolled
+    /// The database's error, or an [`AtError`]. After an error the local transaction is rolled
     /// back, unless it is [`AtError::CommitUnknown`].
     pub async fn commit(mut self) -> Result<(), sqlx::Error> {
         match self.role.clone() {

@@ -94,7 +94,7 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
     /// Sets a savepoint. The name may be set again; the newest counts.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database's error.
     pub async fn savepoint(&mut self, name: &str) -> Result<(), sqlx::Error> {
         self.refuse_ended()?;
         let ours = self.log.next_savepoint();

@@ -93,7 +93,7 @@ impl<S: Subscription + ?Sized> Subscription for Box<S> {
 /// A delivery of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// The event.
+    /// The event that the message carries.
     pub event: Event,
     /// The broker's identifier of the delivery.
     pub tag: String,

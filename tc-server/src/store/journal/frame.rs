@@ -273,8 +273,8 @@ mod tests {
         assert!(!has_later(&mixed, end, 1, seed()));
     }
 
-    /// Lost was the start: a segment full of forged headers, each announcing a long frame, took
-    /// minutes of checksums.
+    /// Regression: a segment full of forged headers, each announcing a long frame, took minutes of
+    /// checksums.
     #[test]
     fn forged_headers_are_not_checksummed() {
         let header = [&FIRST_MAGIC[..], &8_000_000_u32.to_le_bytes(), &[0; 8], &[1; 8]].concat();

@@ -36,7 +36,7 @@ pub(crate) struct Options {
     /// The PostgreSQL server, with the right to create databases.
     #[arg(long, env = "HANDFAST_TEST_POSTGRES")]
     postgres: Option<String>,
-    /// What to measure; may be given several times. Without any, all but hot rows.
+    /// Measurements to make; may be given several times. Without any, all but hot rows.
     #[arg(long, value_enum)]
     what: Vec<WorkMethod>,
     /// The statement of a branch.

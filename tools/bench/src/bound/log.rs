@@ -27,7 +27,7 @@ struct Shared {
     filled: Condvar,
 }
 
-/// What the next sync makes durable, and the replies that wait for it.
+/// The records that the next sync makes durable, and the replies that wait for it.
 #[derive(Debug, Default)]
 struct Gathered {
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What each place must not know: the crate graph and the imports within it.
+//! Forbidden dependencies: the crate graph and the imports within it.
 
 use crate::tree::SourceFile;
 

@@ -1,4 +1,4 @@
-//! Sentences without a named subject, and names that the glossary has ruled out.
+//! Sentences without a named subject or a main verb, and names that the glossary has ruled out.
 //!
 //! `docs/glossary.md` gives each word one meaning. Its table under "Not used here" is read here: no
 //! type is declared under a name that stands in the first column.
@@ -12,6 +12,8 @@ use super::words::declared_type;
 
 /// Pronouns that stand where a sentence should name the request, the client or the program.
 const PRONOUNS: &[&str] = &["whoever", "nobody", "he", "him", "his"];
+/// Words that begin a summary which names its item by a question, and mostly has no main verb.
+const QUESTIONS: &[&str] = &["What", "Who", "Whose", "Whom", "Of"];
 /// Files in which pronouns are names of other people's things, and the text around each.
 const QUOTATIONS: &[(&str, &str)] = &[
     // The account of Unix that servers run under where root may not run them.
@@ -35,7 +37,7 @@ const CRATES_MAX: usize = 3;
 
 /// Type names that mean the same in each crate that declares them.
 const ONE_MEANING: &[&str] = &[
-    // What a program is told, by its command line or by a request.
+    // The words of a command line or a request.
     "Arguments",
     "Command",
     "Options",
@@ -57,7 +59,7 @@ const ONE_MEANING: &[&str] = &[
     "RollbackReason",
     "RowLock",
     "Settings",
-    // What they are called everywhere.
+    // The terms of the field.
     "Broker",
     "Connection",
     "Dialect",
@@ -75,9 +77,10 @@ const ONE_MEANING: &[&str] = &[
     "Report",
 ];
 
-/// Finds all three.
+/// Finds pronouns, questions for summaries, and names of types.
 pub(super) fn check(files: &[SourceFile]) -> Vec<Complaint> {
     let mut complaints: Vec<Complaint> = files.iter().flat_map(check_pronouns).collect();
+    complaints.extend(files.iter().flat_map(check_summaries));
     complaints.extend(check_glossary(files));
     complaints.extend(check_types(files));
     complaints
@@ -93,6 +96,31 @@ fn check_pronouns(file: &SourceFile) -> Vec<Complaint> {
         Some(Complaint::at(file, at, format!("`{pronoun}`: name the subject")))
     };
     file.lines().filter_map(complain).collect()
+}
+
+/// Looks at the first line of each doc comment.
+fn check_summaries(file: &SourceFile) -> Vec<Complaint> {
+    if !file.is_rust() {
+        return Vec::new();
+    }
+    let docs = file.lines().map(|(at, line)| (at, doc_text(line)));
+    let mut complaints = Vec::new();
+    let mut is_first = true;
+    for (at, text) in docs {
+        let word = text.filter(|_| is_first).and_then(|text| text.split(' ').next());
+        if let Some(word) = word.filter(|word| QUESTIONS.contains(word)) {
+            let what = format!("a summary that begins with `{word}`: begin with a noun or a verb");
+            complaints.push(Complaint::at(file, at, what));
+        }
+        is_first = text.is_none();
+    }
+    complaints
+}
+
+fn doc_text(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
+    Some(text.trim_start())
 }
 
 fn without_quotations(path: &str, line: &str) -> String {
@@ -217,6 +245,18 @@ mod tests {
         ]);
         let expected =
             ["a/src/lib.rs:1: `whoever`: name the subject", "docs/a.md:1: `he`: name the subject"];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_question_for_a_summary_is_found() {
+        let text =
+            "//! Who asks.\n\n/// What it is.\n/// What follows is text.\nstruct Whatever;\n";
+        let found = complaints(&[("a/src/lib.rs", text)]);
+        let expected = [
+            "a/src/lib.rs:1: a summary that begins with `Who`: begin with a noun or a verb",
+            "a/src/lib.rs:3: a summary that begins with `What`: begin with a noun or a verb",
+        ];
         assert_eq!(found, expected);
     }
 

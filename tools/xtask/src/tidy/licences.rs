@@ -26,7 +26,7 @@ const ALLOWED: &[&str] = &[
     "Zlib",
 ];
 
-/// What `cargo metadata` says, as far as checks want to know.
+/// The part of `cargo metadata` that checks need.
 #[derive(Debug, Deserialize)]
 pub(super) struct Metadata {
     packages: Vec<Package>,
@@ -87,7 +87,7 @@ impl Metadata {
 }
 
 impl Package {
-    /// What it is linked with; development dependencies are left out.
+    /// The packages that it is linked with; development dependencies are left out.
     pub(super) fn depends_on(&self) -> impl Iterator<Item = &str> {
         let linked = self.dependencies.iter().filter(|it| it.kind.as_deref() != Some("dev"));
         linked.map(|dependency| dependency.name.as_str())

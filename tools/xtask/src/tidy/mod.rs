@@ -1,4 +1,4 @@
-//! What clippy cannot check: lengths, borders between crates, words, stray files, licences.
+//! Checks what clippy cannot: lengths, borders between crates, words, stray files, licences.
 //!
 //! Each check is a pure function from the tree, or from `cargo metadata`, to complaints, with a
 //! test that shows it complain.

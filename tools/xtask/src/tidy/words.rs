@@ -14,7 +14,7 @@ const WORDS: &[(&str, &str)] = &[
     ("rollbacked", "it is rolled back"),
 ];
 
-/// What a type must not be called on top: functions and modules may speak of a database's session.
+/// Further banned names of types: functions and modules may speak of a database's session.
 const TYPE_WORDS: &[(&str, &str)] = &[("session", "the distributed transaction is a global")];
 
 /// Names that other people's traits and types dictate.

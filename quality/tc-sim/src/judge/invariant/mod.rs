@@ -1,4 +1,4 @@
-//! What must always hold, one invariant a file.
+//! The invariants: rules that must always hold, one a file.
 
 mod acknowledged;
 mod atomic_outcome;

@@ -53,7 +53,7 @@ pub(crate) enum DatabaseError {
     UniqueViolation,
 }
 
-/// What a database lock is on.
+/// The object of a database lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LockKey {
     /// A row of the table.

@@ -71,7 +71,7 @@ struct RunningBranches {
     open: BTreeMap<BranchId, bool>,
 }
 
-/// What to do when another global holds a row lock.
+/// The reaction when another global holds a row lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Conflict {
     /// Wait, and keep the local transaction open.
