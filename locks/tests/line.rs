@@ -423,7 +423,7 @@ async fn made(client: &Client, name: &str, child: &str) -> String {
 async fn foreign_nodes_are_not_in_the_queue() {
     let (setup, name) = (TestBackend::new(Kind::ZooKeeper).await, fresh());
     let client = Client::connect(&server("HANDFAST_TEST_ZOOKEEPER")).await.unwrap();
-    let path = made(&client, &name, "somebody-else-").await;
+    let path = made(&client, &name, "foreign-").await;
     let guard = setup.locks().try_lock(&name).await.unwrap();
     assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
     assert!(client.check_stat(&path).await.unwrap().is_some());

@@ -365,7 +365,7 @@ impl World {
         }
     }
 
-    /// Everybody answers well from here on, people included.
+    /// All participants and operators answer well from here on.
     fn heal(&mut self) {
         self.step(Move::Operate(OperatorAction::Resume));
         self.step(Move::Restart);

@@ -388,7 +388,7 @@ impl Settings {
     /// # Errors
     /// Returns an error if there are no services.
     pub fn check(&self) -> Result<()> {
-        ensure!(self.services > 0 && self.workers > 0, "somebody must work");
+        ensure!(self.services > 0 && self.workers > 0, "at least one service and one worker");
         Ok(())
     }
 }

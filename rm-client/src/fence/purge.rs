@@ -26,7 +26,7 @@ const AGE_SECONDS_MAX: u64 = 100 * 365 * 86_400;
 /// by the database's clock, in batches, until none is left or `rows_max` are gone. Answers how many
 /// that were. Several may run beside each other, and beside the fences.
 ///
-/// `older_than` must be longer than anybody may still repeat an operation: a repeated cancel that
+/// `older_than` must be longer than any client may repeat an operation: a repeated cancel that
 /// finds no row bars the branch again, which is harmless, but a repeated confirm is answered with
 /// [`FenceError::NotTried`], and a late try runs.
 ///

@@ -33,7 +33,7 @@ async fn a_manual_commit_of_a_rolled_back_branch_is_detected() {
         .until(xid.as_str(), |detail| detail.transaction.status == Status::NeedsOperator);
     let detail = detail.await;
     let said = detail.branches[0].last_failure.as_ref().expect("a failure is shown");
-    assert!(format!("{said:?}").contains("committed by somebody else"), "{said:?}");
+    assert!(format!("{said:?}").contains("committed by another program"), "{said:?}");
     scene.coordinator.resolve(xid.as_str(), &detail.branches[0].id, "accept_current").await;
     scene.until_rolled_back(&xid).await;
     scene.assert_clean([990, 1000]).await;
@@ -52,7 +52,7 @@ async fn a_manual_rollback_of_a_committed_branch_stays_shown() {
     let detail = detail.await;
     assert_eq!(detail.transaction.status, Status::Committing);
     let said = format!("{:?}", detail.branches[0].last_failure);
-    assert!(said.contains("rolled back by somebody else"), "{said}");
+    assert!(said.contains("rolled back by another program"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

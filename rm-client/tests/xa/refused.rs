@@ -27,7 +27,7 @@ async fn a_branch_refused_at_prepare_is_rolled_back_on_postgres() {
         ("INSERT INTO child VALUES (7)", "23503"),
         ("CREATE TEMPORARY TABLE mine (id BIGINT)", "0A000"),
         // The transaction has no number before this statement.
-        ("NOTIFY somebody", "0A000"),
+        ("NOTIFY listeners", "0A000"),
     ] {
         let global = scene.begin().await;
         let error = branch(&resource, &global, sql).await.unwrap_err();

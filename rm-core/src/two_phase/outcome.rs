@@ -20,7 +20,7 @@ pub struct Finished {
 pub enum EndedAgainstDecision {
     /// The global is committed, and the branch was rolled back.
     #[error(
-        "{branch} was rolled back by somebody else although its global is committed ({})",
+        "{branch} was rolled back by another program although its global is committed ({})",
         self.code()
     )]
     RolledBack {
@@ -29,7 +29,7 @@ pub enum EndedAgainstDecision {
     },
     /// The global is rolled back, and the branch was committed.
     #[error(
-        "{branch} was committed by somebody else although its global is rolled back ({})",
+        "{branch} was committed by another program although its global is rolled back ({})",
         self.code()
     )]
     Committed {

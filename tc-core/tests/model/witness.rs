@@ -135,7 +135,7 @@ impl Witness {
     }
 }
 
-/// Decisions that anybody was told of, and registrations that were acknowledged, are in the store.
+/// Decisions that a client was told of, and registrations that were acknowledged, are in the store.
 pub(crate) fn acknowledged_is_stored(system: &System) -> bool {
     let records = &system.store.records;
     let decision = |xid| records.get(&RecordKey::Global(xid)).and_then(stored_decision);

@@ -166,7 +166,7 @@ pub(crate) fn lock(lock: &LockView) -> String {
         format!("\n  {}{} since {at}, token {granted}", holder.xid, mode(holder.mode))
     });
     let queue = lock.queue.iter().map(|waiter| {
-        let who = waiter.xid.map_or("somebody".to_owned(), |xid| xid.to_string());
+        let who = waiter.xid.map_or("no global".to_owned(), |xid| xid.to_string());
         let waits = if waiter.takes { "waits" } else { "checks" };
         let (since, until) = (waiter.since.0, waiter.deadline.0);
         format!("\n  {who}{} {waits} since {since} until {until}", mode(waiter.mode))

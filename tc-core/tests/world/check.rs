@@ -26,7 +26,7 @@ impl World {
         check_no_cycle(&locks);
     }
 
-    /// Every row that anybody can hold or wait for.
+    /// Returns every row that a global can hold or wait for.
     fn all_locks(&self) -> Vec<LockView> {
         let rows = RESOURCES.iter().flat_map(|resource| (0..KEYS).map(move |key| (resource, key)));
         let lock = |(resource, key): (&&str, usize)| {

@@ -17,7 +17,7 @@ use signal_hook::iterator::Signals;
 
 use crate::say::say;
 
-/// Knows whether somebody asked to stop, and passes the wish on to the programs that run.
+/// Knows whether a signal asked to stop, and passes it on to the programs that run.
 #[derive(Debug, Clone)]
 pub(crate) struct Interrupts {
     caught: Arc<AtomicBool>,
@@ -38,7 +38,7 @@ impl Interrupts {
         Ok(interrupts)
     }
 
-    /// Fails once somebody asked to stop.
+    /// Fails once a signal asked to stop.
     pub(crate) fn check(&self) -> Result<()> {
         if self.caught.load(Ordering::SeqCst) {
             bail!("interrupted");
@@ -46,7 +46,7 @@ impl Interrupts {
         Ok(())
     }
 
-    /// Returns when somebody asks to stop.
+    /// Returns when a signal asks to stop.
     pub(crate) fn wait(&self) {
         while self.check().is_ok() {
             thread::sleep(Duration::from_millis(100));

@@ -34,7 +34,7 @@ pub(crate) fn run_tests(interrupts: &Interrupts, arguments: &[String]) -> Result
     interrupts.run(&mut command)
 }
 
-/// Keeps the servers running for somebody who calls `cargo test` by hand.
+/// Keeps the servers running for tests that are started by hand with `cargo test`.
 pub(crate) fn run_services(interrupts: &Interrupts) -> Result<()> {
     let services = RunningServers::start(interrupts)?;
     let mut out = std::io::stdout().lock();

@@ -92,7 +92,7 @@ pub(crate) fn lock_ref(name: &LockName, client: u128) -> LockRef {
 
 fn acquire(lock_ref: &LockRef, lease: Duration) -> AcquireRequest {
     let (name, id) = (lock_ref.name.clone(), lock_ref.id);
-    let label = "somebody else".into();
+    let label = "another client".into();
     AcquireRequest { name, id, mode: LockMode::Exclusive, lease, label, queue: QueueMode::NoWait }
 }
 

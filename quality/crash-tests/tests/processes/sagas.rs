@@ -30,14 +30,14 @@ enum Victim {
     Caller,
     Coordinator,
     Service,
-    Everybody,
+    All,
 }
 
 impl Victim {
-    const ALL: [Self; 4] = [Self::Caller, Self::Coordinator, Self::Service, Self::Everybody];
+    const ALL: [Self; 4] = [Self::Caller, Self::Coordinator, Self::Service, Self::All];
 
     fn is(self, victim: Self) -> bool {
-        self == victim || self == Self::Everybody
+        self == victim || self == Self::All
     }
 }
 

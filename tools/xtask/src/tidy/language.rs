@@ -11,7 +11,8 @@ use super::Complaint;
 use super::words::declared_type;
 
 /// Pronouns that stand where a sentence should name the request, the client or the program.
-const PRONOUNS: &[&str] = &["whoever", "nobody", "he", "him", "his"];
+const PRONOUNS: &[&str] =
+    &["whoever", "nobody", "somebody", "anybody", "everybody", "he", "him", "his"];
 /// Words that begin a summary which names its item by a question, and mostly has no main verb.
 const QUESTIONS: &[&str] = &["What", "Who", "Whose", "Whom", "Of"];
 /// Files in which pronouns are names of other people's things, and the text around each.
@@ -22,7 +23,7 @@ const QUOTATIONS: &[(&str, &str)] = &[
     ("quality/test-services/src/process.rs", "or `nobody`"),
     // Pages that say which words are not used.
     (GLOSSARY, "whoever, who does"),
-    (GLOSSARY, "nobody, somebody"),
+    (GLOSSARY, "nobody, somebody, anybody, everybody"),
     (GLOSSARY, "he, him, his, she"),
     ("docs/contribute/style.md", "whoever goes away while he waits"),
 ];
@@ -87,7 +88,8 @@ pub(super) fn check(files: &[SourceFile]) -> Vec<Complaint> {
 }
 
 fn check_pronouns(file: &SourceFile) -> Vec<Complaint> {
-    let is_prose = file.is_rust() || file.path.ends_with(".md");
+    let is_script = file.path.contains("/scripts/");
+    let is_prose = file.is_rust() || file.path.ends_with(".md") || is_script;
     if !is_prose || file.path == SELF {
         return Vec::new();
     }
@@ -241,10 +243,14 @@ mod tests {
         let found = complaints(&[
             ("a/src/lib.rs", "/// Whoever asks.\nfn ask() {} // The shell.\n"),
             ("docs/a.md", "He waits.\n"),
+            ("a/tests/scripts/a", "# Nobody waits.\n"),
             ("a/data.toml", "his = 1\n"),
         ]);
-        let expected =
-            ["a/src/lib.rs:1: `whoever`: name the subject", "docs/a.md:1: `he`: name the subject"];
+        let expected = [
+            "a/src/lib.rs:1: `whoever`: name the subject",
+            "docs/a.md:1: `he`: name the subject",
+            "a/tests/scripts/a:1: `nobody`: name the subject",
+        ];
         assert_eq!(found, expected);
     }
 
