@@ -22,7 +22,7 @@ impl Outcome {
     /// than that its receiver has released a named lock.
     ///
     /// # Errors
-    /// The reply that has to wait, for people.
+    /// The reply that has to wait, for operators.
     pub fn check_early_replies(&self) -> Result<(), String> {
         for effect in &self.effects {
             let Effect::Reply { reply, when: After::Nothing, .. } = effect else { continue };
@@ -60,7 +60,7 @@ impl Coordinator {
     /// Reads the whole state: for tests.
     ///
     /// # Errors
-    /// The first invariant found broken, for people.
+    /// The first invariant found broken, for operators.
     pub fn check_invariants(&self) -> Result<(), String> {
         self.check_globals()?;
         let shares = self.globals.shares_are_consistent()

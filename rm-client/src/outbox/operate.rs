@@ -1,4 +1,4 @@
-//! Operations for people on events: list, requeue, skip, purge.
+//! Operations on events by hand: list, requeue, skip, purge.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::at::{AtDatabase, Dialect};
 /// The most rows that one DELETE removes, so that other transactions wait only briefly.
 const BATCH_MAX: u64 = 500;
 
-/// An event as people look at it, without its payload.
+/// An event as operators look at it, without its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRow {
     /// Its number, which orders the events of a key.
@@ -114,7 +114,7 @@ pub async fn skip<DB: AtDatabase>(pool: &Pool<DB>, id: EventId) -> Result<(), Ou
 }
 
 /// Records that the consumer of an event has reported its effect. Nothing waits for this record. It
-/// is for people, and for services whose consumers answer.
+/// is for operators, and for services whose consumers answer.
 ///
 /// # Errors
 /// [`OutboxError::WrongState`] if the event is not published, or the error of the database.

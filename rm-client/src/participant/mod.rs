@@ -104,7 +104,7 @@ pub struct Branch<Input> {
 pub enum Vote {
     /// The branch could prepare, or it has prepared.
     Yes,
-    /// The branch cannot prepare, and holds nothing. The text is for people, and its first 1,024
+    /// The branch cannot prepare, and holds nothing. The text is for operators, and its first 1,024
     /// bytes are kept.
     No(String),
 }

@@ -145,13 +145,13 @@ pub enum StepError {
     /// The work must not be done, and trying again would not help.
     #[error("{reason}")]
     Refused {
-        /// The reason, for people.
+        /// The reason, for operators.
         reason: String,
     },
     /// The work could not be done this time.
     #[error("{reason}")]
     Failed {
-        /// The reason, for people.
+        /// The reason, for operators.
         reason: String,
     },
     /// The database failed. The work is tried again.

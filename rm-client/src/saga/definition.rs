@@ -179,7 +179,7 @@ impl SagaStep {
         Self::new(v1::SagaStepKind::Retriable, name, resource, action)
     }
 
-    /// Creates a step that waits for a signal of its name, such as a person's approval. See
+    /// Creates a step that waits for a signal of its name, such as an approval. See
     /// [`StartedSaga::signal`](super::StartedSaga::signal).
     pub fn signal(name: impl Into<String>) -> Self {
         Self::new(v1::SagaStepKind::Signal, name, "", "")

@@ -187,7 +187,7 @@ impl SagaReport {
         }
     }
 
-    /// Returns why the saga is or was compensated, for people. Empty if it was not.
+    /// Returns why the saga is or was compensated, for readers. Empty if it was not.
     #[must_use]
     pub fn cause(&self) -> &str {
         &self.wire.cause

@@ -1,4 +1,4 @@
-//! Texts for people inside the core's messages.
+//! Texts for readers inside the core's messages.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::id::Xid;
 use super::xid_text::XidText;
 
-/// A canonical key as people read it: `5:order1:7` is `order, 7`.
+/// A canonical key as operators see it: `5:order1:7` is `order, 7`.
 ///
 /// A key that is not canonical (a key of a Seata client, say) is shown as it is.
 #[must_use]

@@ -9,7 +9,7 @@ use super::id::Timestamp;
 pub struct Event {
     /// When.
     pub at: Timestamp,
-    /// The event, for people, such as `decided: roll back (timeout)` or `retry by alice`.
+    /// The event, for operators, such as `decided: roll back (timeout)` or `retry by alice`.
     pub what: Arc<str>,
 }
 

@@ -68,7 +68,7 @@ pub struct Limits {
     /// Too many: each change of a step stores them again.
     pub saga_bytes_max: usize,
     /// Failed attempts after which a step that cannot be given up is shown as in need of an
-    /// operator; it is tried on. Too few: every hiccup calls a person. Too many: no person is
+    /// operator; it is tried on. Too few: every hiccup calls an operator. Too many: no operator is
     /// called.
     pub step_attempts_told: u32,
     /// Leases of named locks. Too few: acquiring is refused under load. Too many: memory, about

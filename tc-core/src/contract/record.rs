@@ -132,9 +132,9 @@ pub enum BranchState {
     Registered,
     /// Phase one is reported done.
     PhaseOneDone,
-    /// Phase two is refused without a person: the error and the rows of the branch.
+    /// Phase two is refused without an operator: the error and the rows of the branch.
     Refused(Arc<str>, Arc<RefusedRows>),
-    /// A person has said how phase two shall end.
+    /// An operator has said how phase two shall end.
     Resolved(Resolution),
     /// Phase two is carried out.
     Finished(Timestamp),

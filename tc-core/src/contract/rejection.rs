@@ -44,7 +44,7 @@ pub enum Rejection {
         /// Whether the holder is rolling back and may need what the requester holds.
         holder_rolling_back: bool,
     },
-    /// A row is held by a branch whose rollback needs an operator: waiting would end when a person
+    /// A row is held by a branch whose rollback needs an operator: waiting would only end when one
     /// has come.
     #[error(
         "row {table}/{} is held by xid {holder}, which needs an operator: look at it with \

@@ -73,7 +73,7 @@ pub enum Command {
         rounds: VotingRounds,
         /// The side that decides.
         by: DecidedBy,
-        /// Why, for people. The shell has bounded its length.
+        /// Why, for operators. The shell has bounded its length.
         reason: Arc<str>,
         /// When to reply.
         reply_when: ReplyWhen,
@@ -154,7 +154,7 @@ pub enum Command {
         xid: Xid,
         /// The side that asks.
         by: DecidedBy,
-        /// Why, for people. The shell has bounded its length.
+        /// Why, for operators. The shell has bounded its length.
         reason: Arc<str>,
     },
     /// An operator's action on a global or a saga.
@@ -316,7 +316,7 @@ pub enum Decision {
 pub enum DecidedBy {
     /// The TM.
     Client,
-    /// A person.
+    /// An operator.
     Operator,
 }
 
@@ -348,7 +348,7 @@ pub enum PhaseTwoOutcome {
         /// Why. The shell has bounded its length.
         error: Arc<str>,
     },
-    /// Cannot be rolled back without a person.
+    /// Cannot be rolled back without an operator.
     Refused {
         /// Why.
         error: Arc<str>,
@@ -375,7 +375,7 @@ pub struct RefusedRows {
 pub struct DirtyRow {
     /// The table.
     pub table: String,
-    /// The key, for people.
+    /// The key, for operators.
     pub key: String,
     /// The columns in question.
     pub columns: Vec<DirtyColumn>,

@@ -66,7 +66,7 @@ pub enum TurnCause {
     Timeout,
     /// Its application asked for it.
     Cancelled,
-    /// A person asked for it.
+    /// An operator asked for it.
     Operator,
 }
 
@@ -105,7 +105,7 @@ pub enum StepState {
     Waiting,
     /// Its action is due, or its signal awaited.
     Running,
-    /// As running, and a person should look: the action refuses or keeps failing, and cannot be
+    /// As running, and an operator should look: the action refuses or keeps failing, and cannot be
     /// given up.
     RunningStuck,
     /// Its action is done.
@@ -114,7 +114,7 @@ pub enum StepState {
     Failed,
     /// Its compensation is due.
     Compensating,
-    /// As compensating, and a person should look: it refuses or keeps failing.
+    /// As compensating, and an operator should look: it refuses or keeps failing.
     CompensatingStuck,
     /// It is taken back.
     Compensated,
@@ -131,7 +131,7 @@ pub enum SagaStatus {
     Compensating,
     /// Everything is taken back.
     Compensated,
-    /// A step cannot go on, in its direction, without a person.
+    /// A step cannot go on, in its direction, without an operator.
     NeedsOperator,
 }
 
@@ -187,7 +187,7 @@ impl SagaRecord {
         }
     }
 
-    /// Why the saga is taken back, if it is, for people.
+    /// Why the saga is taken back, if it is, for operators.
     #[must_use]
     pub fn cause(&self) -> Option<String> {
         match self.state {

@@ -17,7 +17,7 @@ pub enum GlobalStatus {
     RollingBack(RollbackReason),
     /// Finished.
     RolledBack(RollbackReason),
-    /// Rolling back, and a branch refuses without a person.
+    /// Rolling back, and a branch refuses without an operator.
     NeedsOperator(RollbackReason),
 }
 
@@ -52,7 +52,7 @@ pub enum StatusKind {
     RollingBack,
     /// Finished.
     RolledBack,
-    /// Rolling back, and a branch refuses without a person.
+    /// Rolling back, and a branch refuses without an operator.
     NeedsOperator,
 }
 
@@ -86,7 +86,7 @@ pub enum RollbackReason {
     Timeout,
     /// A branch does not know whether its local transaction was committed.
     BranchUnknown,
-    /// A person asked for it.
+    /// An operator asked for it.
     Operator,
     /// A participant was asked to prepare, or whether it could, and refuses.
     Refused,

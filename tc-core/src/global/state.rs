@@ -187,7 +187,7 @@ impl Global {
         }
     }
 
-    /// The record with the deadline that counts, for people.
+    /// The record with the deadline that counts, for operators.
     pub(crate) fn shown(&self) -> GlobalRecord {
         let record = self.record();
         let deadline = if self.phase == Phase::Active { self.deadline } else { record.deadline };

@@ -44,7 +44,7 @@ pub struct GlobalPart {
     pub scanned: usize,
 }
 
-/// A branch for people.
+/// A branch for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BranchView {
     /// The branch, without its data; of its rows at most [`SHOWN_MAX`].
@@ -130,7 +130,7 @@ impl BranchView {
 }
 
 impl Branch {
-    /// The branch for people: without its data, and with few of its rows, as far as no more than
+    /// The branch for operators: without its data, and with few of its rows, as far as no more than
     /// `holders_max` holders of them have to be looked at to find in which mode it holds them.
     pub(crate) fn view(&self, xid: Xid, locks: &LockTable, holders_max: usize) -> BranchView {
         let (mut rows, mut scanned) = (Vec::new(), 0);

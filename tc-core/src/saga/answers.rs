@@ -215,7 +215,7 @@ impl SagaRecord {
         if never_given_up { self.tell_after(step, told) } else { Next::Stay }
     }
 
-    /// A step that keeps failing is tried on, and from some time on a person should know.
+    /// A step that keeps failing is tried on, and from some time on an operator should know.
     fn tell_after(&mut self, step: StepRef, told: u32) -> Next {
         let record = &mut self.steps[step.place()];
         record.state = match record.state {

@@ -160,7 +160,7 @@ impl Sagas<'_> {
         }
     }
 
-    /// A person has put right by hand what the step could not do: it counts as done, or as taken
+    /// An operator has put right by hand what the step could not do: it counts as done, or as taken
     /// back, in the direction in which the saga goes.
     fn resolve_step(
         &mut self,

@@ -225,7 +225,7 @@ pub struct Lock {
     pub resource: String,
     /// The table.
     pub table: String,
-    /// The key, for people.
+    /// The key, for operators.
     pub key: String,
     /// The key as it is locked.
     pub canonical_key: String,

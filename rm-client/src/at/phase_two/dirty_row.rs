@@ -63,7 +63,7 @@ pub(crate) async fn text<DB: Backend>(
     Some(text.chars().take(CHARS_MAX).collect())
 }
 
-/// Asks the database for the text of a value. `None` where it has none; this serves people only, so
+/// Asks the database for the text of a value. `None` where it has none; only operators read it, so
 /// that a failure is answered with the bytes instead.
 async fn by_database<DB: Backend>(
     connection: &mut DB::Connection,
