@@ -13,8 +13,8 @@ pub(super) const RECORDS: &str = "records";
 #[derive(Debug)]
 pub struct DirectoryLock {
     directory: PathBuf,
-    /// Holds the operating system's lock, which ends when the file is closed.
-    _file: File,
+    /// Holds the operating system's lock.
+    file: File,
 }
 
 impl DirectoryLock {
@@ -48,13 +48,23 @@ impl DirectoryLock {
         // The content only names the holder to a refused process. The lock is on the file itself.
         file.set_len(0).map_err(failed)?;
         write!(file, "{}", std::process::id()).map_err(failed)?;
-        Ok(Self { directory: directory.to_owned(), _file: file })
+        Ok(Self { directory: directory.to_owned(), file })
     }
 
     /// The directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+}
+
+impl Drop for DirectoryLock {
+    /// Unlocks the file, because closing it need not: a child that this process starts meanwhile
+    /// has the file open too until it runs its own program, and the lock ends with the last one.
+    fn drop(&mut self) {
+        if let Err(error) = self.file.unlock() {
+            tracing::warn!(directory = %self.directory.display(), %error, "the lock stays for now");
+        }
     }
 }
 
@@ -80,4 +90,20 @@ fn holder(file: &mut File) -> String {
     let mut text = String::new();
     let process = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse::<u32>().ok());
     process.map_or_else(|| "another process".to_owned(), |process| format!("process {process}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A child has every open file of its parent until it runs its own program.
+    #[test]
+    fn a_directory_is_free_while_a_child_has_its_lock_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = DirectoryLock::take(directory.path()).unwrap();
+        let _of_the_child = lock.file.try_clone().unwrap();
+        assert!(DirectoryLock::take(directory.path()).is_err());
+        drop(lock);
+        DirectoryLock::take(directory.path()).unwrap();
+    }
 }
