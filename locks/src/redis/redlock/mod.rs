@@ -376,8 +376,9 @@ async fn ask(
     (node, vote)
 }
 
-/// Lets requests for a lock reach their nodes. With a release, because the acquisition is over, the
-/// lock is freed on the nodes that hold it already, and where it is granted only now.
+/// Lets requests for a lock reach their nodes, each within the time limit. With a release, because
+/// the acquisition is over, the lock is freed on the nodes that hold it already, and where it is
+/// granted only now.
 async fn finish(
     held: Vec<Arc<Node>>,
     answers: Answers,
