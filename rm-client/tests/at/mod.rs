@@ -6,6 +6,7 @@
 #[path = "../tc/mod.rs"]
 pub(crate) mod tc;
 
+pub(crate) mod bank;
 pub(crate) mod operator;
 
 use std::time::Duration;

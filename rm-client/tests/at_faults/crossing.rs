@@ -7,8 +7,9 @@ use std::time::Duration;
 use futures::future::join_all;
 use handfast::{AtError, AtResource, Handfast, RejectionDetail, RollbackCause, TransactionError};
 
+use crate::at::bank::Bank;
 use crate::at::{TestDatabase, on_every_database};
-use crate::scene::{Bank, Scene, alone};
+use crate::scene::{Scene, alone};
 
 const CLIENTS: i64 = 16;
 const ROUNDS: i64 = 3;

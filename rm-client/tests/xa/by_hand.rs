@@ -16,7 +16,7 @@ use crate::scene::{DEBIT, Scene, branch};
 /// Ends the only prepared branch by hand.
 async fn end_by_hand(scene: &Scene<Postgres>, verb: &str) {
     let name = scene.prepared().await.remove(0);
-    Postgres::raw(&scene.pool, &format!("{verb} PREPARED '{name}'")).await.unwrap();
+    Postgres::raw(&scene.bank.pool, &format!("{verb} PREPARED '{name}'")).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,7 +58,7 @@ async fn a_manual_rollback_of_a_committed_branch_stays_shown() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql_does_not_detect_a_manual_end() {
     let scene = Scene::<MySql>::new().await;
-    let resource = scene.handfast.xa(scene.pool.clone()).node(&scene.node);
+    let resource = scene.handfast.xa(scene.bank.pool.clone()).node(&scene.node);
     let resource = resource.hold_limit(Duration::ZERO).await.unwrap();
     let global = scene.begin().await;
     let xid = global.xid().clone();
@@ -66,7 +66,7 @@ async fn mysql_does_not_detect_a_manual_end() {
     let name = Name::Ours(scene.prepared().await.remove(0));
     // Other sessions can end the branch once the server has ended its own session, so try until
     // then.
-    let by_hand = async { while MySql::roll_back_past(&scene.pool, &name).await.is_err() {} };
+    let by_hand = async { while MySql::roll_back_past(&scene.bank.pool, &name).await.is_err() {} };
     tokio::time::timeout(PATIENCE, by_hand).await.expect("the session ends");
     global.commit().await.unwrap();
     scene.until_committed(&xid).await;

@@ -36,7 +36,7 @@ async fn a_commit_commits_the_prepared_branch<DB: XaTestDatabase>() {
     let prepared = scene.prepared().await;
     assert_eq!(prepared.len(), 2);
     assert!(prepared.iter().all(|name| name.ends_with(global.xid().as_str())), "{prepared:?}");
-    assert_eq!(scene.cents(1).await, 1000, "nothing is to be seen before the decision");
+    assert_eq!(scene.bank.cents(1).await, 1000, "nothing is to be seen before the decision");
     let xid = global.xid().clone();
     global.commit().await.unwrap();
     scene.until_committed(&xid).await;
@@ -224,7 +224,7 @@ async fn a_text_cannot_end_the_branch<DB: XaTestDatabase>() {
 
 async fn pooled_sessions_are_left_in_no_branch<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
-    let options = scene.pool.connect_options().as_ref().clone();
+    let options = scene.bank.pool.connect_options().as_ref().clone();
     let narrow = PoolOptions::new().max_connections(2).connect_with(options).await.unwrap();
     let resource = scene.handfast.xa(narrow.clone()).node(&scene.node).await.unwrap();
     // Twice as many prepared branches as there are connections.
@@ -255,7 +255,7 @@ async fn pooled_sessions_are_left_in_no_branch<DB: XaTestDatabase>() {
 /// of their connections.
 async fn a_decision_needs_no_connection_of_waiting_sessions<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
-    let options = scene.pool.connect_options().as_ref().clone();
+    let options = scene.bank.pool.connect_options().as_ref().clone();
     let narrow = PoolOptions::<DB>::new().max_connections(2).connect_with(options).await.unwrap();
     let resource = scene.handfast.xa(narrow.clone()).node(&scene.node);
     let resource = resource.hold_limit(Duration::ZERO).await.unwrap();
@@ -290,7 +290,7 @@ async fn sqlite_is_refused() {
 #[tokio::test]
 async fn a_node_id_is_checked_and_mysql_needs_its_table() {
     let scene = Scene::<Postgres>::new().await;
-    let error = scene.handfast.xa(scene.pool.clone()).node("a b").await.unwrap_err();
+    let error = scene.handfast.xa(scene.bank.pool.clone()).node("a b").await.unwrap_err();
     assert_eq!(error.code(), "HF-XA-NODE");
     let (pool, _) = MySql::create().await;
     let error = scene.handfast.xa(pool).await.unwrap_err();

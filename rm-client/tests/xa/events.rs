@@ -79,11 +79,11 @@ async fn an_event_is_published_after_the_global_commits<DB: XaTestDatabase>() {
     let global = scene.begin().await;
     debit_and_emit(&resource, &global, "debited").await;
     assert_eq!(scene.prepared().await.len(), 1);
-    assert_eq!(states(&scene.pool).await, []);
+    assert_eq!(states(&scene.bank.pool).await, []);
     let xid = global.xid().clone();
     global.commit().await.unwrap();
     scene.until_committed(&xid).await;
-    let rows = outbox::list(&scene.pool, None, 100).await.unwrap();
+    let rows = outbox::list(&scene.bank.pool, None, 100).await.unwrap();
     assert_eq!((rows.len(), rows[0].state), (1, EventState::New));
     assert_eq!(rows[0].xid.as_deref(), Some(xid.as_str()));
     scene.assert_clean([990, 1000]).await;
@@ -97,7 +97,7 @@ async fn an_event_is_dropped_when_the_global_rolls_back<DB: XaTestDatabase>() {
     let xid = global.xid().clone();
     global.rollback("test").await.unwrap();
     scene.until_rolled_back(&xid).await;
-    assert_eq!(states(&scene.pool).await, []);
+    assert_eq!(states(&scene.bank.pool).await, []);
     scene.assert_clean([1000, 1000]).await;
 }
 
@@ -114,7 +114,7 @@ async fn an_event_alone_makes_a_branch<DB: XaTestDatabase>() {
     Box::pin(global.scope(work)).await;
     assert_eq!(scene.prepared().await.len(), 1);
     global.rollback("test").await.unwrap();
-    assert_eq!(states(&scene.pool).await, []);
+    assert_eq!(states(&scene.bank.pool).await, []);
 }
 
 /// A later event of the key waits for the earlier one, which is still invisible.
@@ -123,11 +123,11 @@ async fn an_event_of_an_undecided_branch_is_not_overtaken<DB: XaTestDatabase>() 
     let resource = scene.resource().await;
     let global = scene.begin().await;
     debit_and_emit(&resource, &global, "first").await;
-    let mut local = scene.pool.begin().await.unwrap();
+    let mut local = scene.bank.pool.begin().await.unwrap();
     outbox::emit(&mut local, &event("second")).await.unwrap();
     local.commit().await.unwrap();
 
-    let (broker, pool) = (Kept::default(), scene.pool.clone());
+    let (broker, pool) = (Kept::default(), scene.bank.pool.clone());
     let relay = Relay::new(pool.clone(), broker.clone());
     let relay = relay.lease(Duration::from_secs(1)).idle_max(Duration::from_millis(5));
     let relay = tokio::spawn(relay.run(std::future::pending()));
@@ -157,5 +157,5 @@ async fn an_event_outside_a_global_is_published_at_once<DB: XaTestDatabase>() {
     let mut local = resource.begin().await.unwrap();
     local.emit(&event("news")).await.unwrap();
     local.commit().await.unwrap();
-    assert_eq!(states(&scene.pool).await, [EventState::New]);
+    assert_eq!(states(&scene.bank.pool).await, [EventState::New]);
 }

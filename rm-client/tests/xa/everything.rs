@@ -3,18 +3,19 @@
 //! outcome.
 
 use handfast_test_services::{DatabaseServer, ServerKind};
-use sqlx::{MySql, Pool, Postgres};
+use sqlx::{MySql, Postgres};
 
+use crate::at::bank::Bank;
 use crate::child::{Child, PATIENCE, before_the_timeout};
 use crate::commit_wire::Wired;
 use crate::database::XaTestDatabase;
-use crate::restarted::{bank, start};
-use crate::scene::{DEBIT, Scene, lay_out};
+use crate::restarted::{mariadb_pool, start};
+use crate::scene::{DEBIT, Scene};
 
 /// One global over two database servers of the test's own.
 struct World {
     scene: Scene<Postgres>,
-    ledger: Pool<MySql>,
+    ledger: Bank<MySql>,
     servers: [DatabaseServer; 2],
 }
 
@@ -22,8 +23,7 @@ impl World {
     async fn new() -> Self {
         let servers = [start(ServerKind::Postgres).await, start(ServerKind::MariaDb).await];
         let scene = Scene::on(<Postgres as Wired>::open(servers[0].url()).await).await;
-        let ledger = bank(&servers[1]).await;
-        lay_out(&scene.handfast, &ledger).await;
+        let ledger = Bank::on(&scene.handfast, mariadb_pool(&servers[1]).await).await;
         Self { scene, ledger, servers }
     }
 
@@ -50,7 +50,7 @@ impl World {
     async fn until_nothing_is_prepared(&self, ended: impl Future<Output = ()>) {
         let scene = &self.scene;
         let rescuer = scene.rescuer().await;
-        let ledger = scene.handfast.xa(self.ledger.clone()).node(&scene.node).await.unwrap();
+        let ledger = scene.handfast.xa(self.ledger.pool.clone()).node(&scene.node).await.unwrap();
         let over = async { while !self.prepared().await.is_empty() {} };
         tokio::time::timeout(PATIENCE, over).await.expect("nothing stays prepared");
         ended.await;
@@ -60,12 +60,12 @@ impl World {
 
     async fn prepared(&self) -> Vec<String> {
         let mut names = self.scene.prepared().await;
-        names.extend(MySql::listed(&self.ledger, &self.scene.node).await);
+        names.extend(MySql::listed(&self.ledger.pool, &self.scene.node).await);
         names
     }
 
     async fn assert_both_have(&self, cents: i64) {
-        let [one, other] = [self.scene.cents(1).await, self.scene.cents_of(&self.ledger, 1).await];
+        let [one, other] = [self.scene.bank.cents(1).await, self.ledger.cents(1).await];
         assert_eq!([one, other], [cents; 2]);
     }
 }

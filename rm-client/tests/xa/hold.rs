@@ -17,7 +17,7 @@ async fn a_branch_prepared_in_one_process_is_finished_by_another<DB: XaTestDatab
     for limit in [Duration::ZERO, Duration::from_millis(200)] {
         let global = scene.begin().await;
         let xid = global.xid().clone();
-        let resource = scene.handfast.xa(scene.pool.clone()).node(&scene.node);
+        let resource = scene.handfast.xa(scene.bank.pool.clone()).node(&scene.node);
         let resource = resource.hold_limit(limit).await.unwrap();
         branch(&resource, &global, DEBIT).await.unwrap();
         // A process without a branch of the global also receives calls of phase two.
@@ -27,7 +27,7 @@ async fn a_branch_prepared_in_one_process_is_finished_by_another<DB: XaTestDatab
         global.commit().await.unwrap();
         cents -= 10;
         scene.until_committed(&xid).await;
-        assert_eq!(scene.cents(1).await, cents);
+        assert_eq!(scene.bank.cents(1).await, cents);
         assert_eq!(scene.prepared().await, Vec::<String>::new());
         other.kill().await;
     }

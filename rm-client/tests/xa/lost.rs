@@ -22,7 +22,7 @@ async fn a_lost_answer_to_prepare_only_rolls_back<DB: XaTestDatabase>() {
 
 async fn an_unknown_prepare_only_rolls_back<DB: XaTestDatabase>(fault: Fault) {
     let scene = Scene::<DB>::new().await;
-    let (wire, url) = CommitWire::breaking_at(&scene.pool, DB::PREPARE).await;
+    let (wire, url) = CommitWire::breaking_at(&scene.bank.pool, DB::PREPARE).await;
     let resource = scene.handfast.xa(DB::open(url).await).node(&scene.node).await.unwrap();
     let global = scene.begin().await;
     wire.set(fault);
@@ -43,7 +43,7 @@ fn is_branch_unknown(error: &EndError) -> bool {
 
 async fn phase_two_waits_for_an_unreachable_database<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
-    let (wire, url) = CommitWire::breaking_at(&scene.pool, DB::PREPARE).await;
+    let (wire, url) = CommitWire::breaking_at(&scene.bank.pool, DB::PREPARE).await;
     let resource = scene.handfast.xa(DB::open(url).await).node(&scene.node).await.unwrap();
     let global = scene.begin().await;
     branch(&resource, &global, DEBIT).await.unwrap();

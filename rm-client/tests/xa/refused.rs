@@ -21,7 +21,7 @@ async fn a_branch_refused_at_prepare_is_rolled_back_on_postgres() {
     let scene = Scene::<Postgres>::new().await;
     let resource = scene.resource().await;
     for sql in DEFERRED {
-        Postgres::raw(&scene.pool, sql).await.unwrap();
+        Postgres::raw(&scene.bank.pool, sql).await.unwrap();
     }
     for (sql, expected) in [
         ("INSERT INTO child VALUES (7)", "23503"),
@@ -72,7 +72,7 @@ async fn a_session_left_half_done_does_not_stop_phase_two() {
     let scene = Scene::<MySql>::new().await;
     let mut cents = 1000;
     for begun in ["XA START 'mine'", "BEGIN; SELECT * FROM account"] {
-        let options = scene.pool.connect_options().as_ref().clone();
+        let options = scene.bank.pool.connect_options().as_ref().clone();
         let narrow = PoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
         let resource = scene.handfast.xa(narrow.clone()).node(&scene.node);
         let resource = resource.hold_limit(Duration::ZERO).await.unwrap();
@@ -100,16 +100,16 @@ const WAITS: &str = "SELECT 'it waits' FROM pg_locks WHERE locktype = 'advisory'
 /// Makes PREPARE wait for as long as the connection lives.
 async fn slow_prepare(scene: &Scene<Postgres>) -> PgPool {
     for sql in SLOW_PREPARE {
-        Postgres::raw(&scene.pool, sql).await.unwrap();
+        Postgres::raw(&scene.bank.pool, sql).await.unwrap();
     }
-    let lock = lone(&scene.pool).await;
+    let lock = lone(&scene.bank.pool).await;
     Postgres::raw(&lock, "SELECT pg_advisory_lock(7)").await.unwrap();
     lock
 }
 
 /// Waits until PREPARE is under way.
 async fn prepare_waits(scene: &Scene<Postgres>) {
-    while Postgres::raw_rows(&scene.pool, WAITS).await.unwrap().is_empty() {}
+    while Postgres::raw_rows(&scene.bank.pool, WAITS).await.unwrap().is_empty() {}
 }
 
 /// If `commit()` is dropped while PREPARE is under way, the outcome is unknown.

@@ -18,12 +18,12 @@ async fn postgres_keeps_a_prepared_branch() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mariadb_keeps_a_prepared_branch() {
     let server = start(ServerKind::MariaDb).await;
-    let pool = bank(&server).await;
+    let pool = mariadb_pool(&server).await;
     a_restarted_database_keeps_prepared_branches(server, pool).await;
 }
 
 /// Creates a database, since the URL of a MySQL server names none.
-pub(crate) async fn bank(server: &DatabaseServer) -> Pool<MySql> {
+pub(crate) async fn mariadb_pool(server: &DatabaseServer) -> Pool<MySql> {
     let pool = <MySql as Wired>::open(server.url()).await;
     sqlx::raw_sql("CREATE DATABASE bank").execute(&pool).await.unwrap();
     <MySql as Wired>::open(format!("{}/bank", server.url())).await

@@ -1,36 +1,24 @@
 //! A coordinator in a process of its own, a database of accounts, and checks of the final state.
 
 use handfast::{Global, GlobalStatus, Handfast, XaError, XaResource, XaTransaction, Xid};
-use sqlx::{ConnectOptions, Pool};
+use sqlx::Pool;
 
+use crate::at::bank::Bank;
 use crate::child::{ClientInput, PATIENCE};
 use crate::client::Work;
 use crate::coordinator::Coordinator;
 use crate::database::XaTestDatabase;
-
-const TABLES: &[&str] = &[
-    "CREATE TABLE account (id BIGINT NOT NULL PRIMARY KEY, cents BIGINT NOT NULL)",
-    "INSERT INTO account VALUES (1, 1000), (2, 1000), (3, 1000)",
-];
 
 /// Takes ten from an account.
 pub(crate) const DEBIT: &str = "UPDATE account SET cents = cents - 10 WHERE id = 1";
 /// Takes ten from another account.
 pub(crate) const OTHER_DEBIT: &str = "UPDATE account SET cents = cents - 10 WHERE id = 2";
 
-/// Makes the tables.
-pub(crate) async fn lay_out<DB: XaTestDatabase>(handfast: &Handfast, pool: &Pool<DB>) {
-    handfast.migrate(pool).await.unwrap();
-    for sql in TABLES {
-        DB::raw(pool, sql).await.unwrap();
-    }
-}
-
 /// A coordinator and a database.
 pub(crate) struct Scene<DB: XaTestDatabase> {
     pub(crate) coordinator: Coordinator,
     pub(crate) handfast: Handfast,
-    pub(crate) pool: Pool<DB>,
+    pub(crate) bank: Bank<DB>,
     /// The node id, unique to this scene: the servers are shared, and prepared branches belong to
     /// servers.
     pub(crate) node: String,
@@ -47,21 +35,21 @@ impl<DB: XaTestDatabase> Scene<DB> {
         let coordinator = Coordinator::start().await;
         let handfast = Handfast::connect(coordinator.endpoint()).application("parent");
         let handfast = handfast.await.unwrap();
-        lay_out(&handfast, &pool).await;
+        let bank = Bank::on(&handfast, pool).await;
         let node = format!("n{}", &uuid::Uuid::new_v4().simple().to_string()[..16]);
-        Self { coordinator, handfast, pool, node }
+        Self { coordinator, handfast, bank, node }
     }
 
     /// Makes this process an RM of the database.
     pub(crate) async fn resource(&self) -> XaResource<DB> {
-        self.handfast.xa(self.pool.clone()).node(&self.node).await.unwrap()
+        self.handfast.xa(self.bank.pool.clone()).node(&self.node).await.unwrap()
     }
 
     /// Returns a second process of the same service: an RM that finishes what the first one left.
     pub(crate) async fn rescuer(&self) -> Rescuer<DB> {
         let handfast = Handfast::connect(self.coordinator.endpoint()).application("rescuer");
         let handfast = handfast.await.unwrap();
-        let resource = handfast.xa(self.pool.clone()).node(&self.node).await.unwrap();
+        let resource = handfast.xa(self.bank.pool.clone()).node(&self.node).await.unwrap();
         Rescuer { handfast, resource }
     }
 
@@ -71,19 +59,19 @@ impl<DB: XaTestDatabase> Scene<DB> {
 
     /// Returns a child that runs a branch of a global, and begins its own if none is given.
     pub(crate) fn client(&self, xid: Option<&Xid>, sql: &str) -> ClientInput<Work> {
-        self.client_of(&self.pool, xid, sql)
+        self.client_of(&self.bank, xid, sql)
     }
 
-    /// As [`Self::client`], on another database.
+    /// Acts as [`Self::client`] on another database.
     pub(crate) fn client_of<Other: XaTestDatabase>(
         &self,
-        pool: &Pool<Other>,
+        bank: &Bank<Other>,
         xid: Option<&Xid>,
         sql: &str,
     ) -> ClientInput<Work> {
         ClientInput {
             database: Other::NAME_IN_TESTS.to_owned(),
-            url: pool.connect_options().to_url_lossy().to_string(),
+            url: bank.url(),
             endpoint: self.coordinator.endpoint(),
             xid: xid.map(|xid| xid.as_str().to_owned()),
             timeout: PATIENCE,
@@ -91,22 +79,9 @@ impl<DB: XaTestDatabase> Scene<DB> {
         }
     }
 
-    /// Returns the committed amount in an account.
-    pub(crate) async fn cents(&self, id: i64) -> i64 {
-        self.cents_of(&self.pool, id).await
-    }
-
-    /// As [`Self::cents`], in another database.
-    pub(crate) async fn cents_of<Other: XaTestDatabase>(&self, pool: &Pool<Other>, id: i64) -> i64 {
-        let text = Other::TEXT;
-        let sql = format!("SELECT CAST(cents AS {text}) FROM account WHERE id = {id}");
-        let rows = Other::raw_rows(pool, &sql).await.unwrap();
-        rows[0][0].as_deref().unwrap().parse().unwrap()
-    }
-
     /// Returns the names of this scene's prepared branches.
     pub(crate) async fn prepared(&self) -> Vec<String> {
-        DB::listed(&self.pool, &self.node).await
+        DB::listed(&self.bank.pool, &self.node).await
     }
 
     /// Waits until this many branches are prepared.
@@ -140,7 +115,7 @@ impl<DB: XaTestDatabase> Scene<DB> {
     /// Checks that no branch is prepared, no global is unfinished, and the accounts hold `cents`.
     pub(crate) async fn assert_clean(&self, cents: [i64; 2]) {
         assert_eq!(self.prepared().await, Vec::<String>::new());
-        assert_eq!([self.cents(1).await, self.cents(2).await], cents);
+        assert_eq!([self.bank.cents(1).await, self.bank.cents(2).await], cents);
         let status = self.coordinator.status().await;
         let owed = [status.active, status.committing, status.rolling_back, status.needs_operator];
         assert_eq!(owed, [0; 4]);

@@ -45,7 +45,7 @@ fn orphan(node: &str) -> Name {
 
 async fn a_sweep_runs_at_the_start<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
-    DB::prepare_past(&scene.pool, &orphan(&scene.node), DEBIT).await.unwrap();
+    DB::prepare_past(&scene.bank.pool, &orphan(&scene.node), DEBIT).await.unwrap();
     let _resource = scene.swept_by_hand(Duration::ZERO).await;
     scene.until_prepared(0).await;
     scene.assert_clean([1000, 1000]).await;
@@ -53,11 +53,11 @@ async fn a_sweep_runs_at_the_start<DB: XaTestDatabase>() {
 
 async fn sweeps_are_repeated<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
-    let resource = scene.handfast.xa(scene.pool.clone()).node(&scene.node);
+    let resource = scene.handfast.xa(scene.bank.pool.clone()).node(&scene.node);
     let resource = resource.sweep_every(Duration::from_millis(20));
     let _resource = resource.orphan_after(Duration::from_millis(100)).await.unwrap();
     for _ in 0..2 {
-        DB::prepare_past(&scene.pool, &orphan(&scene.node), DEBIT).await.unwrap();
+        DB::prepare_past(&scene.bank.pool, &orphan(&scene.node), DEBIT).await.unwrap();
         scene.until_prepared(0).await;
     }
     scene.assert_clean([1000, 1000]).await;
@@ -65,7 +65,7 @@ async fn sweeps_are_repeated<DB: XaTestDatabase>() {
 
 async fn an_unknown_branch_is_rolled_back_after_a_time<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
-    DB::prepare_past(&scene.pool, &orphan(&scene.node), DEBIT).await.unwrap();
+    DB::prepare_past(&scene.bank.pool, &orphan(&scene.node), DEBIT).await.unwrap();
     let patient = scene.swept_by_hand(Duration::from_secs(3_600)).await;
     let swept = patient.sweep().await.unwrap();
     assert_eq!((swept.committed, swept.rolled_back, swept.left), (0, 0, 1));
@@ -122,7 +122,7 @@ async fn a_late_prepare_is_rolled_back<DB: XaTestDatabase>() {
     let xid = global.xid().clone();
     global.rollback("test").await.unwrap();
     let late = Name::Ours(format!("hf1/{}/00000000000000bb/{xid}", scene.node));
-    DB::prepare_past(&scene.pool, &late, DEBIT).await.unwrap();
+    DB::prepare_past(&scene.bank.pool, &late, DEBIT).await.unwrap();
     scene.until_swept(&resource).await;
     scene.assert_clean([1000, 1000]).await;
 }
@@ -139,7 +139,7 @@ async fn branches_of_other_names_are_not_touched<DB: XaTestDatabase>() {
         (Name::Foreign(format!("mine-{node}")), "UPDATE account SET cents = 7 WHERE id = 3"),
     ];
     for (name, sql) in &names {
-        DB::prepare_past(&scene.pool, name, sql).await.unwrap();
+        DB::prepare_past(&scene.bank.pool, name, sql).await.unwrap();
     }
     let resource = scene.swept_by_hand(Duration::ZERO).await;
     for _ in 0..2 {
@@ -147,7 +147,7 @@ async fn branches_of_other_names_are_not_touched<DB: XaTestDatabase>() {
     }
     assert_eq!(scene.prepared().await.len(), names.len());
     for (name, _) in &names {
-        DB::roll_back_past(&scene.pool, name).await.unwrap();
+        DB::roll_back_past(&scene.bank.pool, name).await.unwrap();
     }
     scene.assert_clean([1000, 1000]).await;
 }
