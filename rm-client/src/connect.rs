@@ -44,7 +44,7 @@ struct Inner {
 
 impl Handfast {
     /// Describes a connection to the coordinator at an endpoint such as `http://127.0.0.1:7091`.
-    /// Awaiting the description connects.
+    /// Awaiting the description connects; [`Connect::lazy`] connects in the background.
     pub fn connect(endpoint: impl Into<String>) -> Connect {
         Connect {
             endpoints: vec![endpoint.into()],
@@ -74,6 +74,36 @@ impl Handfast {
         let request = GetStatusRequest { xid: xid.as_str().to_owned() };
         let reply = self.inner.coordinator.get_status(request).await?;
         Ok(GlobalStatus::from_wire(reply.status(), reply.rollback_reason()))
+    }
+
+    /// Returns whether the coordinator is connected now: for the readiness probe of a service. While
+    /// it is not, the library goes on connecting, and requests wait for it until their deadline.
+    ///
+    /// ```no_run
+    /// # use handfast::Handfast;
+    /// /// Answers `GET /readyz`.
+    /// fn readiness(handfast: &Handfast) -> (u16, String) {
+    ///     match handfast.ready() {
+    ///         Ok(()) => (200, "ok".to_owned()),
+    ///         Err(why) => (503, why.to_string()),
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] and [`Error::Unauthenticated`] with the reason of the last attempt;
+    /// [`Error::Closed`] after [`close`](Self::close).
+    pub fn ready(&self) -> Result<(), Error> {
+        self.inner.coordinator.standing()
+    }
+
+    /// Waits until the coordinator is connected, for at most this long.
+    ///
+    /// # Errors
+    /// As [`ready`](Self::ready). A coordinator that does not accept this client is reported at
+    /// once.
+    pub async fn until_ready(&self, timeout: Duration) -> Result<(), Error> {
+        self.inner.coordinator.greeted(timeout).await
     }
 
     /// Waits until every request under way is answered or has run out of time, then closes the
@@ -109,7 +139,7 @@ impl fmt::Debug for Handfast {
 
 /// The description of a connection. Awaiting it connects. See [`Handfast::connect`].
 #[derive(Clone)]
-#[must_use = "a connection is made when this is awaited"]
+#[must_use = "a connection is made when this is awaited, or by `lazy`"]
 pub struct Connect {
     endpoints: Vec<String>,
     application: String,
@@ -206,7 +236,26 @@ impl Connect {
         self
     }
 
-    async fn connect(self) -> Result<Handfast, Error> {
+    /// Returns a connection that is made in the background, so that a service may start before its
+    /// coordinator. Must be called within a tokio runtime, which then carries the connection.
+    ///
+    /// Resources can be registered and transactions begun at once: requests wait for the connection
+    /// until [`request_deadline`](Self::request_deadline), and fail with [`Error::Unreachable`] if
+    /// none is made by then. Attempts go on with the pauses of [`back_off`](Self::back_off).
+    /// [`Handfast::ready`] shows whether there is a connection.
+    ///
+    /// ```no_run
+    /// # fn example() -> Result<(), handfast::Error> {
+    /// use handfast::Handfast;
+    ///
+    /// let handfast = Handfast::connect("http://tc-1:7091").application("order-service").lazy()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Configuration`] if a setting is wrong.
+    pub fn lazy(self) -> Result<Handfast, Error> {
         let (token, timeout) = (self.token.as_deref(), self.connect_timeout);
         let dialler = Dialler::new(&self.endpoints, token, &self.tls, timeout)?;
         let settings = Settings {
@@ -219,13 +268,19 @@ impl Connect {
             requests_max: self.requests_max,
         };
         let link = Link::new(settings, dialler, self.request_deadline);
-        link.greeted(self.connect_timeout).await?;
         let inner = Inner {
             coordinator: Coordinator::new(Arc::new(link)),
             application: self.application,
             rollback_wait: self.rollback_wait,
         };
         Ok(Handfast { inner: Arc::new(inner) })
+    }
+
+    async fn connect(self) -> Result<Handfast, Error> {
+        let timeout = self.connect_timeout;
+        let handfast = self.lazy()?;
+        handfast.until_ready(timeout).await?;
+        Ok(handfast)
     }
 }
 

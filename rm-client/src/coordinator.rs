@@ -49,6 +49,22 @@ impl Coordinator {
         Self { link }
     }
 
+    /// Returns whether the connection stands now.
+    ///
+    /// # Errors
+    /// Says why it does not.
+    pub(crate) fn standing(&self) -> Result<(), Error> {
+        self.link.standing()
+    }
+
+    /// Waits for the connection.
+    ///
+    /// # Errors
+    /// As [`Link::greeted`].
+    pub(crate) async fn greeted(&self, timeout: Duration) -> Result<(), Error> {
+        self.link.greeted(timeout).await
+    }
+
     /// For tasks that live beside the connection and do not keep it open.
     pub(crate) fn downgrade(&self) -> WeakCoordinator {
         WeakCoordinator { link: Arc::downgrade(&self.link) }

@@ -107,6 +107,23 @@ enum Progress {
     Dialling,
     Failed(ConnectionFailure),
     Greeted,
+    Closed,
+}
+
+impl Progress {
+    /// Returns the error of a link that is not connected; `undecided` gives the reason where none
+    /// is known yet.
+    fn into_result(self, undecided: impl FnOnce() -> String) -> Result<(), Error> {
+        match self {
+            Self::Greeted => Ok(()),
+            Self::Failed(ConnectionFailure::Unauthenticated(reason)) => {
+                Err(Error::Unauthenticated { reason })
+            }
+            Self::Failed(ConnectionFailure::Passing(reason)) => Err(Error::Unreachable { reason }),
+            Self::Dialling => Err(Error::Unreachable { reason: undecided().into() }),
+            Self::Closed => Err(Error::Closed),
+        }
+    }
 }
 
 impl Link {
@@ -134,30 +151,32 @@ impl Link {
         Self { shared }
     }
 
-    /// Waits until the coordinator has greeted for the first time.
+    /// Waits until the coordinator greets, unless it has greeted and the connection stands.
     ///
     /// # Errors
-    /// [`Error::Unauthenticated`] at once, [`Error::Unreachable`] when the time is over.
+    /// [`Error::Unauthenticated`] and [`Error::Closed`] at once, [`Error::Unreachable`] when the
+    /// time is over.
     pub(crate) async fn greeted(&self, timeout: Duration) -> Result<(), Error> {
         let mut progress = self.shared.progress.subscribe();
         let ended = |progress: &Progress| match progress {
-            Progress::Greeted | Progress::Failed(ConnectionFailure::Unauthenticated(_)) => true,
+            Progress::Greeted
+            | Progress::Failed(ConnectionFailure::Unauthenticated(_))
+            | Progress::Closed => true,
             Progress::Dialling | Progress::Failed(ConnectionFailure::Passing(_)) => false,
         };
         // The wait itself cannot fail: `self` keeps the sender.
         let _ = tokio::time::timeout(timeout, progress.wait_for(ended)).await;
-        match progress.borrow().clone() {
-            Progress::Greeted => Ok(()),
-            Progress::Failed(ConnectionFailure::Unauthenticated(reason)) => {
-                Err(Error::Unauthenticated { reason })
-            }
-            Progress::Failed(ConnectionFailure::Passing(reason)) => {
-                Err(Error::Unreachable { reason })
-            }
-            Progress::Dialling => {
-                Err(Error::Unreachable { reason: format!("no answer within {timeout:?}").into() })
-            }
-        }
+        let progress = progress.borrow().clone();
+        progress.into_result(|| format!("no answer within {timeout:?}"))
+    }
+
+    /// Returns whether the connection stands now.
+    ///
+    /// # Errors
+    /// Says why it does not.
+    pub(crate) fn standing(&self) -> Result<(), Error> {
+        let progress = self.shared.progress.borrow().clone();
+        progress.into_result(|| "no coordinator has answered yet".to_owned())
     }
 
     /// Sends a request, as often as connections break, and waits for its answer for so long.
@@ -344,6 +363,7 @@ impl Driver {
             state.protocol.close();
             state.queues = ResourceQueues::default();
         });
+        self.progress.send_replace(Progress::Closed);
         self.alarm_moved.notify_one();
     }
 
