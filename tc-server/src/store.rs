@@ -22,9 +22,12 @@ mod write_failure_marker;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use futures::future::{BoxFuture, FutureExt, pending, ready};
 use handfast_core::{Change, Epoch, Record};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 pub use directory::DirectoryLock;
 pub(crate) use directory::make as make_directory;
@@ -32,14 +35,25 @@ pub use embedded::{EmbeddedStore, SEGMENT_BYTES};
 pub use memory::MemoryStore;
 
 /// Durable records with one writer.
+///
+/// Two rules make every shared store safe, whatever its engine believes about leadership:
+///
+/// - A batch takes effect only behind the mark of its epoch in the same log. That is decided where
+///   the batch is stored, never by its sender.
+/// - `lead` stores its mark first and reads the records after it.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Becomes the only writer: shuts out every earlier one, makes an epoch durable that is later
-    /// than every earlier one and no earlier than `at_least`, then returns the records. A
-    /// replicated store waits here until leadership is gained.
+    /// than every earlier one and no earlier than `at_least`, then returns the records. A shared
+    /// store waits here until leadership is gained. A future that is dropped gives up, at any point
+    /// and without harm.
     fn lead(&self, at_least: Epoch) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>>;
 
-    /// Makes the batch durable, atomically, or reports why it may not be durable. After an error
-    /// the caller must drop everything it has decided since `lead`.
+    /// Makes the batch durable, atomically, if `epoch` is still the newest. After
+    /// [`StoreError::LostLeadership`] the batch is stored nowhere, or the next leader reads it.
+    /// After any error the caller must drop everything it has decided since `lead`.
+    ///
+    /// A shared store looks up an answer that was lost on the way, and tries again while its engine
+    /// is away; [`Store::lost`] completes meanwhile if that takes too long.
     fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Confirms that no other process leads. An answer that needs no write, such as that a row is
@@ -49,11 +63,63 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         ready(Ok(())).boxed()
     }
 
-    /// Completes when another process leads, so that a leader without writes notices it too. The
-    /// default is for the same store as that of [`Store::confirm`].
+    /// Completes when another process leads or this one cannot write for too long, so that a leader
+    /// without writes notices it too. The default is for the same store as that of
+    /// [`Store::confirm`].
     fn lost(&self, _epoch: Epoch) -> BoxFuture<'_, ()> {
         pending().boxed()
     }
+
+    /// Returns until when no other process can lead; `None` if there is no end, as with the store of
+    /// [`Store::confirm`]'s default. Only what harms no one if it is wrong rests on it: the replies
+    /// to a begin and to a release leave at once until then, and with the batch afterwards.
+    fn certain_until(&self, _epoch: Epoch) -> Option<Instant> {
+        None
+    }
+
+    /// Gives up the lead, so that another process need not wait for it to run out. Completes when
+    /// that is done, or after a limit.
+    fn resign(&self, _epoch: Epoch) -> BoxFuture<'_, ()> {
+        ready(()).boxed()
+    }
+
+    /// Follows who leads, as far as this process knows. The default is for a store that no other
+    /// process can lead.
+    fn leader(&self) -> watch::Receiver<Leader> {
+        watch::Sender::new(Leader::Here).subscribe()
+    }
+}
+
+/// Who leads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Leader {
+    /// It is not known, or no process leads.
+    #[default]
+    Unknown,
+    /// This process leads, or gains the lead.
+    Here,
+    /// Another process leads.
+    Elsewhere {
+        /// Its epoch.
+        epoch: Epoch,
+        /// Where it can be reached.
+        node: Node,
+    },
+}
+
+/// A coordinator of several on one store, as the others see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name, which no other node of the store has.
+    pub id: String,
+    /// The version of its program.
+    pub version: String,
+    /// Where clients reach the native API, as `host:port`.
+    pub grpc: String,
+    /// Where clients reach REST, health and metrics, as `host:port`.
+    pub admin: String,
+    /// Where clients of Seata reach it, as `host:port`, if that port is enabled.
+    pub seata: Option<String>,
 }
 
 /// Why a store cannot be led or written.
@@ -100,6 +166,35 @@ pub enum StoreError {
         /// The problem.
         reason: String,
     },
+    /// A shared store holds a value that cannot be read: a later version wrote it, or it is damaged.
+    #[error("a record in {store} cannot be read")]
+    Unreadable {
+        /// Which store, without secrets.
+        store: String,
+        /// The problem.
+        source: codec::CodecError,
+    },
+    /// A shared store lacks what this process has seen acknowledged, for example because its
+    /// database failed over to a standby that was behind. Going on would forget decisions.
+    #[error(
+        "{store} went back: {reason}; restore it to a state that has this, or start this process \
+         again to accept the loss"
+    )]
+    WentBack {
+        /// Which store, without secrets.
+        store: String,
+        /// The number that is missing, and the newest that is there.
+        reason: String,
+    },
+    /// A shared store cannot be used: its settings could lose acknowledged changes, or it refuses
+    /// this process.
+    #[error("{store} cannot be used: {reason}")]
+    Unusable {
+        /// Which store, without secrets.
+        store: String,
+        /// The problem, and how to mend it.
+        reason: String,
+    },
     /// The data directory cannot be opened or read.
     #[error("opening {} failed", .directory.display())]
     Open {
@@ -117,7 +212,9 @@ impl StoreError {
         match self {
             Self::LostLeadership => "HF-TC-LEADERSHIP-LOST",
             Self::DirectoryLocked { .. } => "HF-TC-DATA-DIR-LOCKED",
-            Self::Damaged { .. } => "HF-TC-RECORD-UNREADABLE",
+            Self::Damaged { .. } | Self::Unreadable { .. } => "HF-TC-RECORD-UNREADABLE",
+            Self::WentBack { .. } => "HF-TC-STORE-WENT-BACK",
+            Self::Unusable { .. } => "HF-TC-STORE-UNUSABLE",
             Self::Journal { .. } => "HF-TC-JOURNAL-DAMAGED",
             Self::Write { .. } => "HF-TC-STORE-WRITE",
             Self::Open { .. } => "HF-TC-STORE-OPEN",
