@@ -13,22 +13,38 @@ use crate::setup::{LEASE, TestBackend, acquire_request, fresh, lock_ref, over};
 
 /// A lease that ends within a test.
 pub(crate) const SHORT: Duration = Duration::from_millis(400);
-/// A lease that is renewed within a test, also on a loaded machine.
-const RENEWED: Duration = Duration::from_secs(3);
+/// Leases that are renewed within a test, in the order in which they are tried.
+const RENEWED: [Duration; 3] =
+    [Duration::from_secs(3), Duration::from_secs(12), Duration::from_secs(40)];
+
+/// Runs a case that needs a renewal to be answered before its lease ends, which on a busy machine
+/// may take seconds: with a longer lease each time, until the case returns that it was.
+async fn renewed_in_time(case: impl AsyncFn(Duration) -> bool) {
+    for lease in RENEWED {
+        if case(lease).await {
+            return;
+        }
+    }
+    panic!("no renewal was answered in time");
+}
 
 pub(crate) async fn a_lock_is_renewed(setup: &TestBackend) {
-    let locks = setup.settings().lease(RENEWED).start().unwrap();
-    let name = fresh();
-    let guard = locks.lock(&name).await.unwrap();
-    let first = guard.deadline();
-    let over = first + RENEWED;
-    while Moment::now() < over {
-        assert!(setup.locks().try_lock(&name).await.is_err());
-        // Only time ends a lease, so time must pass to show that this one is renewed.
-        tokio::time::sleep(RENEWED / 10).await;
-    }
-    assert!(guard.is_held() && guard.deadline() > over);
-    assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
+    renewed_in_time(async |lease| {
+        let locks = setup.settings().lease(lease).start().unwrap();
+        let name = fresh();
+        let guard = locks.lock(&name).await.unwrap();
+        let over = guard.deadline() + lease;
+        while Moment::now() < over {
+            if setup.locks().try_lock(&name).await.is_ok() {
+                return false;
+            }
+            // Only time ends a lease, so time must pass to show that this one is renewed.
+            tokio::time::sleep(lease / 10).await;
+        }
+        let is_renewed = guard.is_held() && guard.deadline() > over;
+        is_renewed && guard.release().await.unwrap() == ReleaseOutcome::Released
+    })
+    .await;
 }
 
 pub(crate) async fn a_lease_ends_without_renewal(setup: &TestBackend) {
@@ -92,30 +108,47 @@ pub(crate) async fn a_lock_is_lost_when_the_backend_is_cut_off(setup: &TestBacke
 }
 
 pub(crate) async fn a_lock_freed_behind_its_holder_is_lost(setup: &TestBackend) {
-    let locks = setup.settings().lease(RENEWED).start().unwrap();
-    let guard = locks.lock(&fresh()).await.unwrap();
-    give_away(setup, &guard).await;
-    assert_eq!(guard.lost().await, LossReason::Taken);
-    assert!(!guard.is_held());
+    renewed_in_time(async |lease| {
+        let locks = setup.settings().lease(lease).start().unwrap();
+        let guard = locks.lock(&fresh()).await.unwrap();
+        give_away(setup, &guard).await;
+        let reason = guard.lost().await;
+        assert!(!guard.is_held());
+        is_in_time(reason, LossReason::Taken)
+    })
+    .await;
 }
 
 pub(crate) async fn a_lock_is_not_held_beyond_its_limit(setup: &TestBackend) {
-    let settings = setup.settings().lease(RENEWED).hold_max(Duration::from_secs(4));
-    let locks = settings.start().unwrap();
-    let guard = locks.lock(&fresh()).await.unwrap();
-    assert_eq!(guard.lost().await, LossReason::MaxHold);
+    renewed_in_time(async |lease| {
+        let limit = lease + Duration::from_secs(1);
+        let locks = setup.settings().lease(lease).hold_max(limit).start().unwrap();
+        let guard = locks.lock(&fresh()).await.unwrap();
+        is_in_time(guard.lost().await, LossReason::MaxHold)
+    })
+    .await;
 }
 
 pub(crate) async fn work_is_stopped_when_its_lock_is_lost(setup: &TestBackend) {
-    let locks = setup.settings().lease(RENEWED).start().unwrap();
-    let name = fresh();
-    let ended = locks
-        .run(&name, async |guard| {
-            give_away(setup, guard).await;
-            std::future::pending::<()>().await;
-        })
-        .await;
-    assert!(matches!(ended, Err(LockError::Lost { reason: LossReason::Taken, .. })), "{ended:?}");
+    renewed_in_time(async |lease| {
+        let locks = setup.settings().lease(lease).start().unwrap();
+        let name = fresh();
+        let ended = locks
+            .run(&name, async |guard| {
+                give_away(setup, guard).await;
+                std::future::pending::<()>().await;
+            })
+            .await;
+        let Err(LockError::Lost { reason, .. }) = ended else { unreachable!("{ended:?}") };
+        is_in_time(reason, LossReason::Taken)
+    })
+    .await;
+}
+
+/// Returns whether a lock was lost for the expected reason, and not because its lease ended before.
+fn is_in_time(reason: LossReason, expected: LossReason) -> bool {
+    assert!([expected, LossReason::Deadline].contains(&reason), "{reason:?}");
+    reason == expected
 }
 
 pub(crate) async fn work_is_done_under_the_lock(setup: &TestBackend) {
