@@ -86,7 +86,8 @@ impl From<v1::Rejection> for Rejection {
     fn from(wire: v1::Rejection) -> Self {
         use v1::rejection::Detail;
         let detail = match wire.detail {
-            None => RejectionDetail::Plain,
+            // The link acts on it; no caller sees it.
+            None | Some(Detail::NotLeading(_)) => RejectionDetail::Plain,
             Some(Detail::RowLocked(locked)) => RejectionDetail::RowLocked {
                 table: locked.table.into(),
                 key: locked.key.into(),

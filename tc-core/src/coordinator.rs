@@ -104,6 +104,16 @@ impl Coordinator {
         self.sagas.iter().for_each(|saga| push_calls(saga, out));
     }
 
+    /// Stores every global that is begun and not stored yet, for a coordinator that is about to
+    /// stop: the next one then knows the globals that have no branch so far, too (decision 0002).
+    pub fn store_begun(&mut self, out: &mut Outcome) {
+        let unstored = self.globals.iter().filter(|global| !global.stored);
+        let begun: Vec<Xid> = unstored.map(|global| global.xid).collect();
+        for xid in begun {
+            self.globals.put(xid, out);
+        }
+    }
+
     /// The status of a global; that of a saga as the global would have it that is where the saga
     /// is.
     #[must_use]

@@ -34,7 +34,7 @@ use crate::grpc::{Bounds, GrpcFrontend};
 use crate::over_http::{self, HttpCaller, HttpCallerError};
 use crate::security::{Access, Listener};
 use crate::serve::ports::{Port, serve_grpc};
-use crate::serve::runtime::{self, Runtime, open_directory};
+use crate::serve::runtime::{Runtime, open_directory};
 use crate::store::{MemoryStore, SEGMENT_BYTES, Store, StoreError};
 use crate::turned_away::PortName;
 
@@ -194,17 +194,13 @@ impl Builder {
         let mut settings = engine::Settings::new(self.advertise.unwrap_or(address.to_string()));
         settings.limits = self.limits;
         let over_http = HttpCaller::new(self.over_http)?;
-        let runtime = Runtime::start(store, clock, settings, self.dispatch, over_http).await?;
-        let Engine { handle, leadership, .. } = &runtime.engine;
+        let mut runtime = Runtime::launch(store, clock, settings, self.dispatch, over_http);
+        runtime.engine.until_leading().await.inspect_err(|_| runtime.abort())?;
+        let Engine { handle, standing, .. } = &runtime.engine;
         let dispatcher = runtime.dispatcher.clone();
         let over_http = runtime.over_http.clone();
-        let front = GrpcFrontend::new(
-            handle.clone(),
-            leadership.clone(),
-            dispatcher,
-            self.bounds,
-            over_http,
-        );
+        let front =
+            GrpcFrontend::new(handle.clone(), standing.clone(), dispatcher, self.bounds, over_http);
         let connections_max = descriptors::connections_beside(CONNECTIONS_MAX);
         let acceptor = Acceptor::new(listener, connections_max, PortName::Grpc);
         let port = open_port(&front, acceptor).inspect_err(|_| runtime.abort())?;
@@ -280,7 +276,7 @@ impl RunningServer {
 
     /// Waits for the engine. Must be called only once.
     async fn engine_ended(&mut self) -> Result<(), EngineFailure> {
-        runtime::ended((&mut self.runtime.engine.ended).await)
+        engine::ended((&mut self.runtime.engine.ended).await)
     }
 }
 

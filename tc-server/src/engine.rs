@@ -10,33 +10,41 @@
 
 mod alarm;
 mod batch_builder;
+mod change_size;
+mod failure;
 mod handle;
 mod inbox;
 mod pending_replies;
 mod scans;
+mod standing;
 
 use std::collections::VecDeque;
 use std::future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use handfast_core::{Command, Coordinator, Decided, Epoch, Limits, LoadError, Request, Timestamp};
+use handfast_core::{Command, Coordinator, Decided, Epoch, Limits, Request, Timestamp};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
 use crate::crash_point::crash_point;
 use crate::dispatch::EffectSink;
-use crate::store::{Store, StoreError};
+use crate::store::{Leader, Store, StoreError};
 use alarm::Alarm;
 use inbox::{EngineTask, Inbox};
 use pending_replies::PendingReplies;
 use scans::Scans;
 
 pub use batch_builder::{Batch, BatchBuilder, Outgoing};
+pub use failure::EngineFailure;
+pub(crate) use failure::ended;
 pub use handle::{EngineError, EngineHandle, EngineResult, Permit, ReplySink};
+pub use standing::Standing;
+pub(crate) use standing::changed;
 
 /// The settings that the engine is started with.
 #[derive(Clone, Debug)]
@@ -66,65 +74,30 @@ impl Settings {
     }
 }
 
-/// Why the engine ended without having been asked to.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineFailure {
-    /// The store failed; memory was ahead of it and has been dropped.
-    #[error("the store failed")]
-    Store(#[from] StoreError),
-    /// The stored records contradict one another: someone else wrote them, or they are damaged.
-    #[error("the stored records do not fit together")]
-    Load(#[from] LoadError),
-    /// An invariant is broken: the engine stopped itself rather than go on from a wrong state.
-    #[error("the engine stopped at a broken invariant: {0}")]
-    Invariant(String),
-}
-
-impl EngineFailure {
-    /// The stable code.
-    #[must_use]
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Store(error) => error.code(),
-            Self::Load(_) => "HF-TC-RECORDS-CONTRADICT",
-            Self::Invariant(_) => "HF-TC-INVARIANT",
-        }
-    }
-}
-
-/// How the engine stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leadership {
-    /// It does not answer from a state of its own: it is gaining leadership, or has ended.
-    NotLeading,
-    /// It answers.
-    Leading(Epoch),
-}
-
 /// A started engine.
 #[derive(Debug)]
 pub struct Engine {
     /// The door to it.
     pub handle: EngineHandle,
     /// How it stands.
-    pub leadership: watch::Receiver<Leadership>,
+    pub standing: watch::Receiver<Standing>,
     /// Ends with `Ok` after [`EngineHandle::stop`]; an error must stop the process.
     pub ended: JoinHandle<Result<(), EngineFailure>>,
 }
 
-/// An engine that leads and is to be run.
+/// An engine that is to be run.
 #[derive(Debug)]
 pub struct ReadyEngine<Run> {
     /// The door to it.
     pub handle: EngineHandle,
     /// How it stands.
-    pub leadership: watch::Receiver<Leadership>,
+    pub standing: watch::Receiver<Standing>,
     /// The engine itself; ends as [`Engine::ended`].
     pub run: Run,
 }
 
 impl Engine {
-    /// Takes the lead in the store, then starts answering.
+    /// Starts the engine, and waits until it leads.
     ///
     /// # Errors
     ///
@@ -135,37 +108,56 @@ impl Engine {
         settings: Settings,
         phase_two: Arc<dyn EffectSink>,
     ) -> Result<Self, EngineFailure> {
-        let prepared = Self::prepare(store, clock, settings, phase_two).await?;
-        let ReadyEngine { handle, leadership, run } = prepared;
-        Ok(Self { handle, leadership, ended: tokio::spawn(run) })
+        let mut engine = Self::launch(store, clock, settings, phase_two);
+        engine.until_leading().await?;
+        Ok(engine)
     }
 
-    /// Takes the lead in the store and leaves it to the caller to run the engine: a simulator has
-    /// no runtime.
-    ///
-    /// # Errors
-    ///
-    /// As [`Engine::start`].
-    pub async fn prepare(
+    /// Starts the engine, which follows until it gains the lead in the store.
+    pub fn launch(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         settings: Settings,
         phase_two: Arc<dyn EffectSink>,
-    ) -> Result<ReadyEngine<impl Future<Output = Result<(), EngineFailure>> + Send>, EngineFailure>
-    {
+    ) -> Self {
+        let prepared = Self::prepare(store, clock, settings, phase_two);
+        let ReadyEngine { handle, standing, run } = prepared;
+        Self { handle, standing, ended: tokio::spawn(run) }
+    }
+
+    /// Waits until the engine leads, or has been stopped before. Must not be called again after an
+    /// error.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot be led or its records cannot be loaded.
+    pub async fn until_leading(&mut self) -> Result<(), EngineFailure> {
+        let decided = |it: &Standing| matches!(it, Standing::Leading(_) | Standing::Ended);
+        // Without a sender the engine has ended.
+        let leads = self.standing.wait_for(decided).await.is_ok_and(|it| it.epoch().is_some());
+        if leads { Ok(()) } else { ended((&mut self.ended).await) }
+    }
+
+    /// Makes an engine and leaves it to the caller to run it: a simulator has no runtime.
+    pub fn prepare(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        phase_two: Arc<dyn EffectSink>,
+    ) -> ReadyEngine<impl Future<Output = Result<(), EngineFailure>> + Send> {
         let inbox = Arc::new(Inbox::new(settings.queue_max));
-        let (leadership, receiver) = watch::channel(Leadership::NotLeading);
+        inbox.suspend();
+        let standing = watch::Sender::new(Standing::without_lead(&store.leader().borrow()));
+        let receiver = standing.subscribe();
         let running = Running {
             inbox: Arc::clone(&inbox),
             replies: PendingReplies::new(phase_two),
             store,
             clock,
             settings,
-            leadership,
+            standing,
         };
-        let term = running.lead().await?;
-        let handle = EngineHandle::new(inbox);
-        Ok(ReadyEngine { handle, leadership: receiver, run: running.run(term) })
+        ReadyEngine { handle: EngineHandle::new(inbox), standing: receiver, run: running.run() }
     }
 }
 
@@ -177,7 +169,7 @@ struct Running {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     settings: Settings,
-    leadership: watch::Sender<Leadership>,
+    standing: watch::Sender<Standing>,
 }
 
 /// One term of leadership.
@@ -223,7 +215,44 @@ enum Wakeup {
 }
 
 impl Running {
-    async fn lead(&self) -> Result<Term, EngineFailure> {
+    async fn run(mut self) -> Result<(), EngineFailure> {
+        while let Some(mut term) = self.lead().await? {
+            self.inbox.resume();
+            self.standing.send_replace(Standing::Leading(term.epoch));
+            match self.serve(&mut term).await {
+                Ok(()) => break,
+                Err(StoreError::LostLeadership) => self.step_down(term.epoch),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.standing.send_replace(Standing::Ended);
+        self.replies.abandon(EngineError::Stopping);
+        Ok(())
+    }
+
+    /// Gains the lead, however long that takes. Returns `None` if the engine is stopped meanwhile.
+    async fn lead(&self) -> Result<Option<Term>, EngineFailure> {
+        let mut leader = self.store.leader();
+        let mut gained = pin!(self.gain());
+        loop {
+            self.follow(&leader.borrow_and_update());
+            tokio::select! {
+                biased;
+                () = self.inbox.closed() => return Ok(None),
+                term = &mut gained => return term.map(Some),
+                () = changed(&mut leader) => {}
+            }
+        }
+    }
+
+    fn follow(&self, leader: &Leader) {
+        if let Leader::Elsewhere { epoch, node } = leader {
+            tracing::info!(leader = node.id, epoch = epoch.0, "following");
+        }
+        self.standing.send_replace(Standing::without_lead(leader));
+    }
+
+    async fn gain(&self) -> Result<Term, EngineFailure> {
         let epoch_taken_at = self.clock.now();
         let (epoch, records) = self.store.lead(Epoch::of_clock(epoch_taken_at)).await?;
         crash_point("after-lead");
@@ -233,30 +262,16 @@ impl Running {
         let mut coordinator = Coordinator::load(epoch, address, limits, records)?;
         coordinator.resume(epoch_taken_at, self.clock.now());
         tracing::info!(epoch = epoch.0, records = count, "leading");
-        self.leadership.send_replace(Leadership::Leading(epoch));
         Ok(Term { epoch, batch: BatchBuilder::new(coordinator), scans: Scans::default() })
     }
 
-    async fn run(mut self, mut term: Term) -> Result<(), EngineFailure> {
-        loop {
-            let ended = self.serve(&mut term).await;
-            self.leadership.send_replace(Leadership::NotLeading);
-            match ended {
-                Ok(()) => {
-                    self.replies.abandon(EngineError::Stopping);
-                    return Ok(());
-                }
-                Err(StoreError::LostLeadership) => {
-                    tracing::warn!(epoch = term.epoch.0, "leadership lost");
-                    self.replies.abandon(EngineError::NotLeading);
-                    self.replies.clear_phase_two();
-                    refuse(self.inbox.suspend(), EngineError::NotLeading);
-                    term = self.lead().await?;
-                    self.inbox.resume();
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
+    /// Drops the state of a term that is over, and answers every request with where it stands.
+    fn step_down(&mut self, epoch: Epoch) {
+        tracing::warn!(epoch = epoch.0, "leadership lost");
+        self.standing.send_replace(Standing::Following(Leader::Unknown));
+        self.replies.abandon(EngineError::NotLeading);
+        self.replies.clear_phase_two();
+        refuse(self.inbox.suspend(), EngineError::NotLeading);
     }
 
     /// Leads until asked to stop, or until a batch fails.
@@ -300,7 +315,10 @@ impl Running {
                     self.release(durable);
                 }
                 Wakeup::Arrived(work) => self.decide_all(term, work),
-                Wakeup::Closed => open = false,
+                Wakeup::Closed => {
+                    open = false;
+                    term.batch.store_begun();
+                }
                 Wakeup::Due => {}
                 Wakeup::Deposed => return Err(StoreError::LostLeadership),
             }
@@ -437,7 +455,7 @@ async fn write(writing: &mut Option<Writing>) -> Result<(), StoreError> {
 impl Drop for Running {
     /// However the engine ends, every waiting request is answered.
     fn drop(&mut self) {
-        self.leadership.send_replace(Leadership::NotLeading);
+        self.standing.send_replace(Standing::Ended);
         self.replies.abandon(EngineError::NotLeading);
         refuse(self.inbox.abandon(EngineError::NotLeading), EngineError::NotLeading);
     }

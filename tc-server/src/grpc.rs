@@ -32,7 +32,7 @@ use tonic::service::Routes;
 use tonic_health::ServingStatus;
 
 use crate::dispatch::Dispatcher;
-use crate::engine::{EngineError, EngineHandle, Leadership};
+use crate::engine::{EngineError, EngineHandle, Standing};
 use crate::over_http::HttpCaller;
 use crate::presence::Presence;
 use send_queue::SendQueue;
@@ -59,7 +59,7 @@ pub struct GrpcFrontend {
 struct Shared {
     engine: EngineHandle,
     dispatcher: Dispatcher,
-    leadership: watch::Receiver<Leadership>,
+    standing: watch::Receiver<Standing>,
     decoder: Decoder,
     over_http: HttpCaller,
     presence: Presence,
@@ -76,7 +76,7 @@ impl GrpcFrontend {
     #[must_use]
     pub fn new(
         engine: EngineHandle,
-        leadership: watch::Receiver<Leadership>,
+        standing: watch::Receiver<Standing>,
         dispatcher: Dispatcher,
         bounds: Bounds,
         over_http: HttpCaller,
@@ -85,7 +85,7 @@ impl GrpcFrontend {
             presence: Presence::new(engine.clone()),
             engine,
             dispatcher,
-            leadership,
+            standing,
             decoder: Decoder { bounds },
             over_http,
             queues: Mutex::default(),
@@ -123,14 +123,16 @@ impl GrpcFrontend {
     pub async fn go_away(&self, reason: &str) {
         self.shared.going_away.store(true, Ordering::Relaxed);
         self.set_health(ServingStatus::NotServing).await;
-        self.each_queue(|queue| queue.go_away(reason));
+        let leader = self.leader();
+        self.each_queue(|queue| queue.go_away(reason, &leader));
     }
 
     /// Ends every stream when what is queued for it is written, and asks its client to connect
     /// again.
     pub fn end_streams(&self, reason: &str) {
+        let leader = self.leader();
         self.each_queue(|queue| {
-            queue.go_away(reason);
+            queue.go_away(reason, &leader);
             queue.finish();
         });
     }
@@ -180,27 +182,42 @@ impl GrpcFrontend {
         Ok(queue)
     }
 
-    fn epoch(&self) -> Result<u64, EngineError> {
-        match *self.shared.leadership.borrow() {
-            Leadership::Leading(epoch) => Ok(epoch.0),
-            Leadership::NotLeading => Err(EngineError::NotLeading),
-        }
+    /// Returns the epoch in which this server leads.
+    fn epoch(&self) -> Result<u64, wire::NotLeading> {
+        let epoch = self.shared.standing.borrow().epoch();
+        epoch.map(|epoch| epoch.0).ok_or_else(|| self.leader())
+    }
+
+    /// Returns what is known of another leader.
+    fn leader(&self) -> wire::NotLeading {
+        let standing = self.shared.standing.borrow();
+        let leader = standing.leader_elsewhere();
+        leader.map_or_else(wire::NotLeading::default, |(epoch, node)| wire::NotLeading {
+            leader: node.grpc.clone(),
+            epoch: epoch.0,
+        })
+    }
+
+    /// Returns the status of a call that the engine could not answer. It names the leader.
+    fn status_of_engine(&self, error: EngineError) -> Status {
+        refusal::status_of_engine(error, self.leader())
     }
 
     /// Follows how the engine stands: says so to the health service and, when it does not lead any
     /// more, ends every connection. The new leader could not reach a process that stayed.
     /// [`GrpcFrontend::routes`] starts it; without routes the caller runs it.
     pub async fn keep_watch(self) {
-        let mut leadership = self.shared.leadership.clone();
+        let mut standing = self.shared.standing.clone();
         loop {
-            let leads = matches!(*leadership.borrow_and_update(), Leadership::Leading(_));
+            let leads = standing.borrow_and_update().epoch().is_some();
             let serves = leads && !self.shared.going_away.load(Ordering::Relaxed);
             let status = if serves { ServingStatus::Serving } else { ServingStatus::NotServing };
             self.set_health(status).await;
             if !leads {
-                self.each_queue(SendQueue::leave_to_the_leader);
+                let leader = self.leader();
+                self.each_queue(|queue| queue.leave_to_the_leader(&leader));
             }
-            if leadership.changed().await.is_err() {
+            if standing.changed().await.is_err() {
                 return self.set_health(ServingStatus::NotServing).await;
             }
         }

@@ -26,15 +26,17 @@ mod undo_logs;
 mod unknown;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use handfast_core::{Limits, Timestamp};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::accept::Acceptor;
 use crate::dispatch::Dispatcher;
-use crate::engine::EngineHandle;
+use crate::engine::{EngineHandle, Standing, changed};
 use crate::presence::Presence;
 pub(crate) use no_op_branches::NoOpBranches;
 use sent_calls::SentCalls;
@@ -119,34 +121,64 @@ struct Shared {
     unknown: UnknownXaBranches,
     clients: Clients,
     settings: Settings,
-    /// When clients could first register.
-    since: Timestamp,
+    standing: watch::Receiver<Standing>,
+    /// When clients could first register in this term.
+    term_began_at: AtomicU64,
 }
 
 impl SeataFrontend {
     /// Creates a front end for this engine and dispatcher, without connections.
     #[must_use]
-    pub fn new(engine: EngineHandle, dispatcher: Dispatcher, settings: Settings) -> Self {
-        let since = dispatcher.now();
+    pub fn new(
+        engine: EngineHandle,
+        standing: watch::Receiver<Standing>,
+        dispatcher: Dispatcher,
+        settings: Settings,
+    ) -> Self {
+        let term_began_at = AtomicU64::new(dispatcher.now().0);
         let (calls, unknown, clients) = Default::default();
         let presence = Presence::new(engine.clone());
-        let shared =
-            Shared { presence, engine, dispatcher, calls, unknown, clients, settings, since };
+        let shared = Shared {
+            presence,
+            engine,
+            dispatcher,
+            calls,
+            unknown,
+            clients,
+            settings,
+            standing,
+            term_began_at,
+        };
         Self { shared: Arc::new(shared) }
     }
 
     /// Serves the connections of the acceptor until `stop` is cancelled. Then completes when every
     /// connection has written the frames queued for it.
+    ///
+    /// Connections are served while the engine leads, and end with its lead: the next leader could
+    /// not call a client that stayed. While it does not lead, connections are closed at once, so
+    /// that their clients try another server.
     pub async fn serve(self, mut acceptor: Acceptor, stop: CancellationToken) {
         let mut connections = JoinSet::new();
+        let mut standing = self.shared.standing.clone();
+        let mut term = self.begin_term(&standing.borrow_and_update(), &stop);
         let deleting = self.delete_undo_logs();
         tokio::pin!(deleting);
         loop {
             tokio::select! {
                 never = &mut deleting => match never {},
+                () = changed(&mut standing) => {
+                    let now = standing.borrow_and_update().clone();
+                    // An engine that was stopped is no lost lead: its clients get their answers.
+                    if now != Standing::Ended {
+                        term.iter().for_each(CancellationToken::cancel);
+                        term = self.begin_term(&now, &stop);
+                    }
+                }
                 (io, peer) = acceptor.accept() => {
+                    let Some(term) = &term else { continue };
                     let frontend = self.clone();
-                    let serving = connection::serve_connection(frontend, io, peer, stop.clone());
+                    let serving = connection::serve_connection(frontend, io, peer, term.clone());
                     connections.spawn(serving);
                 }
                 // Removes the task of an ended connection from the set.
@@ -156,5 +188,20 @@ impl SeataFrontend {
         }
         drop(acceptor);
         while connections.join_next().await.is_some() {}
+    }
+
+    /// Returns what ends the connections of the term that begins, if the engine leads.
+    fn begin_term(
+        &self,
+        standing: &Standing,
+        stop: &CancellationToken,
+    ) -> Option<CancellationToken> {
+        standing.epoch()?;
+        self.shared.term_began_at.store(self.shared.dispatcher.now().0, Ordering::Relaxed);
+        Some(stop.child_token())
+    }
+
+    fn term_began_at(&self) -> Timestamp {
+        Timestamp(self.shared.term_began_at.load(Ordering::Relaxed))
     }
 }

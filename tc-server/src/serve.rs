@@ -25,7 +25,7 @@ use crate::clock::{Clock, WallClock};
 use crate::config::{Config, ConfigError, SeataConfig, StoreKind};
 use crate::descriptors::{self, TooFewDescriptors};
 use crate::dispatch::ProcessRegistration;
-use crate::engine::{self, Engine, EngineFailure, EngineHandle};
+use crate::engine::{self, Engine, EngineFailure};
 use crate::grpc::{self, GrpcFrontend};
 use crate::metrics;
 use crate::over_http::{self, HttpCaller, Participant, Prefix, Secret};
@@ -53,11 +53,11 @@ pub struct RunningServer {
     pub admin_address: SocketAddr,
     /// The address for clients of Seata, if that port is enabled.
     pub seata_address: Option<SocketAddr>,
-    engine: EngineHandle,
-    /// `None` once it has been awaited.
-    engine_ended: Option<JoinHandle<Result<(), EngineFailure>>>,
+    /// `None` once its end has been awaited.
+    engine: Option<Engine>,
     /// `None` once it is closed.
     store: Option<Arc<dyn Store>>,
+    store_name: &'static str,
     front: GrpcFrontend,
     readiness: Readiness,
     access: Access,
@@ -150,15 +150,27 @@ impl From<StoreError> for StartError {
 }
 
 impl Server {
-    /// Starts a coordinator on the current runtime.
-    ///
-    /// The ports are bound first, so that XIDs carry the actual port where port 0 was configured.
-    /// They are served last, when the engine answers.
+    /// Starts a coordinator on the current runtime, and waits until it answers.
     ///
     /// # Errors
     ///
     /// The error names the part that did not start. Nothing is left running.
     pub async fn start(config: Config) -> Result<RunningServer, StartError> {
+        let mut server = Self::launch(config).await?;
+        server.until_leading().await?;
+        server.log_addresses();
+        Ok(server)
+    }
+
+    /// Starts a coordinator on the current runtime. Its ports are served when this returns, and say
+    /// where the coordinator stands until it has gained the lead in its store.
+    ///
+    /// The ports are bound first, so that XIDs carry the actual port where port 0 was configured.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::start`], but for a store that cannot be led: see [`RunningServer::failed`].
+    pub async fn launch(config: Config) -> Result<RunningServer, StartError> {
         let problems = config.problems();
         if !problems.is_empty() {
             return Err(ConfigError { problems }.into());
@@ -170,7 +182,7 @@ impl Server {
         let clock: Arc<dyn Clock> = Arc::new(WallClock::start());
         // Before the runtime, whose parts look up their metrics when they start.
         metrics::recorder();
-        let runtime = start_runtime(&config, &clock, &advertised).await?;
+        let runtime = launch_runtime(&config, &clock, &advertised).await?;
         let store = config.store.name();
         let seata = listeners.seata_address(&advertised);
         let started_at = clock.now();
@@ -258,7 +270,7 @@ fn make_data_dir(directory: &Path) -> Result<(), StartError> {
         .map_err(|source| StartError::DataDir { directory: directory.to_owned(), source })
 }
 
-async fn start_runtime(
+async fn launch_runtime(
     config: &Config,
     clock: &Arc<dyn Clock>,
     advertised_address: &str,
@@ -272,7 +284,7 @@ async fn start_runtime(
     };
     let dispatch = (&config.dispatch).into();
     let over_http = open_caller(config)?;
-    Ok(Runtime::start(store, Arc::clone(clock), settings, dispatch, over_http).await?)
+    Ok(Runtime::launch(store, Arc::clone(clock), settings, dispatch, over_http))
 }
 
 fn open_caller(config: &Config) -> Result<HttpCaller, StartError> {
@@ -301,15 +313,14 @@ fn serve(
 ) -> Result<RunningServer, StartError> {
     let Listeners { access, audit, grpc, grpc_address, admin, admin_address, seata } = listeners;
     let seata_address = seata.as_ref().map(|(_, address)| *address);
-    tracing::info!(%grpc_address, %admin_address, ?seata_address, store = about.store, "listening");
     let Runtime { dispatcher, background, engine, store, over_http, registrations } = runtime;
-    let Engine { handle, leadership, ended } = engine;
-    let readiness = Readiness::new(leadership.clone());
+    let (handle, standing) = (engine.handle.clone(), engine.standing.clone());
+    let readiness = Readiness::new(standing.clone());
     let bounds = bounds(config);
     let front =
-        GrpcFrontend::new(handle.clone(), leadership, dispatcher.clone(), bounds, over_http);
+        GrpcFrontend::new(handle.clone(), standing.clone(), dispatcher.clone(), bounds, over_http);
     let routes = front.routes().map_err(|error| {
-        ended.abort();
+        engine.ended.abort();
         background.abort();
         StartError::Grpc(error.to_string())
     })?;
@@ -320,13 +331,19 @@ fn serve(
         };
         serve_seata(
             acceptor,
-            seata::SeataFrontend::new(handle.clone(), dispatcher.clone(), settings),
+            seata::SeataFrontend::new(
+                handle.clone(),
+                standing.clone(),
+                dispatcher.clone(),
+                settings,
+            ),
         )
     });
     let grpc_silence_limit = Duration::from_millis(config.grpc.silence_timeout_ms);
     let admin_silence_limit = Duration::from_millis(config.admin.silence_timeout_ms);
+    let store_name = about.store;
     let state = AdminState::new(
-        handle.clone(),
+        handle,
         dispatcher,
         clock,
         (access.clone(), audit),
@@ -338,9 +355,9 @@ fn serve(
         grpc_address,
         admin_address,
         seata_address,
-        engine: handle,
-        engine_ended: Some(ended),
+        engine: Some(engine),
         store: Some(store),
+        store_name,
         front,
         readiness,
         grpc: serve_grpc(grpc, routes, access.clone(), grpc_silence_limit),
@@ -376,15 +393,37 @@ fn bounds(config: &Config) -> grpc::Bounds {
 }
 
 impl RunningServer {
+    /// Waits until the coordinator leads, and so answers.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be led, or its records cannot be loaded.
+    pub async fn until_leading(&mut self) -> Result<(), EngineFailure> {
+        let Some(engine) = &mut self.engine else { return Ok(()) };
+        let leads = engine.until_leading().await;
+        if leads.is_err() {
+            self.engine = None;
+        }
+        leads
+    }
+
+    /// Logs the addresses that the server listens on.
+    pub fn log_addresses(&self) {
+        let Self { grpc_address, admin_address, seata_address, store_name, .. } = self;
+        tracing::info!(
+            %grpc_address, %admin_address, ?seata_address, store = store_name, "listening"
+        );
+    }
+
     /// Waits for the engine to end on its own, because the store failed. The caller must then shut
     /// the server down and stop the process.
     pub async fn failed(&mut self) -> EngineFailure {
-        let ended = match &mut self.engine_ended {
-            Some(engine) => engine.await,
+        let ended = match &mut self.engine {
+            Some(engine) => (&mut engine.ended).await,
             None => return std::future::pending().await,
         };
-        self.engine_ended = None;
-        match runtime::ended(ended) {
+        self.engine = None;
+        match engine::ended(ended) {
             Ok(()) => std::future::pending().await,
             Err(failure) => failure,
         }
@@ -417,7 +456,7 @@ impl RunningServer {
         tracing::info!(limit_ms = self.shutdown_limit.as_millis(), "shutting down");
         self.readiness.stop();
         self.front.go_away("the coordinator is shutting down").await;
-        self.engine.stop();
+        self.engine.iter().for_each(|engine| engine.handle.stop());
         let drained = self.drain(limit).await;
         let store = runtime::close(self.store.take());
         self.front.close_all().await;
@@ -437,9 +476,9 @@ impl RunningServer {
     /// Returns whether the engine has answered everything within the limit. If not, the engine is
     /// not dropped: that could wait for a disk that hangs.
     async fn drain(&mut self, limit: Instant) -> Result<bool, EngineFailure> {
-        let Some(engine) = &mut self.engine_ended else { return Ok(true) };
-        match timeout_at(limit, &mut *engine).await {
-            Ok(ended) => runtime::ended(ended).map(|()| true),
+        let Some(engine) = &mut self.engine else { return Ok(true) };
+        match timeout_at(limit, &mut engine.ended).await {
+            Ok(ended) => engine::ended(ended).map(|()| true),
             Err(_elapsed) => Ok(false),
         }
     }
@@ -448,7 +487,7 @@ impl RunningServer {
 impl Drop for RunningServer {
     fn drop(&mut self) {
         self.front.close();
-        self.engine_ended.iter().for_each(JoinHandle::abort);
+        self.engine.iter().for_each(|engine| engine.ended.abort());
         [&self.grpc, &self.admin].into_iter().chain(&self.seata).for_each(Port::abort);
         self.background.iter().for_each(JoinHandle::abort);
     }

@@ -33,6 +33,7 @@ use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{self, BranchOutcome, ClientMessage, Resource, ServerMessage};
 use hashbrown::HashMap;
 
+use super::epochs::Epochs;
 use super::error::RequestError;
 use super::event::{ConnectionFailure, ConnectionId, Event, Moment, RequestId};
 use super::frame::Frame;
@@ -80,6 +81,7 @@ pub struct Protocol {
     /// Whether the last failure has ended a round.
     is_reported: bool,
     heartbeat: Heartbeat,
+    epochs: Epochs,
     next_id: u64,
     requests: HashMap<RequestId, Pending>,
     /// Exactly the requests of `requests`, by deadline.
@@ -108,6 +110,7 @@ impl Protocol {
             last_failure: ConnectionFailure::Passing(Arc::from("not connected yet")),
             is_reported: false,
             heartbeat: Heartbeat::default(),
+            epochs: Epochs::default(),
             next_id: 1,
             requests: HashMap::new(),
             deadlines: BTreeSet::new(),
@@ -345,18 +348,25 @@ impl Protocol {
         }
     }
 
-    /// Leaves the connection. The leader that a notice names is tried next, if it is one of the
-    /// endpoints: the token is sent to no other server.
     fn leave(&mut self, now: Moment, notice: &v1::GoAway) {
         self.hang_up(now, going_away(notice));
-        if let Some(leader) = self.endpoint_of(&notice.leader) {
-            self.search.prefer(leader);
+        self.go_to_the_leader(now, notice);
+    }
+
+    /// Tries the leader that a notice names next, if it is one of the endpoints: the token is sent
+    /// to no other server.
+    fn go_to_the_leader(&mut self, now: Moment, notice: &v1::GoAway) {
+        let Some(leader) = self.endpoint_of(&notice.leader) else { return };
+        self.search.prefer(leader);
+        if self.epochs.redirect(notice.epoch) {
+            self.search.dial_at_once(now);
         }
     }
 
+    /// Returns the endpoint at an address, which is given with or without a scheme.
     fn endpoint_of(&self, leader: &str) -> Option<usize> {
-        let leader = leader.trim_end_matches('/');
-        let is_leader = |endpoint: &String| endpoint.trim_end_matches('/') == leader;
+        let leader = address(leader);
+        let is_leader = |endpoint: &String| address(endpoint) == leader;
         self.settings.endpoints.iter().position(is_leader)
     }
 
@@ -373,6 +383,7 @@ impl Protocol {
         let retry_at = self.search.begin_after(now, self.endpoint);
         (self.last_failure, self.is_reported) = (failure.clone(), true);
         self.state = State::Searching;
+        self.epochs.disconnect(now);
         self.heartbeat.stop();
         self.resources.start_over();
         self.resume();
@@ -464,6 +475,12 @@ impl Protocol {
         self.next_id += 1;
         id
     }
+}
+
+/// Returns an endpoint without scheme and path.
+fn address(endpoint: &str) -> &str {
+    let (_, address) = endpoint.split_once("://").unwrap_or(("", endpoint));
+    address.trim_end_matches('/')
 }
 
 fn going_away(notice: &v1::GoAway) -> ConnectionFailure {

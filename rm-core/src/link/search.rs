@@ -98,6 +98,11 @@ impl Search {
         self.waiting.make_contiguous().sort_by_key(|target| target.endpoint != endpoint);
     }
 
+    /// Ends the pause before the next target.
+    pub(super) fn dial_at_once(&mut self, now: Moment) {
+        self.dial_at = now;
+    }
+
     /// Takes the attempt to make at this moment.
     pub(super) fn next_dial(&mut self, now: Moment) -> Option<(ConnectionId, DialTarget)> {
         if self.dial_at > now {

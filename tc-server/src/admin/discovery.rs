@@ -1,5 +1,7 @@
-//! Discovery for clients of Seata whose registry is `raft`: the address of the coordinator, and its
-//! changes. A single coordinator is a cluster of one node that leads. Its epoch is the term.
+//! Discovery for clients of Seata whose registry is `raft`: the address of the leader, and its
+//! changes. A single coordinator is a cluster of one node that leads. The leader's epoch is the
+//! term. A node names the leader that it knows of and itself, and no node if it knows none: a client
+//! then asks another.
 //!
 //! The Java client refuses unknown properties. Sources:
 //! `common/.../metadata/MetadataResponse.java`, `Node.java`,
@@ -17,13 +19,18 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use super::caller::Viewer;
+use super::state::SeataAddress;
 use super::{AdminState, ApiError};
-use crate::engine::Leadership;
+use crate::engine::Standing;
 use crate::seata::SERVER_VERSION;
 use crate::security::{AccessError, Permission};
+use crate::store::Leader;
 
 /// The only group.
 const GROUP: &str = "default";
+/// The roles of nodes.
+const LEADER: &str = "LEADER";
+const FOLLOWER: &str = "FOLLOWER";
 /// How long a watch request waits by default and at most. The client gives up after 30 seconds.
 const WATCH_LIMIT: Duration = Duration::from_secs(28);
 
@@ -68,25 +75,39 @@ async fn cluster(
     State(state): State<AdminState>,
 ) -> Result<Json<Metadata>, ApiError> {
     let Some(address) = &state.about().seata else { return Err(ApiError::NoRoute) };
-    let standing = *state.readiness().standing().borrow();
-    let (nodes, term) = match standing {
-        Leadership::NotLeading => (Vec::new(), 0),
-        Leadership::Leading(epoch) => {
-            let (host, port) = (address.host.clone(), address.port);
-            let control = Endpoint { host: host.clone(), port: address.admin_port };
-            let leader = Node {
-                internal: control.clone(),
-                control,
-                transaction: Endpoint { host, port },
-                group: GROUP,
-                role: "LEADER",
-                version: SERVER_VERSION,
-                metadata: BTreeMap::new(),
-            };
-            (vec![leader], epoch.0)
+    let standing = state.readiness().standing();
+    let (nodes, term) = match &*standing.borrow() {
+        Standing::Leading(epoch) => (vec![node(address, LEADER)], epoch.0),
+        Standing::Following(Leader::Elsewhere { epoch, node: leader }) => {
+            let leader = SeataAddress::of(leader).map(|leader| node(&leader, LEADER));
+            let this = node(address, FOLLOWER);
+            (leader.into_iter().chain([this]).collect(), epoch.0)
         }
+        Standing::Following(Leader::Unknown | Leader::Here)
+        | Standing::Gaining
+        | Standing::Ended => (Vec::new(), 0),
     };
     Ok(Json(Metadata { nodes, store_mode: "raft", term }))
+}
+
+fn node(address: &SeataAddress, role: &'static str) -> Node {
+    let (host, port) = (address.host.clone(), address.port);
+    let control = Endpoint { host: host.clone(), port: address.admin_port };
+    Node {
+        internal: control.clone(),
+        control,
+        transaction: Endpoint { host, port },
+        group: GROUP,
+        role,
+        version: SERVER_VERSION,
+        metadata: BTreeMap::new(),
+    }
+}
+
+/// Returns the term of the leader that is known, here or elsewhere.
+fn term(standing: &Standing) -> Option<u64> {
+    let elsewhere = || standing.leader_elsewhere().map(|(epoch, _)| epoch);
+    standing.epoch().or_else(elsewhere).map(|epoch| epoch.0)
 }
 
 #[derive(Debug, Deserialize)]
@@ -111,7 +132,7 @@ async fn watch(
     let asked = wait.timeout.map_or(WATCH_LIMIT, Duration::from_millis);
     let limit = asked.min(WATCH_LIMIT).min(port_limit);
     let mut standing = state.readiness().standing();
-    let is_newer = |it: &Leadership| matches!(it, Leadership::Leading(epoch) if epoch.0 > known);
+    let is_newer = |it: &Standing| term(it).is_some_and(|term| term > known);
     Ok(match timeout(limit, standing.wait_for(is_newer)).await {
         Ok(Ok(_newer)) => StatusCode::OK,
         // The first error means that the engine has ended, as in a shutdown.

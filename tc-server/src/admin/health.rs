@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{Query, State};
 use http::StatusCode;
+use serde::Deserialize;
 
 use super::AdminState;
 use super::caller::Viewer;
@@ -19,12 +20,25 @@ pub(super) async fn live() -> &'static str {
     "ok\n"
 }
 
-/// Answers whether the coordinator leads and accepts requests.
-pub(super) async fn ready(State(state): State<AdminState>) -> (StatusCode, &'static str) {
-    if state.readiness().is_ready() {
-        (StatusCode::OK, "ok\n")
+/// What a readiness probe asks for.
+#[derive(Debug, Deserialize)]
+pub(super) struct ReadinessQuery {
+    /// Given, with or without a value: the node that leads, for a load balancer. Otherwise: a node
+    /// that leads or follows, for an orchestrator, which would end a follower that is not ready.
+    leader: Option<String>,
+}
+
+/// Answers whether the coordinator leads, or follows a leader that it knows.
+pub(super) async fn ready(
+    State(state): State<AdminState>,
+    Query(asked): Query<ReadinessQuery>,
+) -> (StatusCode, String) {
+    let readiness = state.readiness();
+    let is_ready = if asked.leader.is_some() { readiness.leads() } else { readiness.is_member() };
+    if is_ready {
+        (StatusCode::OK, "ok\n".to_owned())
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "not ready: not leading, or shutting down\n")
+        (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", readiness.why_not()))
     }
 }
 
@@ -40,7 +54,7 @@ pub(super) async fn ready(State(state): State<AdminState>) -> (StatusCode, &'sta
     responses((status = OK, body = String, content_type = "text/plain"))
 )]
 pub(super) async fn of_seata(State(state): State<AdminState>) -> &'static str {
-    if state.readiness().is_ready() { "ok" } else { "not_ok" }
+    if state.readiness().leads() { "ok" } else { "not_ok" }
 }
 
 /// Returns the metrics in Prometheus' text format. While the engine does not answer, because the

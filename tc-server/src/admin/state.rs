@@ -12,8 +12,9 @@ use crate::audit::AuditLog;
 use crate::clock::Clock;
 use crate::config::AdminConfig;
 use crate::dispatch::Dispatcher;
-use crate::engine::{EngineHandle, Leadership};
+use crate::engine::{EngineHandle, Standing};
 use crate::security::Access;
+use crate::store::{Leader, Node};
 
 /// The shared state. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -58,17 +59,27 @@ pub struct SeataAddress {
     pub admin_port: u16,
 }
 
+impl SeataAddress {
+    /// Returns the address of a node, if that port is enabled there.
+    pub(super) fn of(node: &Node) -> Option<Self> {
+        let (host, port) = node.seata.as_deref()?.rsplit_once(':')?;
+        let (_, admin_port) = node.admin.rsplit_once(':')?;
+        let (host, port) = (host.to_owned(), port.parse().ok()?);
+        Some(Self { host, port, admin_port: admin_port.parse().ok()? })
+    }
+}
+
 /// Whether the server accepts requests: it leads, and is not shutting down.
 #[derive(Clone, Debug)]
 pub struct Readiness {
     stopping: Arc<AtomicBool>,
-    standing: watch::Receiver<Leadership>,
+    standing: watch::Receiver<Standing>,
 }
 
 impl Readiness {
     /// Creates a state that is ready for as long as the engine leads.
     #[must_use]
-    pub fn new(standing: watch::Receiver<Leadership>) -> Self {
+    pub fn new(standing: watch::Receiver<Standing>) -> Self {
         Self { stopping: Arc::default(), standing }
     }
 
@@ -77,13 +88,36 @@ impl Readiness {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn is_ready(&self) -> bool {
-        !self.stopping.load(Ordering::Relaxed)
-            && matches!(*self.standing.borrow(), Leadership::Leading(_))
+    /// Returns whether the server leads, and so answers requests itself.
+    pub(super) fn leads(&self) -> bool {
+        !self.is_stopping() && self.standing.borrow().epoch().is_some()
     }
 
-    /// Returns a receiver of the engine's leadership.
-    pub(super) fn standing(&self) -> watch::Receiver<Leadership> {
+    /// Returns whether the server leads, or knows who does.
+    pub(super) fn is_member(&self) -> bool {
+        let standing = self.standing.borrow();
+        let knows = standing.epoch().is_some() || standing.leader_elsewhere().is_some();
+        !self.is_stopping() && knows
+    }
+
+    /// Returns why the server does not answer requests itself.
+    pub(super) fn why_not(&self) -> &'static str {
+        match *self.standing.borrow() {
+            _ if self.is_stopping() => "shutting down",
+            Standing::Following(Leader::Elsewhere { .. }) => "another node leads",
+            Standing::Following(Leader::Unknown | Leader::Here) => "no node is known to lead",
+            Standing::Gaining => "gaining the lead",
+            Standing::Leading(_) => "leading",
+            Standing::Ended => "the engine has ended",
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Returns a receiver of the engine's standing.
+    pub(super) fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.clone()
     }
 }

@@ -4,6 +4,7 @@
 //! production as in the simulator. Which effects may leave before their batch is durable is data of
 //! the core ([`After`]); nothing here looks into a request or a reply.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 
@@ -13,11 +14,17 @@ use handfast_core::{
     After, Asker, Change, Coordinator, Decided, Effect, Outcome, RecordKey, Request, Timestamp,
 };
 
+use super::change_size::approximate_bytes;
 use super::inbox::{View, ViewReply};
 
 /// How long changes that no request waits for may wait to be written together with others, in
 /// milliseconds. Too long: a crash repeats more of phase two; too short: syncs that delay others.
 const LINGER_MS: u64 = 5;
+
+/// The size of a batch to which nothing more is added, in bytes. One decision may exceed it, up to
+/// the limit of a request. Too large: above the message limits of shared stores; too small: more
+/// syncs than needed.
+const BATCH_BYTES_ENOUGH: usize = 1 << 20;
 
 /// Something that leaves the engine, at once or when its batch is durable.
 pub enum Outgoing {
@@ -52,7 +59,10 @@ pub struct Batch {
 pub struct BatchBuilder {
     coordinator: Coordinator,
     outcome: Outcome,
+    /// Batches with bytes enough, oldest first.
+    full: VecDeque<Batch>,
     gathered: Batch,
+    gathered_bytes: usize,
     /// Since when there are changes that no request waits for.
     lingering_since: Option<Timestamp>,
     /// Leaves without the batch.
@@ -66,7 +76,9 @@ impl BatchBuilder {
         let mut builder = Self {
             coordinator,
             outcome: Outcome::default(),
+            full: VecDeque::new(),
             gathered: Batch::default(),
+            gathered_bytes: 0,
             lingering_since: None,
             early: Vec::new(),
         };
@@ -92,6 +104,7 @@ impl BatchBuilder {
         debug_assert_eq!(self.outcome.check_early_replies(), Ok(()), "DURABLE-FIRST");
         self.gathered.requests += 1;
         self.gather();
+        self.end_if_full();
         self.lingering_since = match self.lingering_since {
             _ if self.gathered.changes.is_empty() => None,
             None => Some(now),
@@ -106,10 +119,20 @@ impl BatchBuilder {
         self.gathered.outgoing.push(Outgoing::Answer(answer));
     }
 
-    /// How many requests the next batch holds.
+    /// Stores every global that is begun and not stored yet, since the coordinator is about to stop.
+    pub fn store_begun(&mut self) {
+        self.coordinator.store_begun(&mut self.outcome);
+        for change in mem::take(&mut self.outcome.changes) {
+            self.outcome.changes.push(change);
+            self.gather();
+            self.end_if_full();
+        }
+    }
+
+    /// Returns how many requests are decided that no sealed batch holds.
     #[must_use]
     pub fn requests(&self) -> usize {
-        self.gathered.requests
+        self.gathered.requests + self.full.iter().map(|batch| batch.requests).sum::<usize>()
     }
 
     /// Takes what leaves without waiting for a batch ([`After::Nothing`]).
@@ -123,7 +146,7 @@ impl BatchBuilder {
     /// finished, may be lost by a crash: they are then found out again (EFFECTS-REPEAT).
     #[must_use]
     pub fn seal_due(&self) -> Option<Timestamp> {
-        if !self.gathered.outgoing.is_empty() {
+        if !self.full.is_empty() || !self.gathered.outgoing.is_empty() {
             return Some(Timestamp(0));
         }
         self.lingering_since.map(|since| since.after_ms(LINGER_MS))
@@ -131,17 +154,31 @@ impl BatchBuilder {
 
     /// Ends the batch, if there is anything in it.
     pub fn seal(&mut self) -> Option<Batch> {
+        let mut batch = self.full.pop_front().or_else(|| self.take_gathered())?;
+        batch.changes = coalesced(batch.changes);
+        Some(batch)
+    }
+
+    fn take_gathered(&mut self) -> Option<Batch> {
         if self.gathered.changes.is_empty() && self.gathered.outgoing.is_empty() {
             self.gathered.requests = 0;
             return None;
         }
         self.lingering_since = None;
-        let mut batch = mem::take(&mut self.gathered);
-        batch.changes = coalesced(batch.changes);
-        Some(batch)
+        self.gathered_bytes = 0;
+        Some(mem::take(&mut self.gathered))
+    }
+
+    fn end_if_full(&mut self) {
+        if self.gathered_bytes >= BATCH_BYTES_ENOUGH {
+            let full = self.take_gathered();
+            self.full.extend(full);
+        }
     }
 
     fn gather(&mut self) {
+        let changes = &self.outcome.changes;
+        self.gathered_bytes += changes.iter().map(approximate_bytes).sum::<usize>();
         self.gathered.changes.append(&mut self.outcome.changes);
         for effect in self.outcome.effects.drain(..) {
             let outgoing = match effect.when() {

@@ -19,9 +19,9 @@ pub enum EngineError {
     /// The server is shutting down; the request was not taken in, or waited for a lock.
     #[error("the coordinator is shutting down: reconnect, possibly elsewhere")]
     Stopping,
-    /// The engine lost its store or its leadership while it had the request: whether the request
-    /// took effect is unknown until it is asked again.
-    #[error("the coordinator no longer leads: reconnect and send the request again")]
+    /// The engine does not lead, or lost its store or the lead while it had the request: whether the
+    /// request took effect is unknown until it is sent again.
+    #[error("this coordinator does not lead: reconnect, and send the request again")]
     NotLeading,
 }
 

@@ -157,6 +157,13 @@ impl Inbox {
         }
     }
 
+    /// Waits until the inbox is closed. For an engine that takes no work meanwhile.
+    pub(crate) async fn closed(&self) {
+        while self.lock().closed.is_none() {
+            self.arrived.notified().await;
+        }
+    }
+
     /// Takes at most `max` of what is there already.
     pub(crate) fn try_take(&self, max: usize) -> VecDeque<EngineTask> {
         self.take_from(&mut self.lock(), max)

@@ -11,10 +11,10 @@ use tonic::{Code, Status};
 
 use super::GrpcFrontend;
 use super::bounds::{BadRequest, at_most};
-use super::refusal::{self, status_of_engine, status_of_request};
+use super::refusal::{self, status_of_request};
 use super::send_queue::SendQueue;
 use crate::dispatch::{CallReply, CallSink, ProcessRegistration};
-use crate::engine::ReplySink;
+use crate::engine::{EngineError, ReplySink};
 use crate::presence::{Present, client_of};
 use crate::turned_away::{PortName, Why, count, note};
 
@@ -60,7 +60,7 @@ pub(super) fn connect<I: Inbound>(
     inbound: I,
     peer: Arc<str>,
 ) -> Result<(impl Future<Output = ()> + Send + use<I>, Frames<wire::ServerFrame>), Status> {
-    let queue = front.open_queue().map_err(status_of_engine)?;
+    let queue = front.open_queue().map_err(|error| front.status_of_engine(error))?;
     let sink: Arc<dyn ReplySink> = Arc::<SendQueue>::clone(&queue);
     let (greeted, present) = (None, None);
     let connection = Connection { front, queue: Arc::clone(&queue), sink, peer, greeted, present };
@@ -90,7 +90,9 @@ pub(super) fn subscribe(
     let process = decoder.process(&hello, peer).map_err(|error| status_of_request(&error))?;
     let resources =
         decoder.resources(hello.resources).map_err(|error| status_of_request(&error))?;
-    let queue = front.open_queue().map_err(status_of_engine)?;
+    let elsewhere = |_| front.status_of_engine(EngineError::NotLeading);
+    front.epoch().map_err(elsewhere)?;
+    let queue = front.open_queue().map_err(|error| front.status_of_engine(error))?;
     let sink: Arc<dyn CallSink> = Arc::<SendQueue>::clone(&queue);
     let seat = front.shared.dispatcher.connect(process, sink);
     seat.register(resources);
@@ -161,11 +163,17 @@ impl Connection {
         Ok(())
     }
 
-    /// Without a good hello there is no connection.
+    /// Greets the client, or sends it to the leader. Without a good hello there is no connection.
     fn handshake(&mut self, id: u64, hello: wire::Hello) -> Result<(), Status> {
         let decoder = &self.front.shared.decoder;
         let bad = |error: BadRequest| status_of_request(&error);
-        let epoch = self.front.epoch().map_err(status_of_engine)?;
+        let epoch = match self.front.epoch() {
+            Ok(epoch) => epoch,
+            Err(leader) => {
+                self.queue.leave_to_the_leader(&leader);
+                return Ok(());
+            }
+        };
         let process = decoder.process(&hello, Arc::clone(&self.peer)).map_err(bad)?;
         let client = client_of("native", &process.client_id);
         let asker = Asker { client, application: Arc::clone(&process.application) };

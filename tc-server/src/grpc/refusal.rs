@@ -58,9 +58,15 @@ pub(super) fn status_of_core(rejection: &Rejection) -> Status {
     status(code, &of_core(rejection), rejection.code())
 }
 
-/// A status for what the engine could not do: the request may be sent again.
-pub(super) fn status_of_engine(error: EngineError) -> Status {
-    status(Code::Unavailable, &of_engine(error), error.code())
+/// Returns the status for a request that the engine could not answer, and that may be sent again:
+/// to the leader, if the engine does not lead.
+pub(super) fn status_of_engine(error: EngineError, leader: wire::NotLeading) -> Status {
+    let detail = match error {
+        EngineError::NotLeading => Some(Detail::NotLeading(leader)),
+        EngineError::Busy | EngineError::Stopping => None,
+    };
+    let rejection = wire::Rejection { detail, ..of_engine(error) };
+    status(Code::Unavailable, &rejection, error.code())
 }
 
 /// A status for what could not be understood.

@@ -94,14 +94,14 @@ impl SendQueue {
         self.filled.notify_one();
     }
 
-    pub(super) fn go_away(&self, reason: &str) {
-        let reason = reason.to_owned();
-        self.say(0, Body::GoAway(wire::GoAway { reason, leader: String::new() }));
+    pub(super) fn go_away(&self, reason: &str, leader: &wire::NotLeading) {
+        let wire::NotLeading { leader, epoch } = leader.clone();
+        self.say(0, Body::GoAway(wire::GoAway { reason: reason.to_owned(), leader, epoch }));
     }
 
-    /// This server does not lead: the client shall look elsewhere.
-    pub(super) fn leave_to_the_leader(&self) {
-        self.go_away("the coordinator does not lead any more");
+    /// Sends the client to the leader, since this server does not lead.
+    pub(super) fn leave_to_the_leader(&self, leader: &wire::NotLeading) {
+        self.go_away("this coordinator does not lead", leader);
         self.finish();
     }
 

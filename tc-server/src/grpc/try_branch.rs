@@ -42,10 +42,10 @@ impl NotTried {
         }
     }
 
-    pub(super) fn into_status(self) -> Status {
+    pub(super) fn into_status(self, leader: wire::NotLeading) -> Status {
         match self {
             Self::Bad(error) => refusal::status_of_request(&error),
-            Self::Engine(error) => refusal::status_of_engine(error),
+            Self::Engine(error) => refusal::status_of_engine(error, leader),
             Self::Core(rejection) => refusal::status_of_core(&rejection),
         }
     }

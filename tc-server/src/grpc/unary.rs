@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::GrpcFrontend;
 use super::bounds::BadRequest;
 use super::connection::{self, Frames};
-use super::refusal::{status_of_core, status_of_engine, status_of_request};
+use super::refusal::{status_of_core, status_of_request};
 use super::to_wire;
 use crate::presence::client_of;
 
@@ -23,7 +23,7 @@ impl GrpcFrontend {
         let what = command.map_err(|error| status_of_request(&error))?;
         let asker = Asker { client: client_of("unary", peer), ..Asker::default() };
         match self.shared.engine.call_of(asker, what).await {
-            Err(error) => Err(status_of_engine(error)),
+            Err(error) => Err(self.status_of_engine(error)),
             Ok(Reply::Rejected(rejection)) => Err(status_of_core(&rejection)),
             Ok(reply) => Ok(to_wire::body(Ok(reply))),
         }
@@ -78,7 +78,7 @@ impl Coordinator for GrpcFrontend {
         request: Request<wire::TryBranchRequest>,
     ) -> Result<Response<wire::TryBranchReply>, Status> {
         let tried = Self::try_branch(self, request.into_inner()).await;
-        tried.map(Response::new).map_err(|refusal| refusal.into_status())
+        tried.map(Response::new).map_err(|refusal| refusal.into_status(self.leader()))
     }
 
     async fn report_branch(

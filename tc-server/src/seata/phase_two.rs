@@ -287,14 +287,14 @@ impl SeataFrontend {
             by: &asked.client_id,
             owners: &owners,
             now,
-            is_time_up: now >= recovery_ends(begun_at, deadline, self.shared.since, away_ms),
+            is_time_up: now >= recovery_ends(begun_at, deadline, self.term_began_at(), away_ms),
             away_ms,
         })
     }
 }
 
 /// Returns the time until which an XA branch may still be prepared, or be found by a process that
-/// has not registered yet since the coordinator's start.
+/// has not registered yet since the coordinator began to lead.
 fn recovery_ends(
     begun_at: Timestamp,
     deadline: Timestamp,

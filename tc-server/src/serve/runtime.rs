@@ -4,11 +4,11 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
 use crate::dispatch::{self, Dispatcher, EffectSink, ProcessRegistration};
-use crate::engine::{self, Engine, EngineFailure};
+use crate::engine::{self, Engine};
 use crate::over_http::HttpCaller;
 use crate::seata::NoOpBranches;
 use crate::store::{EmbeddedStore, Store, StoreError};
@@ -30,24 +30,24 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// Starts the parts and takes the lead in the store. The engine answers when this returns.
-    pub(crate) async fn start(
+    /// Starts the parts. The engine answers when it has gained the lead in the store.
+    pub(crate) fn launch(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         settings: engine::Settings,
         dispatch: dispatch::Settings,
         over_http: HttpCaller,
-    ) -> Result<Self, EngineFailure> {
+    ) -> Self {
         let (dispatcher, timer) = Dispatcher::prepare(Arc::clone(&clock), dispatch, rand::random());
         let no_op_branches = Arc::new(NoOpBranches::new(dispatcher.clone()));
         let effects: Arc<dyn EffectSink> = Arc::<NoOpBranches>::clone(&no_op_branches);
-        let engine = Engine::start(Arc::clone(&store), clock, settings, effects).await?;
+        let engine = Engine::launch(Arc::clone(&store), clock, settings, effects);
         let handle = engine.handle.clone();
         let background = tokio::spawn(async move {
             tokio::join!(timer, no_op_branches.report(&handle));
         });
         let registrations = over_http.connect(&dispatcher, &engine.handle);
-        Ok(Self { dispatcher, background, engine, store, over_http, registrations })
+        Self { dispatcher, background, engine, store, over_http, registrations }
     }
 
     /// Ends the parts without waiting.
@@ -76,24 +76,4 @@ pub(crate) async fn open_directory(
 /// the drop continues; no acknowledged change depends on it.
 pub(crate) fn close(store: Option<Arc<dyn Store>>) -> JoinHandle<()> {
     tokio::task::spawn_blocking(move || drop(store))
-}
-
-/// Converts the end of the engine's task. A panic is a broken invariant: the state is dropped with
-/// the task, and nothing more is answered from it.
-pub(crate) fn ended(
-    joined: Result<Result<(), EngineFailure>, JoinError>,
-) -> Result<(), EngineFailure> {
-    match joined {
-        Ok(ended) => ended,
-        Err(error) if error.is_panic() => {
-            Err(EngineFailure::Invariant(message_of(&*error.into_panic())))
-        }
-        Err(_cancelled) => Ok(()),
-    }
-}
-
-fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("the panic has no message").to_owned()
 }

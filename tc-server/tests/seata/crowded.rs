@@ -70,11 +70,11 @@ impl Small {
             engine::Settings { queue_max: 1, batch_max: 1, ..engine::Settings::new("tc:8091") };
         let phase_two = Arc::new(dispatcher.clone());
         let engine = Engine::start(Arc::new(store), clock, settings, phase_two).await.unwrap();
-        let engine = engine.handle;
+        let (engine, standing) = (engine.handle, engine.standing);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let settings = seata::Settings { phase_two_wait, ..seata::Settings::default() };
-        let front = seata::SeataFrontend::new(engine.clone(), dispatcher, settings);
+        let front = seata::SeataFrontend::new(engine.clone(), standing, dispatcher, settings);
         let acceptor = Acceptor::new(listener, 16, PortName::Seata);
         tokio::spawn(front.serve(acceptor, CancellationToken::new()));
         Self { address, engine, store: open }

@@ -121,11 +121,11 @@ impl Server {
         let observer: Arc<dyn Observer> = Arc::clone(&self.judge) as _;
         let store: Arc<dyn Store> = Arc::new(SimStore::new(world, observer, disk, self.index));
         let phase_two: Arc<dyn EffectSink> = Arc::new(dispatcher.clone());
-        let prepared = Engine::prepare(store, clock, engine_settings(), phase_two).await?;
+        let prepared = Engine::prepare(store, clock, engine_settings(), phase_two);
         let engine = prepared.handle;
         let (bounds, no_http) = (Bounds::default(), HttpCaller::disabled());
         let front =
-            GrpcFrontend::new(engine.clone(), prepared.leadership, dispatcher, bounds, no_http);
+            GrpcFrontend::new(engine.clone(), prepared.standing, dispatcher, bounds, no_http);
         self.world.spawn(self.owner(), front.clone().keep_watch());
         *self.lock() = Some(ServerProcess { front, engine });
         prepared.run.await

@@ -87,10 +87,8 @@ impl Protocol {
         } else if let Some(Answer::PhaseTwo(call)) = answer {
             self.events.push_back(Event::PhaseTwo(call));
         } else if let Some(Answer::GoAway(notice)) = answer {
-            if let Some(leader) = self.endpoint_of(&notice.leader) {
-                self.search.prefer(leader);
-            }
             self.give_up(now, connection, going_away(&notice));
+            self.go_to_the_leader(now, &notice);
         } else if let Some(Answer::Rejected(refusal)) = answer
             && self.search.has_greeted_with(connection, id)
         {
@@ -100,6 +98,10 @@ impl Protocol {
     }
 
     fn greeted(&mut self, now: Moment, connection: ConnectionId, hello: v1::HelloReply) {
+        if self.search.is_under_way(connection) && !self.epochs.greet(now, hello.epoch) {
+            let reason = format!("epoch {} is over: another coordinator leads", hello.epoch);
+            return self.give_up(now, connection, ConnectionFailure::Passing(reason.into()));
+        }
         let Some((endpoint, others)) = self.search.greeted(connection) else { return };
         (self.state, self.connection, self.endpoint) = (State::Ready, connection, endpoint);
         if !self.requests.is_empty() {

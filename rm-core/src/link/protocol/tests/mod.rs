@@ -51,11 +51,16 @@ impl Driven {
 
     /// Takes the transport up and lets the coordinator greet.
     fn greet(&mut self) -> v1::Hello {
+        self.greet_in(0)
+    }
+
+    /// Acts as [`Self::greet`], under this epoch.
+    fn greet_in(&mut self, epoch: u64) -> v1::Hello {
         assert!(self.protocol.connected(self.connection()));
         let mut hello = self.frame();
         let Some((id, Some(Ask::Hello(said)))) = hello.pop() else { panic!("{hello:?}") };
         assert!(hello.is_empty(), "it goes alone: {hello:?}");
-        self.answer(id, Answer::Hello(v1::HelloReply::default()));
+        self.answer(id, Answer::Hello(v1::HelloReply { epoch, ..v1::HelloReply::default() }));
         said
     }
 

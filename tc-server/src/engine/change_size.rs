@@ -1,0 +1,88 @@
+//! How large a change is when it is stored, without encoding it: enough to keep batches below what
+//! stores take.
+
+use handfast_core::{
+    BranchRecord, BranchState, Change, DirtyColumn, DirtyRow, Event, GlobalRecord, LeaseRecord,
+    Record, SagaDefinition, SagaRecord, StepDefinition, StepRecord,
+};
+
+/// What the numbers and the frame of a value take at most.
+const FIXED: usize = 128;
+/// What a small part of a value takes beside its texts.
+const PART: usize = 24;
+
+/// Returns the bytes of a change, somewhat too many for small ones.
+pub(super) fn approximate_bytes(change: &Change) -> usize {
+    FIXED
+        + match change {
+            Change::Delete(_) => 0,
+            Change::Put(Record::Global(global)) => of_global(global),
+            Change::Put(Record::Branch(branch)) => of_branch(branch),
+            Change::Put(Record::Saga(saga)) => of_saga(saga),
+            Change::Put(Record::Lease(lease)) => of_lease(lease),
+        }
+}
+
+fn of_global(global: &GlobalRecord) -> usize {
+    let GlobalRecord { address, application, name, events, finished_branches, .. } = global;
+    let branches = finished_branches.iter().map(|it| FIXED + it.resource.len());
+    address.len() + application.len() + name.len() + of_events(events) + branches.sum::<usize>()
+}
+
+fn of_branch(branch: &BranchRecord) -> usize {
+    let rows = branch.rows.iter().map(|row| PART + row.table.len() + row.key.len());
+    let failure = branch.last_failure.as_ref().map_or(0, |(_, text)| text.len());
+    let process = branch.registered_by.as_ref().map_or(0, |process| process.len());
+    let texts = branch.resource.len() + branch.application_data.len() + failure + process;
+    rows.sum::<usize>() + texts + of_state(&branch.state)
+}
+
+fn of_state(state: &BranchState) -> usize {
+    let BranchState::Refused(error, rows) = state else { return 0 };
+    error.len() + rows.listed.iter().map(of_dirty_row).sum::<usize>()
+}
+
+fn of_dirty_row(row: &DirtyRow) -> usize {
+    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let column = |it: &DirtyColumn| {
+        PART + it.name.len() + text(&it.before) + text(&it.after) + text(&it.current)
+    };
+    PART + row.table.len() + row.key.len() + row.columns.iter().map(column).sum::<usize>()
+}
+
+fn of_saga(saga: &SagaRecord) -> usize {
+    let SagaRecord { address, application, key, definition, steps, events, cause_error, .. } = saga;
+    let cause = cause_error.as_ref().map_or(0, |text| text.len());
+    let steps = steps.iter().map(of_step).sum::<usize>();
+    address.len()
+        + application.len()
+        + key.len()
+        + of_definition(definition)
+        + cause
+        + steps
+        + of_events(events)
+}
+
+fn of_definition(definition: &SagaDefinition) -> usize {
+    let steps = definition.steps.iter().map(of_step_definition).sum::<usize>();
+    let children = definition.children.iter().map(|it| FIXED + it.name.len() + it.saga.len());
+    definition.name.len() + steps + children.sum::<usize>()
+}
+
+fn of_step_definition(step: &StepDefinition) -> usize {
+    let StepDefinition { name, resource, action, input, takes, .. } = step;
+    FIXED + name.len() + resource.len() + action.len() + input.len() + PART * takes.len()
+}
+
+fn of_step(step: &StepRecord) -> usize {
+    let failure = step.last_failure.as_ref().map_or(0, |(_, text)| text.len());
+    PART + failure + step.output.as_ref().map_or(0, |output| output.len())
+}
+
+fn of_lease(lease: &LeaseRecord) -> usize {
+    lease.name.len() + lease.label.len() + lease.application.len()
+}
+
+fn of_events(events: &[Event]) -> usize {
+    events.iter().map(|event| PART + event.what.len()).sum()
+}
