@@ -155,7 +155,7 @@ async fn is_granted(backend: &dyn Backend, request: &AcquireRequest) -> bool {
 async fn locked_row_costs_only_its_own_lock(server: Server) {
     let url = server.database().await;
     for lease in LEASES {
-        if others_outlive_a_stuck_lock(server, &url, lease).await {
+        if Box::pin(others_outlive_a_stuck_lock(server, &url, lease)).await {
             return;
         }
     }

@@ -36,7 +36,7 @@ async fn an_unreleased_lock_is_delayed_after_its_lease() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_not_held_beyond_the_limit_of_the_coordinator() {
     for lease in RENEWED {
-        if ends_by_its_limit(lease).await {
+        if Box::pin(ends_by_its_limit(lease)).await {
             return;
         }
     }
