@@ -49,7 +49,7 @@ pub(crate) struct Scene<DB: TestDatabase> {
 
 impl<DB: TestDatabase> Scene<DB> {
     pub(crate) async fn new() -> Self {
-        let coordinator = Coordinator::start().await;
+        let coordinator = Coordinator::start_impatient().await;
         let handfast = Handfast::connect(coordinator.endpoint()).application("parent");
         let handfast = handfast.await.unwrap();
         let bank = Bank::new(&handfast).await;

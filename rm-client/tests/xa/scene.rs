@@ -32,7 +32,7 @@ impl<DB: XaTestDatabase> Scene<DB> {
 
     /// Returns a scene on an empty database.
     pub(crate) async fn on(pool: Pool<DB>) -> Self {
-        let coordinator = Coordinator::start().await;
+        let coordinator = Coordinator::start_impatient().await;
         let handfast = Handfast::connect(coordinator.endpoint()).application("parent");
         let handfast = handfast.await.unwrap();
         let bank = Bank::on(&handfast, pool).await;
