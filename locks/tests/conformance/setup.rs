@@ -57,15 +57,9 @@ impl TestBackend {
                 let (url, _) = SQLITE.get_or_init(sqlite).await;
                 Arc::new(SqliteLocks::connect(url).await.unwrap())
             }
-            Kind::Redis => {
-                let url = server("HANDFAST_TEST_REDIS");
-                Arc::new(RedisLocks::connect(&url).await.unwrap())
-            }
+            Kind::Redis => Arc::new(redis_locks(&server("HANDFAST_TEST_REDIS")).await),
             Kind::Redlock => Arc::new(redlock(&server("HANDFAST_TEST_REDLOCK")).await),
-            Kind::Etcd => {
-                let members = server("HANDFAST_TEST_ETCD");
-                Arc::new(EtcdLocks::connect(members.split(',')).await.unwrap())
-            }
+            Kind::Etcd => Arc::new(etcd_locks(&server("HANDFAST_TEST_ETCD")).await),
             Kind::ZooKeeper => {
                 let cluster = server("HANDFAST_TEST_ZOOKEEPER");
                 Arc::new(ZooKeeperLocks::connect(&cluster, LEASE).await.unwrap())
@@ -243,6 +237,16 @@ pub(crate) async fn sqlite() -> (String, tempfile::TempDir) {
         connection.execute(statement).await.unwrap();
     }
     (url, folder)
+}
+
+/// Connects to a server that may be slow on a loaded machine.
+pub(crate) async fn redis_locks(url: &str) -> RedisLocks {
+    until_some("Redis answers", async || RedisLocks::connect(url).await.ok()).await
+}
+
+/// Connects to servers that may be slow on a loaded machine.
+pub(crate) async fn etcd_locks(urls: &str) -> EtcdLocks {
+    until_some("etcd answers", async || EtcdLocks::connect(urls.split(',')).await.ok()).await
 }
 
 /// Connects to servers that may have been started a moment ago, or are slow on a loaded machine.
