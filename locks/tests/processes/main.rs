@@ -104,8 +104,8 @@ async fn a_paused_holder_is_refused(kind: Kind) {
     panic!("the resource admits every holder that was paused");
 }
 
-/// Returns whether a holder that was paused for longer than its lease is refused. One that loses its
-/// lock before the pause, because a renewal was answered late, comes to the resource first.
+/// Returns whether a holder that was paused for longer than its lease is refused. A holder that
+/// loses its lock before the pause, as a renewal was answered late, comes to the resource first.
 async fn is_refused_after_its_pause(kind: Kind, lease: Duration) -> bool {
     let ground = Ground::new(kind, lease).await;
     let mut old = ground.child(Part::Hold);

@@ -18,8 +18,8 @@ use sqlx::{AssertSqlSafe, MySql, MySqlPool, PgPool, Postgres, Row as _, Sqlite, 
 use crate::history::{Element, List};
 use crate::work::{ACCOUNTS, CENTS, LISTS, Product, Row, Step, elements};
 
-/// How long a service waits for a connection of its pool, and for SQLite's writer lock. Shorter than
-/// a global may take, so that an outage shows as an error.
+/// The time that a service waits for a connection of its pool, and for SQLite's writer lock.
+/// Shorter than a global may take, so that an outage shows as an error.
 pub const SERVICE_PATIENCE: Duration = Duration::from_secs(2);
 /// The same for what makes the databases and judges them, which nothing but a busy machine delays.
 pub const JUDGE_PATIENCE: Duration = Duration::from_secs(60);

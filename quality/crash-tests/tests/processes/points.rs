@@ -49,8 +49,8 @@ async fn a_service_that_dies_at_any_point_leaves_nothing() {
     assert_sound(stage).await;
 }
 
-/// Suffers a fault until its point is reached: on a busy machine there may be too little work in the
-/// time that a fault waits for it.
+/// Suffers a fault until its point is reached: on a busy machine there may be too little work in
+/// the time that a fault waits for it.
 async fn suffer_until_reached(stage: &mut RunningSystem, fault: &Fault) {
     for _ in 0..TRIES {
         stage.suffer(fault).await.unwrap();

@@ -69,8 +69,8 @@ impl ChildCoordinator {
         Self::start_with(DispatchConfig::default().answer_timeout_ms).await
     }
 
-    /// Starts a coordinator that soon passes over a stopped process for another one. It also repeats
-    /// a call that a busy machine answers late, so a test must not count its calls.
+    /// Starts a coordinator that soon passes over a stopped process for another one. It also
+    /// repeats a call that a busy machine answers late, so a test must not count its calls.
     ///
     /// # Panics
     /// If it does not start.
