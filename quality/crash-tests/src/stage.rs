@@ -208,7 +208,7 @@ impl RunningSystem {
                 self.start_service(*service, Some(("HANDFAST_STOP_POINT", (*point).to_owned())))
                     .await?;
                 let process = self.services[*service].running()?;
-                process.stopped(CRASH_WITHIN).await?;
+                process.stopped(PROGRESS_WITHIN).await?;
                 sleep(*lasting).await;
                 process.go_on()?;
             }
