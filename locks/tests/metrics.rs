@@ -18,7 +18,10 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use faults::Faulty;
 
-const LEASE: Duration = Duration::from_secs(1);
+/// Renewed after a third, which is long before its end also on a busy machine.
+const LEASE: Duration = Duration::from_secs(9);
+/// A lease that ends within the test.
+const SHORT: Duration = Duration::from_secs(3);
 
 /// Returns the value of a line such as `name{labels}`.
 fn value(shown: &PrometheusHandle, line: &str) -> u64 {
@@ -50,35 +53,35 @@ async fn client_counts_its_locks() {
     };
 
     let guard = locks.lock("orders/1").await.unwrap();
+    let taken = locks.lock("orders/2").await.unwrap();
     assert!(matches!(locks.try_lock("orders/1").await, Err(LockError::Busy { .. })));
     let waited = locks.lock_timeout("orders/1", Duration::from_millis(1)).await;
     assert!(matches!(waited, Err(LockError::TimedOut { .. })));
-    until_counted(&shown, &renewals("held")).await;
-    assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
-    assert_eq!(count("handfast_client_lock_acquired_total"), 1);
-    assert_eq!(count("handfast_client_lock_wait_seconds_count"), 1);
-    assert_eq!(count("handfast_client_lock_hold_seconds_count"), 1);
-    assert_eq!(counts("handfast_client_lock_refused_total{code=\"HF-LOCK-BUSY\"}"), 1);
-    assert_eq!(counts("handfast_client_lock_refused_total{code=\"HF-LOCK-TIMED-OUT\"}"), 1);
-
-    let guard = locks.lock("orders/2").await.unwrap();
     memory
         .release(&ReleaseRequest {
-            lock_ref: lock_ref_of(&guard),
+            lock_ref: lock_ref_of(&taken),
             refuse_late_requests: false,
             is_uncontended: false,
         })
         .await
         .unwrap();
-    assert_eq!(guard.lost().await, LossReason::Taken);
+    until_counted(&shown, &renewals("held")).await;
+    assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(taken.lost().await, LossReason::Taken);
     until_counted(&shown, &renewals("lost")).await;
+    assert_eq!(count("handfast_client_lock_acquired_total"), 2);
+    assert_eq!(count("handfast_client_lock_wait_seconds_count"), 2);
+    assert_eq!(count("handfast_client_lock_hold_seconds_count"), 2);
     assert_eq!(counts("handfast_client_lock_lost_total{reason=\"taken\"}"), 1);
+    assert_eq!(counts("handfast_client_lock_refused_total{code=\"HF-LOCK-BUSY\"}"), 1);
+    assert_eq!(counts("handfast_client_lock_refused_total{code=\"HF-LOCK-TIMED-OUT\"}"), 1);
 
-    let cut_off = locks.lock("orders/3").await.unwrap();
+    let short = Locks::over(Arc::clone(&faulty)).lease(SHORT).start().unwrap();
+    let cut_off = short.lock("orders/3").await.unwrap();
     faulty.is_cut.store(true, Ordering::SeqCst);
     assert_eq!(cut_off.lost().await, LossReason::Deadline);
-    assert!(matches!(locks.try_lock("orders/4").await, Err(LockError::Unavailable { .. })));
-    drop((guard, cut_off));
+    assert!(matches!(short.try_lock("orders/4").await, Err(LockError::Unavailable { .. })));
+    drop((taken, cut_off));
     until_counted(
         &shown,
         "handfast_client_lock_errors_total{backend=\"memory\",request=\"leave\"}",
@@ -86,6 +89,7 @@ async fn client_counts_its_locks() {
     .await;
     faulty.is_cut.store(false, Ordering::SeqCst);
     locks.settle().await.unwrap();
+    short.settle().await.unwrap();
     until_counted(&shown, &renewals("unknown")).await;
     assert_eq!(counts("handfast_client_lock_lost_total{reason=\"deadline\"}"), 1);
     assert_eq!(counts("handfast_client_lock_errors_total{request=\"ask\"}"), 1);

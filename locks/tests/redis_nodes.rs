@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use handfast_locks::{
-    AcquireRequest, AcquireResponse, Backend, Guard, LockError, Moment, QueueMode, RedisLocks,
-    RedlockLocks, ReleaseOutcome, ReleaseRequest, ReleaseResponse,
+    AcquireRequest, AcquireResponse, Backend, Guard, LockError, Locks, Moment, QueueMode,
+    RedisLocks, RedlockLocks, ReleaseOutcome, ReleaseRequest, ReleaseResponse,
 };
-use handfast_test_services::{DatabaseServer, ServerKind, until};
+use handfast_test_services::{DatabaseServer, ServerKind, until, until_some};
 use redis::aio::MultiplexedConnection;
 
 use setup::{acquire_request, fresh, lock_ref, over, redis_connection, redlock, server};
@@ -39,12 +39,20 @@ impl Nodes {
         Self { servers }
     }
 
-    /// Connects a backend to all servers.
+    /// Connects a backend to all servers, and waits until they vote.
     async fn redlock(&self) -> Arc<RedlockLocks> {
-        let urls = self.servers.iter().map(DatabaseServer::url);
-        let locks = RedlockLocks::connect(urls, LEASE_MAX).await.unwrap();
-        locks.settled().await.unwrap();
-        Arc::new(locks)
+        until_some("enough servers vote", async || {
+            let locks = self.connect(LEASE_MAX).await;
+            locks.settled().await.is_ok().then(|| Arc::new(locks))
+        })
+        .await
+    }
+
+    /// Connects a backend to all servers, which may not vote yet.
+    async fn connect(&self, lease_max: Duration) -> RedlockLocks {
+        let urls: Vec<String> = self.servers.iter().map(DatabaseServer::url).collect();
+        let connects = async || RedlockLocks::connect(&urls, lease_max).await.ok();
+        until_some("enough servers answer", connects).await
     }
 
     async fn connection(&self, node: usize) -> MultiplexedConnection {
@@ -66,14 +74,34 @@ impl Nodes {
         let mut connection = self.connection(node).await;
         redis::cmd("EXISTS").arg(key(name)).query_async(&mut connection).await.unwrap()
     }
+
+    async fn lease_left_ms(&self, node: usize, name: &str) -> i64 {
+        let mut connection = self.connection(node).await;
+        redis::cmd("PTTL").arg(key(name)).query_async(&mut connection).await.unwrap()
+    }
 }
 
 fn key(name: &str) -> String {
     format!("handfast:lock:{{{name}}}")
 }
 
-fn locks(backend: &Arc<RedlockLocks>) -> handfast_locks::Locks {
+fn locks(backend: &Arc<RedlockLocks>) -> Locks {
     over(Arc::clone(backend) as _).lease(LEASE_MAX).start().unwrap()
+}
+
+/// Tries to take a lock until enough servers answer in time: where few are alive, a majority waits
+/// for each of them, and on a busy machine one may take too long.
+async fn answered_try(locks: &Locks, name: &str) -> Result<Guard, LockError> {
+    until_some("enough servers answer", async || match locks.try_lock(name).await {
+        Err(LockError::Unavailable { .. }) => None,
+        answered => Some(answered),
+    })
+    .await
+}
+
+/// Repeats a request until enough servers answer in time.
+async fn answered(backend: &RedlockLocks, request: &AcquireRequest) -> AcquireResponse {
+    until_some("enough servers answer", async || backend.acquire(request).await.ok()).await
 }
 
 fn short(name: &str) -> AcquireRequest {
@@ -92,11 +120,12 @@ async fn two_of_five_nodes_may_be_dead() {
     nodes.servers[0].kill().unwrap();
     nodes.servers[3].kill().unwrap();
     let guard = locks(&backend).lock(&name).await.unwrap();
-    let refused = locks(&backend).try_lock(&name).await;
+    let refused = answered_try(&locks(&backend), &name).await;
     let Err(LockError::Busy { holder: Some(holder), .. }) = refused else { panic!("{refused:?}") };
     assert_eq!(holder.id, guard.id());
     assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
-    assert!(locks(&backend).try_lock(&name).await.is_ok());
+    let is_free = async || locks(&backend).try_lock(&name).await.is_ok();
+    until("the lock is free", is_free).await;
 }
 
 /// F2: without a majority nothing is granted, and nothing stays behind.
@@ -120,13 +149,15 @@ async fn three_of_five_dead_nodes_are_too_many() {
 #[tokio::test]
 async fn a_silent_node_gets_the_release_later() {
     let mut nodes = Nodes::start().await;
-    let urls = nodes.servers.iter().map(DatabaseServer::url);
-    let backend = RedlockLocks::connect(urls, Duration::from_secs(3600)).await.unwrap();
+    let backend = nodes.connect(Duration::from_secs(3600)).await;
     let (mut asked, name) = (acquire_request(&lock_ref(&fresh()), QueueMode::NoWait), fresh());
     asked.name = handfast_locks::LockName::new(&*name).unwrap();
+    asked.lease = Duration::from_secs(600);
     // The lock is held on every node, though none of them votes yet.
     assert!(backend.acquire(&asked).await.is_err());
-    assert!(nodes.is_held_on(4, &name).await);
+    for node in 0..NODES {
+        nodes.until_held_on(node, &name).await;
+    }
     nodes.servers[4].kill().unwrap();
     let lock_ref = handfast_locks::LockRef { name: asked.name.clone(), id: asked.id };
     let left = backend
@@ -149,14 +180,18 @@ async fn a_silent_node_gets_the_release_later() {
 #[tokio::test]
 async fn a_restarted_node_does_not_vote() {
     let mut nodes = Nodes::start().await;
-    let (backend, name) = (nodes.redlock().await, fresh());
+    let backend = nodes.redlock().await;
     // Every node knows the scripts, so that a request is one message.
     let _outcome = locks(&backend).lock(&fresh()).await.unwrap().release().await.unwrap();
     let guards = [3, 4].map(|node| &nodes.servers[node]);
     guards.iter().for_each(|server| server.pause());
-    let first = short(&name);
-    let granted_at = Moment::now();
-    assert!(matches!(backend.acquire(&first).await.unwrap(), AcquireResponse::Granted { .. }));
+    // Each try is for another lock: one that a busy server answered late may be held on the others.
+    let (name, granted_at) = until_some("A, B and C grant a lock", async || {
+        let (name, asked_at) = (fresh(), Moment::now());
+        let answer = backend.acquire(&short(&name)).await;
+        matches!(answer, Ok(AcquireResponse::Granted { .. })).then_some((name, asked_at))
+    })
+    .await;
     guards.iter().for_each(|server| server.go_on());
     // The requests to D and E while they were silent are taken back, as if they had been lost.
     for node in [3, 4] {
@@ -195,7 +230,7 @@ async fn a_bare_majority_holds_the_lock() {
         let forget = redis::cmd("DEL").arg(key(&name)).to_owned();
         let () = forget.query_async(&mut nodes.connection(node).await).await.unwrap();
     }
-    let refused = locks(&backend).try_lock(&name).await;
+    let refused = answered_try(&locks(&backend), &name).await;
     let Err(LockError::Busy { holder: Some(holder), .. }) = refused else { panic!("{refused:?}") };
     assert_eq!(holder.id, guard.id());
     for node in [3, 4] {
@@ -203,18 +238,18 @@ async fn a_bare_majority_holds_the_lock() {
     }
     let [first, second] = [lock_ref(&name), lock_ref(&name)];
     for waiter in [&first, &second, &first, &second] {
-        let answer = backend.acquire(&request_of(waiter, QueueMode::Join)).await.unwrap();
+        let answer = answered(&backend, &request_of(waiter, QueueMode::Join)).await;
         let AcquireResponse::Busy { holder: Some(holder), .. } = answer else {
             panic!("{answer:?}")
         };
         assert_eq!(holder.id, guard.id());
     }
     assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
-    let early = backend.acquire(&request_of(&second, QueueMode::KeepPlace)).await.unwrap();
+    let early = answered(&backend, &request_of(&second, QueueMode::KeepPlace)).await;
     assert!(matches!(early, AcquireResponse::Busy { .. }), "{early:?}");
     let repeated = request_of(&first, QueueMode::KeepPlace);
     until("the first waiter has it", async || {
-        matches!(backend.acquire(&repeated).await.unwrap(), AcquireResponse::Granted { .. })
+        matches!(answered(&backend, &repeated).await, AcquireResponse::Granted { .. })
     })
     .await;
 }
@@ -243,17 +278,29 @@ async fn a_lock_comes_to_nodes_that_answer_late() {
 #[tokio::test]
 async fn the_deadline_is_before_the_end_of_every_nodes_lease() {
     let nodes = Nodes::start().await;
-    let (backend, name) = (nodes.redlock().await, fresh());
-    let guard = locks(&backend).lock(&name).await.unwrap();
-    for node in 0..NODES {
-        nodes.until_held_on(node, &name).await;
-        let mut connection = nodes.connection(node).await;
-        let left: i64 =
-            redis::cmd("PTTL").arg(key(&name)).query_async(&mut connection).await.unwrap();
-        let ends_at = Moment::now() + Duration::from_millis(u64::try_from(left).unwrap() + 1);
-        let drift = LEASE_MAX / 100 + Duration::from_millis(2);
-        assert!(guard.deadline() + drift <= ends_at, "node {node}");
-    }
+    let backend = nodes.redlock().await;
+    let drift = LEASE_MAX / 100 + Duration::from_millis(2);
+    // A renewal meanwhile moves the deadline, and comes to some nodes later than to others.
+    until("no renewal comes between", async || {
+        let name = fresh();
+        let guard = locks(&backend).lock(&name).await.unwrap();
+        let deadline = guard.deadline();
+        let mut left = Vec::new();
+        for node in 0..NODES {
+            nodes.until_held_on(node, &name).await;
+            left.push((nodes.lease_left_ms(node, &name).await, Moment::now()));
+        }
+        let is_renewed = guard.deadline() != deadline;
+        if is_renewed || !guard.is_held() {
+            return false;
+        }
+        for (node, (left_ms, seen_at)) in left.into_iter().enumerate() {
+            let ends_at = seen_at + Duration::from_millis(u64::try_from(left_ms).unwrap() + 1);
+            assert!(deadline + drift <= ends_at, "node {node}");
+        }
+        true
+    })
+    .await;
 }
 
 /// A token that only one node has seen is stored by a majority before it is used, so that the next
@@ -287,14 +334,24 @@ async fn one_of_many_contenders_wins() {
     let backends = join_all((0..4).map(|_| redlock(&urls))).await;
     let backends: Vec<_> = backends.into_iter().map(Arc::new).collect();
     for _ in 0..5 {
-        let name = fresh();
-        let tries = backends.iter().cycle().take(12).map(|backend| {
-            let (locks, name) = (locks(backend), name.clone());
-            tokio::spawn(async move { locks.try_lock(&name).await })
-        });
-        let tries: Vec<Result<Guard, _>> =
-            join_all(tries).await.into_iter().map(Result::unwrap).collect();
-        assert_eq!(tries.iter().filter(|tried| tried.is_ok()).count(), 1, "{tries:?}");
+        // A contender that a busy server answers too late may have been the winner.
+        until("all contenders are answered", async || {
+            let name = fresh();
+            let tries = backends.iter().cycle().take(12).map(|backend| {
+                let (locks, name) = (locks(backend), name.clone());
+                tokio::spawn(async move { locks.try_lock(&name).await })
+            });
+            let tries: Vec<Result<Guard, _>> =
+                join_all(tries).await.into_iter().map(Result::unwrap).collect();
+            let winners = tries.iter().filter(|tried| tried.is_ok()).count();
+            let is_late = |tried: &Result<Guard, LockError>| {
+                matches!(tried, Err(LockError::Unavailable { .. }))
+            };
+            let are_answered = !tries.iter().any(is_late);
+            assert!(winners == 1 || winners == 0 && !are_answered, "{tries:?}");
+            are_answered
+        })
+        .await;
     }
 }
 

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use futures::future::join_all;
 use handfast_locks::fencing::FencedKey;
 use handfast_locks::{
-    AcquireRequest, AcquireResponse, Backend, LockError, LockRef, Locks, QueueMode, RedisLocks,
-    ReleaseRequest, ReleaseResponse,
+    AcquireRequest, AcquireResponse, Backend, LockError, LockRef, Locks, QueueMode, ReleaseRequest,
+    ReleaseResponse,
 };
 use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind, until};
 use redis::aio::MultiplexedConnection;
 
-use setup::{LEASE, acquire_request, fresh, lock_ref, over, redis_connection, server};
+use setup::{LEASE, acquire_request, fresh, lock_ref, over, redis_connection, redis_locks, server};
 
 async fn start() -> DatabaseServer {
     let start = || DatabaseServer::start(ServerKind::Redis, &ServerDirectory::new()?, &|| Ok(()));
@@ -26,7 +26,7 @@ async fn start() -> DatabaseServer {
 }
 
 async fn locks(url: &str) -> Locks {
-    over(Arc::new(RedisLocks::connect(url).await.unwrap())).start().unwrap()
+    over(Arc::new(redis_locks(url).await)).start().unwrap()
 }
 
 /// R1, R2, R13: a held lock has an expiry at every moment, and all of a lock is in one slot of a
@@ -88,7 +88,7 @@ async fn a_lock_is_one_slot_of_a_cluster() {
     let _permits = [permits.acquire().await.unwrap(), permits.acquire().await.unwrap()];
     // Neither the locks that are requested together nor those that are renewed together are in one
     // slot.
-    let backend = RedisLocks::connect(&redis.url()).await.unwrap();
+    let backend = redis_locks(&redis.url()).await;
     let lock_refs: Vec<LockRef> = (0..20).map(|_| lock_ref(&fresh())).collect();
     let asks: Vec<AcquireRequest> =
         lock_refs.iter().map(|lock_ref| acquire_request(lock_ref, QueueMode::NoWait)).collect();
@@ -103,8 +103,7 @@ async fn a_lock_is_one_slot_of_a_cluster() {
 #[tokio::test]
 async fn batched_requests_get_their_own_answers() {
     let url = server("HANDFAST_TEST_REDIS");
-    let (backend, mut redis) =
-        (RedisLocks::connect(&url).await.unwrap(), redis_connection(&url).await);
+    let (backend, mut redis) = (redis_locks(&url).await, redis_connection(&url).await);
     let names: Vec<String> = (0..100).map(|_| fresh()).collect();
     let lock_refs: Vec<LockRef> = names.iter().map(|name| lock_ref(name)).collect();
     // The counter of the first lock has another type.
@@ -149,7 +148,7 @@ async fn a_forbidden_lock_does_not_block_its_batch() {
     user.arg(allowed.iter().map(|name| format!("~*{name}*")).collect::<Vec<_>>());
     let () = user.query_async(&mut redis_connection(&server.url()).await).await.unwrap();
     let url = server.url().replace("redis://", "redis://teller:secret@");
-    let backend = RedisLocks::connect(&url).await.unwrap();
+    let backend = redis_locks(&url).await;
     let names = allowed.iter().take(10).chain([&forbidden]).chain(allowed.iter().skip(10));
     let lock_refs: Vec<LockRef> = names.map(|name| lock_ref(name)).collect();
     let asks: Vec<AcquireRequest> =
@@ -249,8 +248,7 @@ async fn tokens_grow_over_older_data() {
 #[tokio::test]
 async fn a_holder_without_a_counter_has_a_token() {
     let url = server("HANDFAST_TEST_REDIS");
-    let (backend, mut redis) =
-        (RedisLocks::connect(&url).await.unwrap(), redis_connection(&url).await);
+    let (backend, mut redis) = (redis_locks(&url).await, redis_connection(&url).await);
     let (name, mut fences) = (fresh(), Vec::new());
     let request = acquire_request(&lock_ref(&name), QueueMode::Join);
     for _ in 0..2 {

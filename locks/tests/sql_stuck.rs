@@ -22,6 +22,10 @@ use setup::{acquire_request, fresh, lock_ref, mysql, over, postgres};
 
 /// A test that waits for longer than this has failed.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Leases of locks that are renewed within a test, in the order in which they are tried: on a busy
+/// machine a renewal may be answered too late.
+const LEASES: [Duration; 3] =
+    [Duration::from_secs(6), Duration::from_secs(18), Duration::from_secs(45)];
 /// The connections of a backend.
 const CONNECTIONS: usize = 9;
 /// More requests than that.
@@ -150,16 +154,29 @@ async fn is_granted(backend: &dyn Backend, request: &AcquireRequest) -> bool {
 
 async fn locked_row_costs_only_its_own_lock(server: Server) {
     let url = server.database().await;
-    let locks = over(server.backend(&url).await).lease(Duration::from_secs(6)).start().unwrap();
+    for lease in LEASES {
+        if Box::pin(others_outlive_a_stuck_lock(server, &url, lease)).await {
+            return;
+        }
+    }
+    panic!("the other locks are lost too");
+}
+
+/// Holds three locks until the row of one has been locked for as long as its lease. Returns whether
+/// the others are still held.
+async fn others_outlive_a_stuck_lock(server: Server, url: &str, lease: Duration) -> bool {
+    let locks = over(server.backend(url).await).lease(lease).start().unwrap();
     // All are renewed together, and the lock of the row is the last to be lost.
     let others = [locks.lock(&fresh()).await.unwrap(), locks.lock_shared(&fresh()).await.unwrap()];
     let stuck = locks.lock(&fresh()).await.unwrap();
-    let _session = server.freeze(&url, stuck.name().as_str()).await;
+    let _session = server.freeze(url, stuck.name().as_str()).await;
     let lost = tokio::time::timeout(WAIT_MAX, stuck.lost()).await;
     assert_eq!(lost.expect("it is lost at its deadline"), LossReason::Deadline);
+    let mut are_held = true;
     for guard in others {
-        assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
+        are_held &= guard.release().await.unwrap() == ReleaseOutcome::Released;
     }
+    are_held
 }
 
 async fn requests_for_a_locked_row_make_room_for_others(server: Server) {

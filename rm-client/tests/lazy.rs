@@ -10,6 +10,7 @@ use at::bank::Bank;
 use at::tc::Tc;
 use at::{TestDatabase, on_every_database};
 use handfast::{Connect, Error, Handfast};
+use handfast_test_services::until;
 
 const DEBIT: &str = "UPDATE account SET cents = cents - 10 WHERE id = 1";
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -65,6 +66,11 @@ async fn a_coordinator_that_does_not_come_is_reported_with_the_reason() {
     tc.kill().await;
     let connect = eager_to_retry(&tc).request_deadline(Duration::from_millis(200));
     let handfast = connect.lazy().unwrap();
+    // A busy machine may not have tried within the deadline.
+    until("an attempt has failed", async || {
+        handfast.ready().is_err_and(|error| error.to_string().contains(&tc.endpoint()))
+    })
+    .await;
     let error = handfast.transaction("t").begin().await.unwrap_err();
     assert_eq!(error.code(), "HF-TM-UNREACHABLE");
     for error in [error, handfast.ready().unwrap_err()] {

@@ -10,7 +10,9 @@ use handfast_server::serve::{RunningServer, Server};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::TempDir;
 
-/// Long enough for several attempts on a busy machine.
+/// Longer than a connection takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Long enough for several attempts on a busy machine, of which none succeeds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A coordinator that encrypts and requires tokens.
@@ -78,7 +80,7 @@ impl Secured {
         let port = self.server.grpc_address.port();
         Handfast::connect(format!("https://localhost:{port}"))
             .tls_ca(&self.authority)
-            .connect_timeout(CONNECT_TIMEOUT)
+            .connect_timeout(PATIENCE)
     }
 }
 
@@ -126,6 +128,7 @@ async fn a_wrong_authority_or_scheme_is_named() {
     let port = secured.server.grpc_address.port();
     let stranger = Signed::make().authority;
     let wrong_authority = secured.connect().token(&secured.token).tls_ca(stranger);
+    let wrong_authority = wrong_authority.connect_timeout(CONNECT_TIMEOUT);
     let plain_to_tls = Handfast::connect(format!("http://localhost:{port}"))
         .token(&secured.token)
         .connect_timeout(CONNECT_TIMEOUT);
@@ -187,8 +190,9 @@ async fn a_required_client_certificate_admits_its_owner() {
     let handfast = known.await.unwrap();
     let done = handfast.transaction("place-order").run(async |_tx| Ok::<_, Error>(7)).await;
     assert_eq!(done.unwrap(), 7);
-    let stranger = connect().tls_identity(&strangers.certificate, &strangers.key);
-    let (without, stranger) = tokio::join!(connect().into_future(), stranger.into_future());
+    let refused = || connect().connect_timeout(CONNECT_TIMEOUT);
+    let stranger = refused().tls_identity(&strangers.certificate, &strangers.key);
+    let (without, stranger) = tokio::join!(refused().into_future(), stranger.into_future());
     let said = unreachable(without);
     assert!(said.contains("see tls_identity"), "{said}");
     let said = unreachable(stranger);

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use handfast_locks::{AcquireResponse, LockError, LossReason, Moment, QueueMode, ReleaseOutcome};
+use handfast_locks::{
+    AcquireResponse, LockError, LockMode, LossReason, Moment, QueueMode, ReleaseOutcome,
+};
 use handfast_test_services::until;
 
 use crate::faults::Faulty;
@@ -16,11 +18,18 @@ pub(crate) const SHORT: Duration = Duration::from_millis(400);
 /// Leases that are renewed within a test, in the order in which they are tried.
 const RENEWED: [Duration; 3] =
     [Duration::from_secs(3), Duration::from_secs(12), Duration::from_secs(40)];
+/// The same for a case that waits for as long as a lease.
+const BRIEF: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(15)];
 
 /// Runs a case that needs a renewal to be answered before its lease ends, which on a busy machine
 /// may take seconds: with a longer lease each time, until the case returns that it was.
-async fn renewed_in_time(case: impl AsyncFn(Duration) -> bool) {
-    for lease in RENEWED {
+pub(crate) async fn renewed_in_time(case: impl AsyncFn(Duration) -> bool) {
+    renewed_in_one_of(RENEWED, case).await;
+}
+
+async fn renewed_in_one_of(leases: [Duration; 3], case: impl AsyncFn(Duration) -> bool) {
+    for lease in leases {
         if case(lease).await {
             return;
         }
@@ -29,22 +38,32 @@ async fn renewed_in_time(case: impl AsyncFn(Duration) -> bool) {
 }
 
 pub(crate) async fn a_lock_is_renewed(setup: &TestBackend) {
-    renewed_in_time(async |lease| {
-        let locks = setup.settings().lease(lease).start().unwrap();
-        let name = fresh();
-        let guard = locks.lock(&name).await.unwrap();
-        let over = guard.deadline() + lease;
-        while Moment::now() < over {
-            if setup.locks().try_lock(&name).await.is_ok() {
-                return false;
-            }
-            // Only time ends a lease, so time must pass to show that this one is renewed.
-            tokio::time::sleep(lease / 10).await;
+    renewed_in_time(async |lease| outlives_its_lease(setup, LockMode::Exclusive, lease).await)
+        .await;
+}
+
+/// Returns whether a lock is held for longer than its lease, because it is renewed.
+pub(crate) async fn outlives_its_lease(
+    setup: &TestBackend,
+    mode: LockMode,
+    lease: Duration,
+) -> bool {
+    let locks = setup.settings().lease(lease).start().unwrap();
+    let name = fresh();
+    let guard = match mode {
+        LockMode::Exclusive => locks.lock(&name).await.unwrap(),
+        LockMode::Shared { .. } => locks.lock_shared(&name).await.unwrap(),
+    };
+    let over = guard.deadline() + lease;
+    while Moment::now() < over {
+        if setup.locks().try_lock(&name).await.is_ok() {
+            return false;
         }
-        let is_renewed = guard.is_held() && guard.deadline() > over;
-        is_renewed && guard.release().await.unwrap() == ReleaseOutcome::Released
-    })
-    .await;
+        // Only time ends a lease, so time must pass to show that this one is renewed.
+        tokio::time::sleep(lease / 10).await;
+    }
+    let is_renewed = guard.is_held() && guard.deadline() > over;
+    is_renewed && guard.release().await.unwrap() == ReleaseOutcome::Released
 }
 
 pub(crate) async fn a_lease_ends_without_renewal(setup: &TestBackend) {
@@ -163,15 +182,22 @@ pub(crate) async fn work_is_done_under_the_lock(setup: &TestBackend) {
 }
 
 pub(crate) async fn nothing_is_renewed_after_the_release(setup: &TestBackend) {
-    let backend = Arc::new(Faulty::over(&setup.backend));
-    let lease = Duration::from_secs(1);
-    let locks = over(Arc::clone(&backend) as _).lease(lease).start().unwrap();
-    let guard = locks.lock(&fresh()).await.unwrap();
-    backend.renewals.subscribe().wait_for(|renewals| *renewals > 0).await.unwrap();
-    let outcome = guard.release().await.unwrap();
-    assert!(matches!(outcome, ReleaseOutcome::Released | ReleaseOutcome::WasLost));
-    let renewals = *backend.renewals.borrow();
-    // The absence of an event cannot be awaited: a renewal would be sent within the lease.
-    tokio::time::sleep(lease).await;
-    assert_eq!(*backend.renewals.borrow(), renewals);
+    renewed_in_one_of(BRIEF, async |lease| {
+        let backend = Arc::new(Faulty::over(&setup.backend));
+        let locks = over(Arc::clone(&backend) as _).lease(lease).start().unwrap();
+        let guard = locks.lock(&fresh()).await.unwrap();
+        let mut renewals = backend.renewals.subscribe();
+        tokio::select! {
+            _sent = renewals.wait_for(|renewals| *renewals > 0) => {}
+            _reason = guard.lost() => return false,
+        }
+        let outcome = guard.release().await.unwrap();
+        assert!(matches!(outcome, ReleaseOutcome::Released | ReleaseOutcome::WasLost));
+        let renewals = *backend.renewals.borrow();
+        // The absence of an event cannot be awaited: a renewal would be sent within the lease.
+        tokio::time::sleep(lease).await;
+        assert_eq!(*backend.renewals.borrow(), renewals);
+        true
+    })
+    .await;
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
-use handfast_locks::{LockError, ReleaseOutcome};
+use handfast_locks::{Guard, LockError, ReleaseOutcome};
+use handfast_test_services::until_some;
 
 use crate::setup::{TestBackend, fresh};
 
@@ -75,14 +76,25 @@ pub(crate) async fn tokens_grow_over_the_end_of_a_lease(setup: &TestBackend) {
 pub(crate) async fn the_first_acquisition_has_one_winner(setup: &TestBackend) {
     let locks = setup.locks();
     for _ in 0..5 {
-        let name = fresh();
-        let tries = join_all((0..16).map(|_| locks.try_lock(&name))).await;
+        // A try that a busy machine answers too late may have been the winner.
+        let tries = until_some("all tries are answered", async || {
+            let name = fresh();
+            let tries = join_all((0..16).map(|_| locks.try_lock(&name))).await;
+            assert!(tries.iter().filter(|tried| tried.is_ok()).count() <= 1, "{tries:?}");
+            let are_answered = !tries.iter().any(is_late);
+            are_answered.then_some(tries)
+        })
+        .await;
         let (won, lost): (Vec<_>, Vec<_>) = tries.into_iter().partition(Result::is_ok);
         assert_eq!(won.len(), 1);
         for refused in lost {
             assert!(matches!(refused, Err(LockError::Busy { .. })), "{refused:?}");
         }
     }
+}
+
+fn is_late(tried: &Result<Guard, LockError>) -> bool {
+    matches!(tried, Err(LockError::Unavailable { .. }))
 }
 
 /// Increments with a read and a write, with room between them, under the lock.

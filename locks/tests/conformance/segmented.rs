@@ -119,7 +119,7 @@ pub(crate) async fn holder_of_all_segments_is_alone(setup: &TestBackend) {
 }
 
 pub(crate) async fn a_segment_that_is_lost_ends_the_work(setup: &TestBackend) {
-    let locks = setup.settings().lease(Duration::from_secs(1)).start().unwrap();
+    let locks = setup.settings().lease(Duration::from_secs(3)).start().unwrap();
     let segmented = locks.segmented(&fresh(), 2).unwrap();
     let segment = segmented.lock().await.unwrap();
     let worked = segment.run(async |guard| {

@@ -1,18 +1,21 @@
 //! A backend under test, on a database that the test run shares. Names keep tests apart.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use handfast::Handfast;
 use handfast_locks::{
-    AcquireRequest, AcquisitionId, Backend, EtcdLocks, Guarantee, LockMode, LockName, LockRef,
-    Locks, LocksBuilder, MemoryLocks, MySqlLocks, PostgresLocks, QueueMode, RedisLocks,
-    RedlockLocks, SqliteLocks, ZooKeeperLocks,
+    AcquireRequest, AcquireResponse, AcquisitionId, Backend, BackendError, EtcdLocks, Guarantee,
+    LockMode, LockName, LockRef, Locks, LocksBuilder, MemoryLocks, Moment, MySqlLocks,
+    PostgresLocks, QueueMode, RedisLocks, RedlockLocks, ReleaseRequest, ReleaseResponse,
+    SqliteLocks, WakeUp, ZooKeeperLocks,
 };
 use handfast_migrations::{Database, client_migrations};
 use handfast_test_services::{EmbeddedCoordinator, until_some};
 use sqlx::{AssertSqlSafe, Connection, Executor};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, mpsc};
 
 /// Long enough not to end by itself on a loaded machine.
 pub(crate) const LEASE: Duration = Duration::from_secs(20);
@@ -54,21 +57,15 @@ impl TestBackend {
                 let (url, _) = SQLITE.get_or_init(sqlite).await;
                 Arc::new(SqliteLocks::connect(url).await.unwrap())
             }
-            Kind::Redis => {
-                let url = server("HANDFAST_TEST_REDIS");
-                Arc::new(RedisLocks::connect(&url).await.unwrap())
-            }
+            Kind::Redis => Arc::new(redis_locks(&server("HANDFAST_TEST_REDIS")).await),
             Kind::Redlock => Arc::new(redlock(&server("HANDFAST_TEST_REDLOCK")).await),
-            Kind::Etcd => {
-                let members = server("HANDFAST_TEST_ETCD");
-                Arc::new(EtcdLocks::connect(members.split(',')).await.unwrap())
-            }
+            Kind::Etcd => Arc::new(etcd_locks(&server("HANDFAST_TEST_ETCD")).await),
             Kind::ZooKeeper => {
                 let cluster = server("HANDFAST_TEST_ZOOKEEPER");
                 Arc::new(ZooKeeperLocks::connect(&cluster, LEASE).await.unwrap())
             }
         };
-        Self { backend }
+        Self { backend: Arc::new(Patient(backend)) }
     }
 
     /// Starts a client.
@@ -78,6 +75,76 @@ impl TestBackend {
 
     pub(crate) fn settings(&self) -> LocksBuilder {
         over(Arc::clone(&self.backend))
+    }
+}
+
+/// A backend whose requests are repeated until they are answered: a busy machine may answer later
+/// than the backend waits, and a try that is not answered fails.
+#[derive(Debug)]
+struct Patient(Arc<dyn Backend>);
+
+impl Patient {
+    const WAIT_MAX: Duration = Duration::from_secs(60);
+    /// The pause before a repetition. A server that is late needs the processor.
+    const PAUSE: Duration = Duration::from_millis(20);
+
+    fn is_over<T>(answer: &Result<T, BackendError>, end: Moment) -> bool {
+        answer.as_ref().err().is_none_or(|error| error.is_final() || end <= Moment::now())
+    }
+}
+
+#[async_trait]
+impl Backend for Patient {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        self.0.guarantee()
+    }
+
+    /// A backend that times its requests out itself must not be cut off in the midst of one.
+    fn request_timeout(&self) -> Option<Duration> {
+        self.0.request_timeout()
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireResponse, BackendError> {
+        let end = Moment::now() + Self::WAIT_MAX;
+        loop {
+            let answer = self.0.acquire(request).await;
+            if Self::is_over(&answer, end) {
+                return answer;
+            }
+            tokio::time::sleep(Self::PAUSE).await;
+        }
+    }
+
+    async fn renew(
+        &self,
+        lock_refs: &[LockRef],
+        lease: Duration,
+    ) -> Result<Vec<bool>, BackendError> {
+        let end = Moment::now() + Self::WAIT_MAX;
+        loop {
+            let answer = self.0.renew(lock_refs, lease).await;
+            if Self::is_over(&answer, end) {
+                return answer;
+            }
+            tokio::time::sleep(Self::PAUSE).await;
+        }
+    }
+
+    /// Not repeated here: only a client knows what the answer to a repeated release means.
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseResponse, BackendError> {
+        self.0.release(request).await
+    }
+
+    async fn listen(
+        &self,
+        client: u128,
+        wake_ups: &mpsc::UnboundedSender<WakeUp>,
+    ) -> Result<Infallible, BackendError> {
+        self.0.listen(client, wake_ups).await
     }
 }
 
@@ -170,6 +237,16 @@ pub(crate) async fn sqlite() -> (String, tempfile::TempDir) {
         connection.execute(statement).await.unwrap();
     }
     (url, folder)
+}
+
+/// Connects to a server that may be slow on a loaded machine.
+pub(crate) async fn redis_locks(url: &str) -> RedisLocks {
+    until_some("Redis answers", async || RedisLocks::connect(url).await.ok()).await
+}
+
+/// Connects to servers that may be slow on a loaded machine.
+pub(crate) async fn etcd_locks(urls: &str) -> EtcdLocks {
+    until_some("etcd answers", async || EtcdLocks::connect(urls.split(',')).await.ok()).await
 }
 
 /// Connects to servers that may have been started a moment ago, or are slow on a loaded machine.

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use handfast_locks::{
-    AcquireRequest, AcquireResponse, Guard, LockError, LockMode, Locks, Moment, QueueMode,
-    ReleaseOutcome, ReleaseRequest, ReleaseResponse,
+    AcquireRequest, AcquireResponse, Guard, LockError, LockMode, Locks, QueueMode, ReleaseOutcome,
+    ReleaseRequest, ReleaseResponse,
 };
 use tokio::sync::Barrier;
 use tokio::task::JoinHandle;
 
 use crate::faults::Faulty;
+use crate::lease::{outlives_its_lease, renewed_in_time};
 use crate::setup::{TestBackend, acquire_request, fresh, lock_ref, over};
 use crate::waiting::eventually_free;
 
@@ -155,19 +156,7 @@ pub(crate) async fn tokens_grow_from_writer_to_writer(setup: &TestBackend) {
 }
 
 pub(crate) async fn permits_are_renewed(setup: &TestBackend) {
-    // Long enough for a loaded machine.
-    let lease = Duration::from_secs(6);
-    let locks = setup.settings().lease(lease).start().unwrap();
-    let name = fresh();
-    let reader = locks.lock_shared(&name).await.unwrap();
-    let over = reader.deadline() + lease;
-    while Moment::now() < over {
-        assert!(setup.locks().try_lock(&name).await.is_err());
-        // Only time ends a lease, so time must pass to show that this one is renewed.
-        tokio::time::sleep(lease / 10).await;
-    }
-    assert!(reader.is_held());
-    assert_eq!(reader.release().await.unwrap(), ReleaseOutcome::Released);
+    renewed_in_time(async |lease| outlives_its_lease(setup, LockMode::READ, lease).await).await;
 }
 
 /// A dead reader, and a dead holder of a permit, delay others by their lease.

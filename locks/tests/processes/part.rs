@@ -6,15 +6,15 @@ use std::time::Duration;
 use handfast::Handfast;
 use handfast_locks::fencing::claim;
 use handfast_locks::{
-    Backend, EtcdLocks, Guarantee, LockError, Locks, Moment, MySqlLocks, PostgresLocks, RedisLocks,
-    ReleaseOutcome, SqliteLocks, ZooKeeperLocks,
+    Backend, Guarantee, LockError, Locks, Moment, MySqlLocks, PostgresLocks, ReleaseOutcome,
+    SqliteLocks, ZooKeeperLocks,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::SqlitePool;
 
 use crate::child::report;
 use crate::history::Stay;
-use crate::setup::redlock;
+use crate::setup::{etcd_locks, redis_locks, redlock};
 
 /// The parts.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ pub(crate) async fn play(script: Script) {
 
 async fn connect(url: &str, lease: Duration) -> Arc<dyn Backend> {
     if let Some(members) = url.strip_prefix("etcd:") {
-        return Arc::new(EtcdLocks::connect(members.split(',')).await.unwrap());
+        return Arc::new(etcd_locks(members).await);
     }
     if let Some(cluster) = url.strip_prefix("zookeeper:") {
         return Arc::new(ZooKeeperLocks::connect(cluster, lease).await.unwrap());
@@ -65,7 +65,7 @@ async fn connect(url: &str, lease: Duration) -> Arc<dyn Backend> {
         "mysql" => Arc::new(MySqlLocks::connect(url).await.unwrap()),
         "sqlite" => Arc::new(SqliteLocks::connect(url).await.unwrap()),
         "redis" if url.contains(',') => Arc::new(redlock(url).await),
-        "redis" => Arc::new(RedisLocks::connect(url).await.unwrap()),
+        "redis" => Arc::new(redis_locks(url).await),
         other => unreachable!("no backend is called {other}"),
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use crate::program::Program;
 
 const LOG_LINES_SHOWN: usize = 20;
-const READY_WITHIN: Duration = Duration::from_secs(30);
+const READY_WITHIN: Duration = Duration::from_secs(90);
 /// The admin API has no request that waits for readiness.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 

@@ -18,9 +18,11 @@ use sqlx::{AssertSqlSafe, MySql, MySqlPool, PgPool, Postgres, Row as _, Sqlite, 
 use crate::history::{Element, List};
 use crate::work::{ACCOUNTS, CENTS, LISTS, Product, Row, Step, elements};
 
-/// The time to wait for a connection of the pool, and for SQLite's writer lock. Shorter than a
-/// global may take, so that an outage shows as an error.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The time that a service waits for a connection of its pool, and for SQLite's writer lock.
+/// Shorter than a global may take, so that an outage shows as an error.
+pub const SERVICE_PATIENCE: Duration = Duration::from_secs(2);
+/// The same for what makes the databases and judges them, which nothing but a busy machine delays.
+pub const JUDGE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The time that a branch waits for global locks.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -147,21 +149,22 @@ impl Resource {
 }
 
 impl Pool {
-    /// Connects when it is first used, so that an absent server is the user's matter.
+    /// Connects when it is first used, so that an absent server is the user's matter. `patience` is
+    /// the wait for a connection, and for SQLite's writer lock.
     ///
     /// # Errors
     /// When the URL is none.
-    pub fn new(place: &DatabaseLocation, connections: u32) -> Result<Self> {
+    pub fn new(place: &DatabaseLocation, connections: u32, patience: Duration) -> Result<Self> {
         Ok(match place.product {
             Product::Postgres => {
                 let options = PgConnectOptions::from_str(&place.url)?;
                 let pool = PgPoolOptions::new().max_connections(connections);
-                Self::Postgres(pool.acquire_timeout(PATIENCE).connect_lazy_with(options))
+                Self::Postgres(pool.acquire_timeout(patience).connect_lazy_with(options))
             }
             Product::MariaDb => {
                 let options = MySqlConnectOptions::from_str(&place.url)?;
                 let pool = MySqlPoolOptions::new().max_connections(connections);
-                Self::MySql(pool.acquire_timeout(PATIENCE).connect_lazy_with(options))
+                Self::MySql(pool.acquire_timeout(patience).connect_lazy_with(options))
             }
             Product::Sqlite => {
                 let options = SqliteConnectOptions::new()
@@ -170,9 +173,9 @@ impl Pool {
                     .journal_mode(SqliteJournalMode::Wal)
                     // As durable as the others: each commit is synced.
                     .synchronous(SqliteSynchronous::Full)
-                    .busy_timeout(PATIENCE);
+                    .busy_timeout(patience);
                 let pool = SqlitePoolOptions::new().max_connections(connections);
-                Self::Sqlite(pool.acquire_timeout(PATIENCE).connect_lazy_with(options))
+                Self::Sqlite(pool.acquire_timeout(patience).connect_lazy_with(options))
             }
         })
     }

@@ -16,7 +16,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use crate::database::{DatabaseLocation, Form, Pool, Resource};
+use crate::database::{DatabaseLocation, Form, Pool, Resource, SERVICE_PATIENCE};
 use crate::event::{ReadValues, ServiceEvent, emit, now};
 use crate::history::Outcome;
 use crate::work::{DATABASES, Product, Row, Task, Workload};
@@ -106,7 +106,7 @@ impl Service {
         let connections = u32::try_from(script.workers)? + 2;
         let mut resources = Vec::new();
         for place in &script.databases {
-            let pool = Pool::new(place, connections)?;
+            let pool = Pool::new(place, connections, SERVICE_PATIENCE)?;
             resources.push(keep_trying(async || pool.join(&handfast).await).await);
         }
         let resources = resources.try_into().expect("a resource for each database");

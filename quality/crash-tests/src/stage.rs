@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::coordinator::Coordinator;
-use crate::database::{DatabaseLocation, Pool};
+use crate::database::{DatabaseLocation, JUDGE_PATIENCE, Pool};
 use crate::fault::{Fault, WireEnd};
 use crate::namespace::Host;
 use crate::program::Program;
@@ -32,7 +32,7 @@ pub const REQUEST_DEADLINE: Duration = Duration::from_secs(3);
 /// The time within which a crash point must be reached.
 const CRASH_WITHIN: Duration = Duration::from_secs(30);
 /// The time within which work must go on after a fault.
-const PROGRESS_WITHIN: Duration = Duration::from_secs(60);
+const PROGRESS_WITHIN: Duration = Duration::from_secs(180);
 
 /// The parts of a stage and their work.
 #[derive(Clone, Debug)]
@@ -91,7 +91,8 @@ impl RunningSystem {
         let coordinator = Coordinator::start(&settings.program, &data_dir, &log, listen).await?;
         let servers = start_servers(settings.products).await?;
         let places = [0, 1].map(|database| place(&folder, &servers, database, None));
-        let pools = [Pool::new(&places[0], 4)?, Pool::new(&places[1], 4)?];
+        let pool = |place| Pool::new(place, 4, JUDGE_PATIENCE);
+        let pools = [pool(&places[0])?, pool(&places[1])?];
         let mut stage = Self {
             settings,
             coordinator,
@@ -207,7 +208,7 @@ impl RunningSystem {
                 self.start_service(*service, Some(("HANDFAST_STOP_POINT", (*point).to_owned())))
                     .await?;
                 let process = self.services[*service].running()?;
-                process.stopped(CRASH_WITHIN).await?;
+                process.stopped(PROGRESS_WITHIN).await?;
                 sleep(*lasting).await;
                 process.go_on()?;
             }
@@ -347,7 +348,8 @@ async fn start_servers(products: [Product; DATABASES]) -> Result<[Option<Databas
 async fn make_database(server: &DatabaseServer) -> Result<()> {
     if server.kind() == ServerKind::MariaDb {
         let place = DatabaseLocation { product: Product::MariaDb, url: server.url() };
-        Pool::new(&place, 1)?.execute("CREATE DATABASE handfast CHARACTER SET utf8mb4").await?;
+        let pool = Pool::new(&place, 1, JUDGE_PATIENCE)?;
+        pool.execute("CREATE DATABASE handfast CHARACTER SET utf8mb4").await?;
     }
     Ok(())
 }

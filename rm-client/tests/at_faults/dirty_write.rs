@@ -32,7 +32,7 @@ async fn an_operator_forces_the_before_image<DB: TestDatabase>() {
 }
 
 async fn resolves<DB: TestDatabase>(resolution: &str, cents: &str) {
-    let scene = Scene::<DB>::new().await;
+    let scene = Scene::<DB>::patient().await;
     let mut expected = scene.bank.accounts().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
@@ -68,7 +68,7 @@ async fn an_answer_is_finished_after_its_client_is_killed<DB: TestDatabase>() {
             ("accept_current", (555, 990)),
             ("force_before", (1_000, 1_000)),
         ] {
-            let scene = Scene::<DB>::new().await;
+            let scene = Scene::<DB>::patient().await;
             let global = scene.begin().await;
             let xid = global.xid().clone();
             let mut client = scene.client(Some(&xid), &[CHANGE]).crash_at(point);

@@ -48,8 +48,17 @@ pub(crate) struct Scene<DB: TestDatabase> {
 }
 
 impl<DB: TestDatabase> Scene<DB> {
+    /// Returns a scene in which a stopped process is soon passed over.
     pub(crate) async fn new() -> Self {
-        let coordinator = Coordinator::start().await;
+        Self::under(Coordinator::start_impatient().await).await
+    }
+
+    /// Returns a scene in which a late answer repeats no call.
+    pub(crate) async fn patient() -> Self {
+        Self::under(Coordinator::start().await).await
+    }
+
+    async fn under(coordinator: Coordinator) -> Self {
         let handfast = Handfast::connect(coordinator.endpoint()).application("parent");
         let handfast = handfast.await.unwrap();
         let bank = Bank::new(&handfast).await;

@@ -116,10 +116,17 @@ async fn unacknowledged_events_are_redelivered_before_later_ones<B: TestBroker>(
     assert_eq!(first.next().await.unwrap().event, a);
     drop(first);
     let mut second = broker.join(TOPIC, "payments").await;
+    let mut acknowledged: Option<Event> = None;
     for expected in [a, b] {
-        let delivery = second.next().await.unwrap();
+        let mut delivery = second.next().await.unwrap();
+        // A busy machine may acknowledge an event when it is on its way once more.
+        while acknowledged.as_ref() == Some(&delivery.event) {
+            second.acknowledge(&delivery).await.unwrap();
+            delivery = second.next().await.unwrap();
+        }
         assert_eq!(delivery.event, expected);
         second.acknowledge(&delivery).await.unwrap();
+        acknowledged = Some(expected);
     }
 }
 
@@ -196,7 +203,9 @@ async fn jet_stream_keeps_an_event_once() {
     for sent in [&a, &a, &b] {
         broker.publish(sent).await.unwrap();
     }
-    let mut events = broker.join(TOPIC, "payments").await;
+    // So long that no event is delivered again because it is acknowledged late.
+    let idle = Duration::from_secs(60);
+    let mut events = broker.subscribe(TOPIC, "payments", idle).await.unwrap();
     for expected in [a, b] {
         let delivery = events.next().await.unwrap();
         assert_eq!(delivery.event, expected);

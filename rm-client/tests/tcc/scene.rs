@@ -43,7 +43,15 @@ pub(crate) struct Scene<DB: LocalDatabase> {
 
 impl<DB: LocalDatabase> Scene<DB> {
     pub(crate) async fn new() -> Self {
-        let coordinator = Coordinator::start().await;
+        Self::under(Coordinator::start().await).await
+    }
+
+    /// Returns a scene in which a stopped process is soon passed over.
+    pub(crate) async fn impatient() -> Self {
+        Self::under(Coordinator::start_impatient().await).await
+    }
+
+    async fn under(coordinator: Coordinator) -> Self {
         let handfast = Handfast::connect(coordinator.endpoint()).application("parent");
         let handfast = handfast.await.unwrap();
         let (pool, _directory) = DB::create().await;

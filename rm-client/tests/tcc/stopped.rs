@@ -10,7 +10,7 @@ use crate::scene::{BARRED, CANCELLED, Scene, UNTOUCHED, roll_back};
 on_every_database!(a_try_after_its_cancel_is_barred, a_cancel_waits_for_a_running_try,);
 
 async fn a_try_after_its_cancel_is_barred<DB: LocalDatabase>() {
-    let scene = Scene::<DB>::new().await;
+    let scene = Scene::<DB>::impatient().await;
     let global = scene.begin().await;
     let xid = global.xid().clone();
     let mut client = scene.client(Some(&xid), 1).stop_at("tcc-after-register");
@@ -27,7 +27,7 @@ async fn a_try_after_its_cancel_is_barred<DB: LocalDatabase>() {
 }
 
 async fn a_cancel_waits_for_a_running_try<DB: LocalDatabase>() {
-    let scene = Scene::<DB>::new().await;
+    let scene = Scene::<DB>::impatient().await;
     let global = scene.begin().await;
     let xid = global.xid().clone();
     let mut client = scene.client(Some(&xid), 1).stop_at("tcc-in-try");

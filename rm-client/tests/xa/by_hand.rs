@@ -21,7 +21,7 @@ async fn end_by_hand(scene: &Scene<Postgres>, verb: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_manual_commit_of_a_rolled_back_branch_is_detected() {
-    let scene = Scene::<Postgres>::new().await;
+    let scene = Scene::<Postgres>::patient().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
     let xid = global.xid().clone();

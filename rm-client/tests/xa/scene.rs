@@ -32,7 +32,16 @@ impl<DB: XaTestDatabase> Scene<DB> {
 
     /// Returns a scene on an empty database.
     pub(crate) async fn on(pool: Pool<DB>) -> Self {
-        let coordinator = Coordinator::start().await;
+        Self::under(Coordinator::start_impatient().await, pool).await
+    }
+
+    /// Returns a scene in which a late answer repeats no call.
+    pub(crate) async fn patient() -> Self {
+        let (pool, _) = DB::create().await;
+        Self::under(Coordinator::start().await, pool).await
+    }
+
+    async fn under(coordinator: Coordinator, pool: Pool<DB>) -> Self {
         let handfast = Handfast::connect(coordinator.endpoint()).application("parent");
         let handfast = handfast.await.unwrap();
         let bank = Bank::on(&handfast, pool).await;

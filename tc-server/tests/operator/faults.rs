@@ -1,6 +1,7 @@
 //! Faults of operation: a full disk, malformed bytes, silent clients, an unreachable coordinator.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use handfast_server::admin::model::ServerStatus;
 use handfast_server::serve::Server;
@@ -112,9 +113,13 @@ async fn a_silent_client_is_disconnected() {
     answer_to(server.grpc_address, b"PRI * HTTP/2.0\r\n").await;
     answer_to(server.admin_address, b"").await;
     answer_to(server.admin_address, b"GET /livez HTTP/1.1\r\nhost: here\r\n").await;
-    let answer =
-        answer_to(server.admin_address, b"GET /livez HTTP/1.1\r\nhost: here\r\n\r\n").await;
-    assert!(answer.ends_with("\r\n\r\nok\n"), "kept alive, then disconnected: {answer}");
+    // On a busy machine a request too may come after the limit.
+    let request = b"GET /livez HTTP/1.1\r\nhost: here\r\n\r\n";
+    let is_answered =
+        async || answer_to(server.admin_address, request).await.ends_with("\r\n\r\nok\n");
+    let answered = async { while !is_answered().await {} };
+    let in_time = tokio::time::timeout(Duration::from_secs(60), answered).await;
+    in_time.expect("kept alive, then disconnected");
 }
 
 // Lost were the connections of all other clients, probes included.

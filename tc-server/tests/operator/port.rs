@@ -13,6 +13,8 @@ use crate::application::Application;
 pub(crate) fn roomy() -> Config {
     let mut config = Config::tiny();
     config.limits = handfast_core::Limits::default();
+    // Longer than the connections take to end on a busy machine.
+    config.shutdown_limit_ms = 30_000;
     config
 }
 

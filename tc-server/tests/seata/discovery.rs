@@ -69,6 +69,7 @@ async fn a_watch_does_not_delay_the_shutdown() {
     let mut config = Config::tiny();
     config.seata.enabled = true;
     config.admin.request_timeout_ms = 3_600_000;
+    config.shutdown_limit_ms = 60_000;
     let server = Server::start(config).await.unwrap();
     let mut io = TcpStream::connect(server.admin_address).await.unwrap();
     let head = "POST /metadata/v1/watch?timeout=3600000 HTTP/1.1\r\nHost: tc\r\n\

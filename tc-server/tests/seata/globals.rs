@@ -81,14 +81,27 @@ async fn a_global_is_rolled_back_at_its_deadline() {
     let server = start().await;
     let mut tm = Client::tm(&server, "1.7.0").await;
     let mut rm = Client::rm(&server, "1.7.0", DATABASE).await;
-    let xid = tm.begin(2_000).await;
-    let branch_id = rm.branch(&xid, DATABASE, "t:1").await;
+    let (xid, branch_id) = branch_before_the_deadline(&mut tm, &mut rm).await;
     assert_eq!(rm.carry_out_rollback().await.branch_id, branch_id);
     tm.reaches(&xid, GlobalStatus::TimeoutRollbacked).await;
     assert_eq!(tm.commit(&xid).await, GlobalStatus::TimeoutRollbacked);
     let late = rm.register_branch(branch(&xid, BranchType::At, DATABASE, "t:1")).await;
     let code = late.result.unwrap_err().code;
     assert_eq!(code, ExceptionCode::GlobalTransactionNotActive);
+}
+
+/// Registers a branch of a global that only its deadline ends. On a busy machine the deadline may
+/// come first, and then a global with a later one is begun.
+async fn branch_before_the_deadline(tm: &mut Client, rm: &mut Client) -> (String, i64) {
+    for timeout_ms in [2_000, 8_000, 30_000] {
+        let xid = tm.begin(timeout_ms).await;
+        let wanted = branch(&xid, BranchType::At, DATABASE, "t:1");
+        let registered = rm.register_branch(wanted).await;
+        if registered.result.is_ok() {
+            return (xid, registered.branch_id);
+        }
+    }
+    panic!("no branch was registered in time");
 }
 
 #[tokio::test]

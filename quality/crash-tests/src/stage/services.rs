@@ -20,7 +20,7 @@ use crate::wire::Wire;
 use crate::work::DATABASES;
 
 /// The time within which a service must finish its last operations.
-const FINISHED_WITHIN: Duration = Duration::from_secs(60);
+const FINISHED_WITHIN: Duration = Duration::from_secs(180);
 
 const BREAK_EVERY: Duration = Duration::from_millis(300);
 

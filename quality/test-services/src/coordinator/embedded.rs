@@ -2,12 +2,18 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use handfast_server::dispatch;
-use handfast_server::embedded::{RunningServer, Server};
+use handfast_server::embedded::{RunningServer, Server, StartError};
 use handfast_server::engine::EngineHandle;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::sleep;
+
+/// The time within which a port must be free again.
+const PORT_FREE_WITHIN: Duration = Duration::from_secs(60);
+const START_EVERY: Duration = Duration::from_millis(50);
 
 /// A coordinator on the embedded store, in a runtime of its own. Phase two is retried soon.
 #[derive(Debug)]
@@ -83,19 +89,31 @@ impl EmbeddedCoordinator {
     /// # Panics
     /// If it does not start.
     pub async fn restart(&mut self) {
-        let pacing = dispatch::Settings {
-            retry_delay_ms_min: 1,
-            retry_delay_ms_max: 20,
-            ..dispatch::Settings::default()
+        let configured = || {
+            let pacing = dispatch::Settings {
+                retry_delay_ms_min: 1,
+                retry_delay_ms_max: 20,
+                ..dispatch::Settings::default()
+            };
+            Server::builder()
+                .directory(self.directory.path())
+                .listen(self.address.to_string())
+                .dispatch(pacing)
         };
-        let server = Server::builder()
-            .directory(self.directory.path())
-            .listen(self.address.to_string())
-            .dispatch(pacing);
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime can be made");
-        let server = runtime.spawn(server.start()).await.expect("starting does not panic");
-        let server = server.expect("the coordinator starts");
+        let until = Instant::now() + PORT_FREE_WITHIN;
+        let server = loop {
+            let started = runtime.spawn(configured().start()).await;
+            match started.expect("starting does not panic") {
+                // Between a kill and a restart another program may use the port for a moment.
+                Err(StartError::Listen { .. }) if Instant::now() < until => {
+                    let pause = runtime.spawn(async { sleep(START_EVERY).await });
+                    pause.await.expect("a pause does not panic");
+                }
+                started => break started.expect("the coordinator starts"),
+            }
+        };
         self.address = server.address();
         self.running = Some((runtime, server));
     }

@@ -12,6 +12,7 @@ use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind};
 use sqlx::{MySql, Postgres, Sqlite};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep};
 
 use super::contender::Contender;
 use super::etcd::V3Lock;
@@ -23,6 +24,11 @@ use crate::child::Server;
 
 /// The lease of locks over several Redis servers, which vote when they have run for this long.
 const REDLOCK_LEASE: Duration = Duration::from_secs(2);
+/// How long a majority of them may take to vote. On a busy machine a vote may come too late, and is
+/// then asked for again.
+const VOTES_WITHIN: Duration = Duration::from_secs(60);
+/// The pause between two attempts to connect to them.
+const CONNECT_EVERY: Duration = Duration::from_millis(50);
 /// The lease of locks over a session of ZooKeeper.
 const ZOOKEEPER_LEASE: Duration = Duration::from_secs(30);
 
@@ -125,8 +131,7 @@ impl LockServers {
             Backend::Redlock => {
                 let urls = self.redis(options, false, 3).await?;
                 let recipe = Recipe::set_nx(&urls).await?;
-                let redlock = RedlockLocks::connect(&urls, REDLOCK_LEASE).await?;
-                redlock.settled().await?;
+                let redlock = redlock(&urls).await?;
                 self.add_both(backend, Locks::over(redlock).lease(REDLOCK_LEASE), recipe)?;
             }
             Backend::Postgres => {
@@ -210,5 +215,20 @@ impl LockServers {
         let fresh = DB::create(url, folder, options.connections()?).await?;
         self.handfast.migrate(&fresh.pool).await?;
         Ok(fresh)
+    }
+}
+
+/// Connects to Redis servers that have just started, and waits until they vote.
+async fn redlock(urls: &[String]) -> Result<RedlockLocks> {
+    let until = Instant::now() + VOTES_WITHIN;
+    loop {
+        let voting = async {
+            let locks = RedlockLocks::connect(urls, REDLOCK_LEASE).await?;
+            locks.settled().await.map(|()| locks)
+        };
+        match voting.await {
+            Err(_) if Instant::now() < until => sleep(CONNECT_EVERY).await,
+            ended => return Ok(ended?),
+        }
     }
 }
