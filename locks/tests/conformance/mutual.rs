@@ -38,7 +38,7 @@ pub(crate) async fn names_are_compared_exactly(setup: &TestBackend) {
     for variant in [name.clone(), name.to_uppercase(), format!("{name} "), format!("{name}é")] {
         guards.push(locks.try_lock(&variant).await.unwrap());
     }
-    assert!(guards.iter().all(handfast_locks::Guard::is_held));
+    assert!(guards.iter().all(Guard::is_held));
 }
 
 pub(crate) async fn locks_of_different_names_do_not_meet(setup: &TestBackend) {

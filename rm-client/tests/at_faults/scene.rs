@@ -3,7 +3,7 @@
 use handfast::{AtResource, AtTransaction, EndError, Global, GlobalStatus, Handfast, Xid};
 use handfast_server::admin::model::Status;
 use sqlx::pool::PoolOptions;
-use sqlx::{ConnectOptions, Pool};
+use sqlx::Pool;
 use tokio::task::JoinHandle;
 
 use crate::at::bank::Bank;

@@ -21,7 +21,7 @@ on_both!(
 impl<DB: XaTestDatabase> Scene<DB> {
     /// Creates a resource that sweeps only on request.
     async fn swept_by_hand(&self, orphan_after: Duration) -> XaResource<DB> {
-        let resource = self.handfast.xa(self.pool.clone()).node(&self.node);
+        let resource = self.handfast.xa(self.bank.pool.clone()).node(&self.node);
         let resource = resource.sweep_every(Duration::from_secs(3_600));
         resource.orphan_after(orphan_after).await.unwrap()
     }
