@@ -16,6 +16,7 @@
 //! # }
 //! ```
 
+use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -210,7 +211,7 @@ impl Builder {
 
 fn open_port(front: &GrpcFrontend, acceptor: Acceptor) -> Result<Port, StartError> {
     let listener = Listener::new(acceptor, None, SILENCE_LIMIT);
-    Ok(serve_grpc(listener, front.routes()?, Access::Open, SILENCE_LIMIT))
+    Ok(serve_grpc(listener, ready(()), front.routes()?, Access::Open, SILENCE_LIMIT))
 }
 
 /// A started coordinator. Dropping it has the effect of a crash: clients see broken streams, and

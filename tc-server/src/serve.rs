@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
@@ -25,7 +26,7 @@ use crate::clock::{Clock, WallClock};
 use crate::config::{Config, ConfigError, SeataConfig, StoreKind};
 use crate::descriptors::{self, TooFewDescriptors};
 use crate::dispatch::ProcessRegistration;
-use crate::engine::{self, Engine, EngineFailure};
+use crate::engine::{self, Engine, EngineFailure, Standing};
 use crate::grpc::{self, GrpcFrontend};
 use crate::metrics;
 use crate::over_http::{self, HttpCaller, Participant, Prefix, Secret};
@@ -329,15 +330,13 @@ fn serve(
             rows_max: config.limits.rows_per_request_max,
             ..(&config.seata).into()
         };
-        serve_seata(
-            acceptor,
-            seata::SeataFrontend::new(
-                handle.clone(),
-                standing.clone(),
-                dispatcher.clone(),
-                settings,
-            ),
-        )
+        let front = seata::SeataFrontend::new(
+            handle.clone(),
+            standing.clone(),
+            dispatcher.clone(),
+            settings,
+        );
+        serve_seata(acceptor, opened(standing.clone()), front)
     });
     let grpc_silence_limit = Duration::from_millis(config.grpc.silence_timeout_ms);
     let admin_silence_limit = Duration::from_millis(config.admin.silence_timeout_ms);
@@ -360,7 +359,7 @@ fn serve(
         store_name,
         front,
         readiness,
-        grpc: serve_grpc(grpc, routes, access.clone(), grpc_silence_limit),
+        grpc: serve_grpc(grpc, opened(standing), routes, access.clone(), grpc_silence_limit),
         admin: serve_admin(admin, admin::router(state), admin_silence_limit),
         seata,
         access,
@@ -381,6 +380,13 @@ async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
             open_directory(config.data_dir.clone(), config.journal_segment_bytes).await?
         }
     })
+}
+
+/// Completes when clients can be served. A connection waits while the records are read: a client
+/// that is told to go elsewhere has nowhere to go.
+async fn opened(mut standing: watch::Receiver<Standing>) {
+    // An error means that the engine has ended, and the port is closed.
+    let _ = standing.wait_for(|it| *it != Standing::Gaining).await;
 }
 
 fn bounds(config: &Config) -> grpc::Bounds {

@@ -2,8 +2,8 @@
 
 use handfast::{AtResource, AtTransaction, EndError, Global, GlobalStatus, Handfast, Xid};
 use handfast_server::admin::model::Status;
-use sqlx::pool::PoolOptions;
 use sqlx::Pool;
+use sqlx::pool::PoolOptions;
 use tokio::task::JoinHandle;
 
 use crate::at::bank::Bank;

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use axum::Router;
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -63,16 +63,17 @@ impl Port {
     }
 }
 
-/// Starts serving the gRPC port. Disconnects a client that does not send the HTTP/2 preface within
-/// the limit.
+/// Starts serving the gRPC port when `opened` completes; connections wait until then. Disconnects a
+/// client that does not send the HTTP/2 preface within the limit.
 pub(crate) fn serve_grpc(
     listener: Listener,
+    opened: impl Future<Output = ()> + Send + 'static,
     routes: Routes,
     access: Access,
     silence_limit: Duration,
 ) -> Port {
-    let connections = listener
-        .into_stream()
+    let connections = opened.map(|()| listener.into_stream()).flatten_stream();
+    let connections = connections
         .map(move |connection| connection.map(|io| PrefaceTimeout::new(io, silence_limit)));
     let stop = CancellationToken::new();
     let serving = Server::builder()
@@ -116,10 +117,22 @@ pub(crate) fn serve_admin(mut listener: Listener, router: Router, silence_limit:
     Port { stop, task }
 }
 
-/// Starts serving the port for clients of Seata.
-pub(crate) fn serve_seata(acceptor: Acceptor, front: seata::SeataFrontend) -> Port {
+/// Starts serving the port for clients of Seata when `opened` completes; connections wait until
+/// then.
+pub(crate) fn serve_seata(
+    acceptor: Acceptor,
+    opened: impl Future<Output = ()> + Send + 'static,
+    front: seata::SeataFrontend,
+) -> Port {
     let stop = CancellationToken::new();
-    let task = tokio::spawn(front.serve(acceptor, stop.clone()));
+    let stopped = stop.clone();
+    let task = tokio::spawn(async move {
+        tokio::select! {
+            () = opened => {}
+            () = stopped.cancelled() => return,
+        }
+        front.serve(acceptor, stopped).await;
+    });
     Port { stop, task }
 }
 
