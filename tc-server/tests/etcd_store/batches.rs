@@ -113,9 +113,8 @@ fn a_leader_stores_nothing_after_a_commit_that_was_dropped() {
     let (epoch, _) = leader.lead();
     wire.deliver_from(b"/journal/", Delivery::WithoutAnswers);
     let before = shared.newest();
-    let seen = shared.clone();
     let commit = leader.store.commit(epoch, puts([1], 50));
-    leader.run_until(commit, "the batch is stored", move || seen.newest() > before);
+    leader.run_until(commit, "the batch is stored", move || shared.newest() > before);
     wire.mend();
     let other = leader.commit(epoch, puts([2], 50));
     assert!(matches!(other, Err(StoreError::LostLeadership)), "{other:?}");

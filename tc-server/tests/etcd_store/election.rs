@@ -140,5 +140,6 @@ fn two_candidates_have_one_leader_in_each_epoch() {
             });
         }
     });
-    assert_eq!(leaders.lock().unwrap().len(), 2 * TIMES as usize);
+    let count = leaders.lock().unwrap().len();
+    assert_eq!(count as u64, 2 * TIMES);
 }

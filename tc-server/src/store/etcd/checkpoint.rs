@@ -10,6 +10,7 @@
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::time::Instant;
 
 use handfast_core::Epoch;
 use handfast_etcd::{
@@ -119,10 +120,12 @@ impl Checkpoint {
             Err(ended) if ended.is_panic() => resume_unwind(ended.into_panic()),
             Err(_) => return Err(StoreError::LostLeadership),
         };
+        let (started, count) = (Instant::now(), requests.len());
         for steps in requests {
             self.write(steps).await?;
         }
         let marked = self.move_mark(last.number).await?;
+        tracing::debug!(requests = count, took = ?started.elapsed(), "the journal is carried over");
         self.forget_history().await;
         Ok(marked)
     }
