@@ -2,6 +2,8 @@
 //! only the newest leader stores anything, whatever slept, failed or was late.
 
 #[cfg(test)]
+mod access;
+#[cfg(test)]
 mod batches;
 #[cfg(test)]
 mod checkpoint;

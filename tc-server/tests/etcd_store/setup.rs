@@ -66,15 +66,25 @@ impl Namespace {
 
     /// Makes a candidate whose tasks go on while the test does something else.
     pub(crate) fn candidate(&self, name: &str, lease: Duration) -> Candidate {
+        self.candidate_with(EtcdOptions::new(&self.members), name, lease)
+    }
+
+    /// Makes such a candidate with options of its own.
+    pub(crate) fn candidate_with(
+        &self,
+        options: EtcdOptions,
+        name: &str,
+        lease: Duration,
+    ) -> Candidate {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        Candidate::of(self, name, lease, runtime)
+        Candidate::of(self, options, name, lease, runtime)
     }
 
     /// Makes a candidate that sleeps whenever it is not in a call of [`Candidate::run`]: a stopped
     /// process.
     pub(crate) fn sleeper(&self, name: &str, lease: Duration) -> Candidate {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        Candidate::of(self, name, lease, runtime)
+        Candidate::of(self, EtcdOptions::new(&self.members), name, lease, runtime)
     }
 
     /// Returns the keys below a folder.
@@ -128,13 +138,15 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    fn of(shared: &Namespace, name: &str, lease: Duration, runtime: Runtime) -> Self {
-        let settings = EtcdStoreSettings {
-            etcd: EtcdOptions::new(&shared.members),
-            namespace: shared.name.clone(),
-            node: node(name),
-            lease,
-        };
+    fn of(
+        shared: &Namespace,
+        etcd: EtcdOptions,
+        name: &str,
+        lease: Duration,
+        runtime: Runtime,
+    ) -> Self {
+        let settings =
+            EtcdStoreSettings { etcd, namespace: shared.name.clone(), node: node(name), lease };
         let _within = runtime.enter();
         let store = Arc::new(EtcdStore::open(settings).unwrap());
         Self { store, runtime }

@@ -111,13 +111,17 @@ impl Election {
 
     /// Takes note of the key, unless a later state of it is known.
     pub(super) fn publish(&self, seen: SeenLease) {
+        self.replace(seen, |seen, last| seen.revision > last.revision);
+    }
+
+    fn replace(&self, seen: SeenLease, is_newer: impl Fn(&SeenLease, &SeenLease) -> bool) {
         let own = self.own();
         self.seen.send_if_modified(|last| {
-            let is_later = seen.revision > last.revision;
-            if is_later {
+            let is_newer = is_newer(&seen, last);
+            if is_newer {
                 *last = seen;
             }
-            is_later
+            is_newer
         });
         self.update_leader(*own);
     }
@@ -177,8 +181,9 @@ impl Election {
 
     /// Watches the key for ever.
     pub(super) async fn follow(self: Arc<Self>, members: Arc<Members>, lease: Duration) {
+        let mut revision = 0;
         loop {
-            match self.watch(&members, lease).await {
+            match self.watch(&members, lease, &mut revision).await {
                 Ok(()) => {}
                 Err(error) => {
                     tracing::debug!(%error, "the key of the lease is not watched");
@@ -190,13 +195,24 @@ impl Election {
 
     /// Watches the key until nothing has happened for the time of a lease. A member that is stopped
     /// reports nothing, and so a watch is then set again, perhaps at another member.
-    async fn watch(&self, members: &Members, lease: Duration) -> Result<(), EtcdError> {
+    ///
+    /// The reads follow one another, so a revision that is smaller than that of the read before is
+    /// of an etcd that was restored, and the key is as it is there.
+    async fn watch(
+        &self,
+        members: &Members,
+        lease: Duration,
+        revision: &mut i64,
+    ) -> Result<(), EtcdError> {
         let key = KeyRange::one(self.key.clone());
         let set = |etcd: EtcdClient| async move { etcd.watch(key, Changes::All).await };
         let mut watch = members.attempt(set).await?;
         loop {
             // Read only when the watch stands, so that no change is missed.
-            self.publish(members.attempt(|etcd| self.read(etcd)).await?);
+            let seen = members.attempt(|etcd| self.read(etcd)).await?;
+            let went_back = seen.revision < *revision;
+            *revision = seen.revision;
+            self.replace(seen, |seen, last| went_back || seen.revision > last.revision);
             match timeout(lease, watch.next()).await {
                 Ok(changed) => changed?,
                 Err(_elapsed) => return Ok(()),

@@ -134,7 +134,7 @@ mod tests {
         let [second, third, left] = [1, 2, 3].map(|at| found(keys.record_part(b"g1", at), &part));
         let next = found(keys.record(b"g2"), &[0, 0, 8]);
         let all = vec![first.clone(), second.clone(), third, left.clone(), next.clone()];
-        let g1 = [vec![9], part.clone(), part.clone()].concat();
+        let g1 = [vec![9], part.clone(), part].concat();
         let expected = vec![(b"g1".to_vec(), g1), (b"g2".to_vec(), vec![8])];
         assert_eq!(assembled(all), Ok(expected));
         assert!(assembled(vec![first.clone(), second.clone(), next]).is_err(), "a part is missing");
