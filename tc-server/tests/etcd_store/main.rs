@@ -12,6 +12,8 @@ mod cluster;
 #[cfg(test)]
 mod election;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod fence;
 #[cfg(test)]
 mod setup;
