@@ -1,8 +1,9 @@
-//! Three candidates whose connections fail again and again: what one acknowledged is found by each
-//! that leads afterwards.
+//! Three candidates whose connections fail and whose processes sleep, again and again: what one
+//! acknowledged is found by each that leads afterwards.
 
 use std::collections::BTreeSet;
 use std::env;
+use std::mem;
 use std::sync::Arc;
 use std::thread;
 
@@ -16,8 +17,10 @@ use crate::wire::{Delivery, Wire};
 const FAULTS: u64 = 15;
 /// The variable that asks for another number of faults.
 const FAULTS_VARIABLE: &str = "HANDFAST_ETCD_FAULTS";
-/// The batches of one leader before it gives up the lead.
-const BATCHES_MAX: u64 = 60;
+/// The batches of one leader before it gives up the lead, or sleeps if no other one does.
+const BATCHES: u64 = 10;
+/// The batches of others during its sleep: more than a checkpoint takes.
+const WHILE_ASLEEP: usize = 30;
 /// The batches that are acknowledged under each fault.
 const UNDER_FAULT: usize = 5;
 /// Large enough for a checkpoint every twenty batches.
@@ -29,7 +32,21 @@ struct History {
     /// The number of the last batch that was sent.
     sent: u64,
     acknowledged: BTreeSet<u64>,
+    /// Whether a leader sleeps.
+    is_asleep: bool,
     is_over: bool,
+}
+
+impl History {
+    /// Returns the number of a batch that is sent next.
+    fn next(history: &SharedHistory) -> u64 {
+        let mut number = 0;
+        history.send_modify(|history| {
+            history.sent += 1;
+            number = history.sent;
+        });
+        number
+    }
 }
 
 type SharedHistory = watch::Sender<History>;
@@ -70,22 +87,32 @@ fn take_part(candidate: &Candidate, history: &SharedHistory) {
         let Some(led) = led else { return };
         let (epoch, found) = led.unwrap();
         check(&before, &found);
-        for _ in 0..BATCHES_MAX {
-            let mut number = 0;
-            history.send_modify(|history| {
-                history.sent += 1;
-                number = history.sent;
+        let has_led = (0..BATCHES).all(|_| commit(candidate, epoch, history));
+        if has_led && history.send_if_modified(|now| !mem::replace(&mut now.is_asleep, true)) {
+            let asleep = history.borrow().acknowledged.len();
+            until("others lead", || {
+                let now = history.borrow();
+                now.is_over || now.acknowledged.len() >= asleep + WHILE_ASLEEP
             });
-            match candidate.commit(epoch, batch(number)) {
-                Ok(()) => history.send_modify(|history| {
-                    history.acknowledged.insert(number);
-                }),
-                Err(StoreError::LostLeadership) => break,
-                Err(error) => panic!("{error:?}"),
-            }
+            let is_refused = !commit(candidate, epoch, history);
+            assert!(is_refused || history.borrow().is_over, "it slept while others led");
+            history.send_modify(|now| now.is_asleep = false);
         }
         candidate.run(candidate.store.resign(epoch));
     }
+}
+
+/// Returns whether a batch is acknowledged.
+fn commit(candidate: &Candidate, epoch: Epoch, history: &SharedHistory) -> bool {
+    let number = History::next(history);
+    match candidate.commit(epoch, batch(number)) {
+        Ok(()) => history.send_modify(|history| {
+            history.acknowledged.insert(number);
+        }),
+        Err(StoreError::LostLeadership) => return false,
+        Err(error) => panic!("{error:?}"),
+    }
+    true
 }
 
 /// Breaks one wire after the other, each until some batches are acknowledged nevertheless.
@@ -112,7 +139,7 @@ fn nothing_acknowledged_is_lost_while_connections_fail() {
     thread::scope(|scope| {
         for (wire, name) in wires.iter().zip(["first", "second", "third"]) {
             let (shared, history) = (shared.through(wire.url()), &history);
-            scope.spawn(move || take_part(&shared.candidate(name, SHORT), history));
+            scope.spawn(move || take_part(&shared.sleeper(name, SHORT), history));
         }
         break_wires(&wires, &history);
     });
