@@ -70,7 +70,9 @@ pub use segmented::{Segment, SegmentVisit, SegmentedLock};
 pub use semaphore::{Permit, Semaphore};
 
 #[cfg(feature = "etcd")]
-pub use etcd::{EtcdLocks, EtcdOptions};
+pub use etcd::EtcdLocks;
+#[cfg(feature = "etcd")]
+pub use handfast_etcd::EtcdOptions;
 #[cfg(feature = "redis")]
 pub use redis::{RedisLocks, RedlockLocks};
 #[cfg(feature = "mysql")]

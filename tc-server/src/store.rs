@@ -8,6 +8,7 @@ pub mod codec;
 mod directory;
 mod disk;
 mod embedded;
+mod etcd;
 mod initialize;
 mod journal;
 mod memory;
@@ -32,6 +33,8 @@ use tokio::sync::watch;
 pub use directory::DirectoryLock;
 pub(crate) use directory::make as make_directory;
 pub use embedded::{EmbeddedStore, SEGMENT_BYTES};
+pub use etcd::{EtcdStore, EtcdStoreSettings};
+pub use handfast_etcd::EtcdOptions;
 pub use memory::MemoryStore;
 
 /// Durable records with one writer.

@@ -1,7 +1,7 @@
 //! The keys of a lock: one for each holder and waiter, and what is written in it.
 
-use super::api::KeyValue;
-use super::cluster::Range;
+use handfast_etcd::{KeyRange, KeyValue};
+
 use crate::backend::LockMode;
 use crate::error::BackendError;
 use crate::name::{AcquisitionId, FencingToken, Holder, LockName};
@@ -87,15 +87,15 @@ impl EntryValue {
 
 /// All keys of a lock. No name has a control character, so none is the beginning of another one's
 /// keys.
-pub(super) fn entries(name: &LockName) -> Range {
+pub(super) fn entries(name: &LockName) -> KeyRange {
     let [from, to] = ['\0', '\x01'].map(|end| format!("{LOCKS}{name}{end}").into_bytes());
-    Range { from, to }
+    KeyRange { from, to }
 }
 
 /// All keys of all locks.
-pub(super) fn all_entries() -> Range {
+pub(super) fn all_entries() -> KeyRange {
     let to = LOCKS.trim_end_matches('/').to_owned() + "0";
-    Range { from: LOCKS.as_bytes().to_vec(), to: to.into_bytes() }
+    KeyRange { from: LOCKS.as_bytes().to_vec(), to: to.into_bytes() }
 }
 
 pub(super) fn key(name: &LockName, id: AcquisitionId) -> Vec<u8> {
@@ -103,8 +103,8 @@ pub(super) fn key(name: &LockName, id: AcquisitionId) -> Vec<u8> {
 }
 
 /// Returns the key that exists while an id is refused.
-pub(super) fn barred(id: AcquisitionId) -> Range {
-    Range::one(format!("{BARRED}{id}").into_bytes())
+pub(super) fn barred(id: AcquisitionId) -> KeyRange {
+    KeyRange::one(format!("{BARRED}{id}").into_bytes())
 }
 
 #[cfg(test)]
@@ -120,7 +120,13 @@ mod tests {
             let text =
                 EntryValue { is_holder, mode, fencing_token, label: "a label of words".to_owned() };
             let (key, value) = (key(&name, id), text.write().into_bytes());
-            let found = KeyValue { key, create_revision: 5, mod_revision: 6, value, lease: 8 };
+            let found = KeyValue {
+                key,
+                create_revision: 5,
+                mod_revision: 6,
+                value: value.into(),
+                lease: 8,
+            };
             let entry = QueueEntry { id, created: 5, changed: 6, lease: 8, text };
             assert_eq!(QueueEntry::read(&found).unwrap(), entry);
             assert_eq!(entry.fencing_token().number(), fencing_token.unwrap_or(5));

@@ -6,12 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use handfast_etcd::{EtcdClient, within};
 use tokio::sync::mpsc;
 
 use super::WatchContext;
-use super::cluster::Cluster;
 use crate::backend::WAITER_HEARTBEAT;
-use crate::driver::within;
 use crate::name::AcquisitionId;
 use crate::watches::Watches;
 
@@ -35,7 +34,7 @@ pub(super) struct Heartbeats(mpsc::Sender<Heartbeat>);
 impl Heartbeats {
     /// Forwards heartbeats until this is dropped. A waiter whose lease has ended loses its watch,
     /// so that it reads the queue.
-    pub(super) fn start(etcd: Cluster, watches: Arc<Watches<WatchContext>>) -> Self {
+    pub(super) fn start(etcd: EtcdClient, watches: Arc<Watches<WatchContext>>) -> Self {
         let (given, heartbeats) = mpsc::channel(TOGETHER_MAX);
         tokio::spawn(forward(heartbeats, etcd, watches));
         Self(given)
@@ -50,7 +49,7 @@ impl Heartbeats {
 
 async fn forward(
     mut given: mpsc::Receiver<Heartbeat>,
-    etcd: Cluster,
+    etcd: EtcdClient,
     watches: Arc<Watches<WatchContext>>,
 ) {
     let mut heartbeats = Vec::new();

@@ -10,12 +10,8 @@
 //! ms. The key of a holder that died goes with its lease, and wakes the next waiter as a release
 //! does. Until then, a waiter's heartbeat only keeps its lease alive (`heartbeats.rs`).
 
-mod auth;
-mod cluster;
 mod entry;
-mod handshake;
 mod heartbeats;
-mod options;
 mod queue_view;
 
 use std::convert::Infallible;
@@ -24,34 +20,24 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::FutureExt;
-use tokio::sync::mpsc;
-use tonic::transport::Endpoint;
-
-use self::cluster::{
-    Changes, Cluster, Range, all, delete, first, is_unchanged, last_before, none_since, put,
+use handfast_etcd::{
+    Changes, EtcdClient, EtcdError, EtcdOptions, KeyRange, delete, is_unchanged, none_since, put,
+    read_all, read_first, read_last_before, within,
 };
+use tokio::sync::mpsc;
+
 use self::entry::{EntryValue, QueueEntry, barred, entries, key};
 use self::heartbeats::Heartbeats;
-pub use self::options::EtcdOptions;
 use self::queue_view::QueueView;
 use crate::backend::{
     AcquireRequest, AcquireResponse, Backend, Guarantee, LockMode, LockRef, QueueMode,
     ReleaseRequest, ReleaseResponse, WAITER_HEARTBEAT, WAITER_TIMEOUT, WakeUp,
 };
 use crate::clock::Moment;
-use crate::driver::within;
 use crate::error::{BackendError, LockError};
 use crate::name::{FencingToken, Holder};
 use crate::queue::{self, Turn};
 use crate::watches::Watches;
-
-/// The part of etcd's API that is used here.
-mod api {
-    // Generated code is not ours to lint or document.
-    #![allow(clippy::all, clippy::pedantic, missing_docs, missing_debug_implementations)]
-    #![allow(unreachable_pub, unused_qualifications, dead_code)]
-    tonic::include_proto!("etcdserverpb");
-}
 
 /// How long an id stays refused: longer than any request with it can be under way.
 const BARRED: Duration = Duration::from_secs(60);
@@ -77,7 +63,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// ```
 #[derive(Debug)]
 pub struct EtcdLocks {
-    etcd: Cluster,
+    etcd: EtcdClient,
     watches: Arc<Watches<WatchContext>>,
     heartbeats: Heartbeats,
 }
@@ -90,33 +76,21 @@ struct WatchContext {
     holder: Option<Holder>,
 }
 
-impl Cluster {
-    /// Sends any request.
-    async fn ping(&self) -> Result<(), BackendError> {
-        let steps = vec![first(&entry::all_entries())];
-        within(ANSWER_MAX, self.run(steps)).await.map(drop)
-    }
-}
-
-/// Finds out why a cluster does not answer. With several members, one that fails is left out
-/// without a message, so each is asked alone.
-async fn explain_failure(
-    endpoints: &[Endpoint],
-    options: &EtcdOptions,
-    error: BackendError,
-) -> BackendError {
-    let Some(certificates) = options.certificates().filter(|_| !error.is_final()) else {
-        return error;
-    };
-    for endpoint in endpoints {
-        let tried = handshake::try_out(endpoint.uri(), &certificates);
-        if let Ok(Err(said)) = tokio::time::timeout(ANSWER_MAX, tried).await
-            && let Some(denied) = auth::denied(&said.to_string())
-        {
-            return denied;
+impl From<EtcdError> for BackendError {
+    fn from(error: EtcdError) -> Self {
+        match error {
+            EtcdError::Denied { .. } => Self::denied(error.to_string()),
+            EtcdError::Options { reason } => Self::lasting(reason),
+            EtcdError::Unanswered => Self::unanswered(),
+            EtcdError::Failed { source }
+            | EtcdError::Full { source }
+            | EtcdError::Compacted { source }
+            | EtcdError::Refused { source } => Self::passing("etcd failed", source),
+            EtcdError::Ended { .. } | EtcdError::Token { .. } => {
+                Self::passing("etcd failed", error)
+            }
         }
     }
-    error
 }
 
 impl EtcdLocks {
@@ -138,10 +112,11 @@ impl EtcdLocks {
     /// The errors of [`connect`](Self::connect). [`LockError::Denied`] for a wrong user, password
     /// or certificate, or a user that may not read and write the keys of locks.
     pub async fn connect_with(options: EtcdOptions) -> Result<Self, LockError> {
-        let endpoints = options.endpoints().map_err(LockError::refused)?;
-        let etcd = Cluster::new(&endpoints, options.user.clone()).map_err(LockError::refused)?;
-        if let Err(error) = etcd.ping().await {
-            return Err(LockError::refused(explain_failure(&endpoints, &options, error).await));
+        let refused = |error: EtcdError| LockError::refused(error.into());
+        let etcd = EtcdClient::connect(&options).map_err(refused)?;
+        let ping = etcd.run(vec![read_first(&entry::all_entries())]);
+        if let Err(error) = within(ANSWER_MAX, ping).await {
+            return Err(refused(options.explain_failure(error, ANSWER_MAX).await));
         }
         let watches = Arc::default();
         let heartbeats = Heartbeats::start(etcd.clone(), Arc::clone(&watches));
@@ -154,10 +129,12 @@ impl EtcdLocks {
         &self,
         request: &AcquireRequest,
     ) -> Result<Option<QueueView>, BackendError> {
-        let (view, own) = (entries(&request.name), Range::one(key(&request.name, request.id)));
+        let (view, own) = (entries(&request.name), KeyRange::one(key(&request.name, request.id)));
         let steps = match request.mode {
-            LockMode::Exclusive => vec![all(&barred(request.id)), first(&view), first(&own)],
-            LockMode::Shared { .. } => vec![all(&barred(request.id)), all(&view)],
+            LockMode::Exclusive => {
+                vec![read_all(&barred(request.id)), read_first(&view), read_first(&own)]
+            }
+            LockMode::Shared { .. } => vec![read_all(&barred(request.id)), read_all(&view)],
         };
         let mut seen = self.etcd.run(steps).await?;
         if !seen.found(0).is_empty() {
@@ -195,7 +172,7 @@ impl EtcdLocks {
         request: &AcquireRequest,
         view: &QueueView,
     ) -> Result<Option<AcquireResponse>, BackendError> {
-        let lease = self.etcd.grant_lease(request.lease).await?;
+        let lease = self.etcd.grant_lease(request.lease).await?.id;
         let mut conditions = vec![
             none_since(&entries(&request.name), view.revision),
             none_since(&barred(request.id), 0),
@@ -219,10 +196,10 @@ impl EtcdLocks {
 
     /// Joins the queue, unless the key is in it already.
     async fn join(&self, request: &AcquireRequest) -> Result<(), BackendError> {
-        let lease = self.etcd.grant_lease(WAITER_TIMEOUT).await?;
+        let lease = self.etcd.grant_lease(WAITER_TIMEOUT).await?.id;
         let own = key(&request.name, request.id);
         let conditions =
-            vec![none_since(&Range::one(own.clone()), 0), none_since(&barred(request.id), 0)];
+            vec![none_since(&KeyRange::one(own.clone()), 0), none_since(&barred(request.id), 0)];
         let text = EntryValue {
             is_holder: false,
             mode: request.mode,
@@ -286,7 +263,7 @@ impl EtcdLocks {
         view: &QueueView,
         own: &QueueEntry,
     ) -> Result<Option<AcquireResponse>, BackendError> {
-        let lease = self.etcd.grant_lease(request.lease).await?;
+        let lease = self.etcd.grant_lease(request.lease).await?.id;
         let own_key = key(&request.name, request.id);
         let mut conditions =
             vec![is_unchanged(own_key.clone(), own.changed), none_since(&barred(request.id), 0)];
@@ -330,10 +307,10 @@ impl EtcdLocks {
         other: Option<usize>,
     ) -> Result<bool, BackendError> {
         let range = entries(&request.name);
-        let one = |entry: &QueueEntry| Range::one(key(&request.name, entry.id));
+        let one = |entry: &QueueEntry| KeyRange::one(key(&request.name, entry.id));
         let (read, before, watched, changes) = match (request.mode, other) {
             (LockMode::Exclusive, _) => {
-                let read = last_before(&range, own.created);
+                let read = read_last_before(&range, own.created);
                 let before =
                     QueueEntry::read_all(&self.etcd.run(vec![read.clone()]).await?.found(0))?;
                 let Some(last) = before.first() else { return Ok(false) };
@@ -342,10 +319,10 @@ impl EtcdLocks {
             (LockMode::Shared { .. }, Some(other)) => {
                 let other = &view.entries[other];
                 // A writer may become a reader.
-                (all(&one(other)), vec![other.clone()], one(other), Changes::All)
+                (read_all(&one(other)), vec![other.clone()], one(other), Changes::All)
             }
             (LockMode::Shared { .. }, None) => {
-                (all(&range), view.entries.clone(), range, Changes::Deletions)
+                (read_all(&range), view.entries.clone(), range, Changes::Deletions)
             }
         };
         let set_at = Moment::now();
@@ -411,7 +388,7 @@ impl Backend for EtcdLocks {
 
     async fn renew(&self, lock_refs: &[LockRef], _: Duration) -> Result<Vec<bool>, BackendError> {
         // A lease in etcd knows its own duration.
-        let read = |lock_ref: &LockRef| all(&Range::one(key(&lock_ref.name, lock_ref.id)));
+        let read = |lock_ref: &LockRef| read_all(&KeyRange::one(key(&lock_ref.name, lock_ref.id)));
         let mut seen = self.etcd.run(lock_refs.iter().map(read).collect()).await?;
         let mut leases = Vec::with_capacity(lock_refs.len());
         for step in 0..lock_refs.len() {
@@ -427,9 +404,9 @@ impl Backend for EtcdLocks {
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseResponse, BackendError> {
         let ReleaseRequest { lock_ref: LockRef { name, id }, refuse_late_requests, .. } = request;
         self.watches.forget(*id);
-        let mut steps = vec![delete(key(name, *id)), first(&entries(name))];
+        let mut steps = vec![delete(key(name, *id)), read_first(&entries(name))];
         if *refuse_late_requests {
-            let lease = self.etcd.grant_lease(BARRED).await?;
+            let lease = self.etcd.grant_lease(BARRED).await?.id;
             steps.push(put(barred(*id).from, String::new(), lease));
         }
         let mut left = self.etcd.run(steps).await?;

@@ -1,7 +1,7 @@
 //! The part of a queue that a request has read, and what follows from it.
 
-use super::api::Compare;
-use super::cluster::is_unchanged;
+use handfast_etcd::{Compare, is_unchanged};
+
 use super::entry::{QueueEntry, key};
 use crate::backend::{AcquireRequest, AcquireResponse, LockMode, WAITER_HEARTBEAT};
 use crate::error::BackendError;

@@ -66,6 +66,10 @@ const BORDERS: &[Border] = &[
             "std::time::Instant",
         ],
     },
+    Border {
+        place: "etcd/src/",
+        forbidden: &["handfast_core", "handfast_locks", "handfast_server", "handfast::"],
+    },
     Border { place: "locks/src/machine/", forbidden: &["tokio", "sqlx", "redis", "rand"] },
     Border { place: "locks/src/memory/table.rs", forbidden: &["tokio", "now()"] },
     Border { place: "locks/src/queue.rs", forbidden: &["tokio", "now()"] },
@@ -84,11 +88,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("handfast-proto", &[]),
     ("handfast-seata-wire", &[]),
     ("handfast-migrations", &[]),
-    ("handfast-locks", &[]),
+    ("handfast-etcd", &[]),
+    ("handfast-locks", &["handfast-etcd"]),
     ("handfast-rm-core", &["handfast-proto"]),
     ("handfast", &["handfast-locks", "handfast-migrations", "handfast-proto", "handfast-rm-core"]),
     ("handfast-relay", &["handfast"]),
-    ("handfast-server", &["handfast-core", "handfast-proto", "handfast-seata-wire"]),
+    (
+        "handfast-server",
+        &["handfast-core", "handfast-etcd", "handfast-proto", "handfast-seata-wire"],
+    ),
     (
         "handfast-bench",
         &[

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-use crate::error::BackendError;
+use crate::error::{EtcdError, with_sources};
 
 /// How long a member may take to accept a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
@@ -17,23 +17,23 @@ const PEM_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 /// How an etcd cluster is reached, and as whom.
 ///
 /// ```no_run
-/// use handfast_locks::{EtcdLocks, EtcdOptions};
+/// use handfast_etcd::{EtcdClient, EtcdOptions};
 ///
-/// # async fn connect() -> Result<EtcdLocks, Box<dyn std::error::Error>> {
+/// # async fn connect() -> Result<EtcdClient, Box<dyn std::error::Error>> {
 /// let options = EtcdOptions::new(["https://etcd-1:2379", "https://etcd-2:2379"])
 ///     .tls_ca(std::fs::read_to_string("/etc/etcd/ca.pem")?)
 ///     .user("orders", std::env::var("ETCD_PASSWORD")?);
-/// let locks = EtcdLocks::connect_with(options).await?;
-/// # Ok(locks)
+/// let etcd = EtcdClient::connect(&options)?;
+/// # Ok(etcd)
 /// # }
 /// ```
 #[derive(Clone)]
-#[must_use = "nothing happens before `EtcdLocks::connect_with`"]
+#[must_use = "options do nothing by themselves"]
 pub struct EtcdOptions {
     members: Vec<String>,
     ca_pem: Option<String>,
     identity: Option<Pair>,
-    pub(super) user: Option<User>,
+    pub(crate) user: Option<User>,
 }
 
 /// A certificate and its key, in PEM.
@@ -41,16 +41,16 @@ type Pair = (Vec<u8>, Vec<u8>);
 
 /// The certificates for a connection with TLS.
 #[derive(Clone)]
-pub(super) struct Certificates {
-    pub(super) ca_pem: String,
-    pub(super) identity: Option<Pair>,
+pub(crate) struct Certificates {
+    pub(crate) ca_pem: String,
+    pub(crate) identity: Option<Pair>,
 }
 
 /// A user that etcd knows by a password.
 #[derive(Clone)]
-pub(super) struct User {
-    pub(super) name: String,
-    pub(super) password: String,
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) password: String,
 }
 
 impl EtcdOptions {
@@ -79,27 +79,26 @@ impl EtcdOptions {
         Self { identity: Some(identity), ..self }
     }
 
-    /// Sets the user and its password. The user needs to read and write keys with the prefix
-    /// `handfast/`.
+    /// Sets the user and its password. The user needs the right to read and write the keys that are
+    /// used.
     pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
         let user = User { name: name.into(), password: password.into() };
         Self { user: Some(user), ..self }
     }
 
     /// Returns the certificates, or none for connections without TLS.
-    pub(super) fn certificates(&self) -> Option<Certificates> {
+    pub(crate) fn certificates(&self) -> Option<Certificates> {
         let (ca_pem, identity) = (self.ca_pem.clone()?, self.identity.clone());
         Some(Certificates { ca_pem, identity })
     }
 
-    pub(super) fn endpoints(&self) -> Result<Vec<Endpoint>, BackendError> {
+    pub(crate) fn endpoints(&self) -> Result<Vec<Endpoint>, EtcdError> {
         self.members.iter().map(|url| self.endpoint(url)).collect()
     }
 
-    fn endpoint(&self, url: &str) -> Result<Endpoint, BackendError> {
-        let wrong = |reason: &str| {
-            BackendError::lasting(format!("not the address of a member: {url:?}: {reason}"))
-        };
+    fn endpoint(&self, url: &str) -> Result<Endpoint, EtcdError> {
+        let wrong =
+            |reason: &str| options_error(format!("not the address of a member: {url:?}: {reason}"));
         let endpoint =
             Endpoint::from_shared(url.to_owned()).map_err(|error| wrong(&error.to_string()))?;
         let endpoint = endpoint.connect_timeout(CONNECT_MAX).http2_keep_alive_interval(LOOK_AT);
@@ -113,7 +112,7 @@ impl EtcdOptions {
             (Some("https"), Some(pem)) if !pem.contains(PEM_CERTIFICATE) => {
                 let reason =
                     "tls_ca is not a certificate in PEM: it takes the text, not the file's name";
-                Err(BackendError::lasting(reason))
+                Err(options_error(reason))
             }
             (Some("https"), Some(pem)) => {
                 let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem));
@@ -121,9 +120,8 @@ impl EtcdOptions {
                     Some((certificate, key)) => tls.identity(Identity::from_pem(certificate, key)),
                     None => tls,
                 };
-                let failed = |error| {
-                    BackendError::lasting(format!("certificates: {}", with_sources(&error)))
-                };
+                let failed =
+                    |error| options_error(format!("certificates: {}", with_sources(&error)));
                 endpoint.tls_config(tls).map_err(failed)
             }
             _ => Err(wrong("it must begin with http:// or https://")),
@@ -141,8 +139,6 @@ impl fmt::Debug for EtcdOptions {
     }
 }
 
-/// Formats an error and its causes in one line: tonic's own text stops at `transport error`.
-pub(super) fn with_sources(error: &dyn std::error::Error) -> String {
-    let sources = std::iter::successors(error.source(), |source| source.source());
-    sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
+fn options_error(reason: impl Into<String>) -> EtcdError {
+    EtcdError::Options { reason: reason.into() }
 }

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -14,10 +15,35 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tonic::transport::Uri;
 
-use super::options::Certificates;
+use crate::auth;
+use crate::error::EtcdError;
+use crate::options::{Certificates, EtcdOptions};
+
+impl EtcdOptions {
+    /// Finds out why a cluster does not answer, and returns that or the error. With several
+    /// members, one that fails is left out without a message, so each is asked alone, for so long
+    /// at most.
+    pub async fn explain_failure(&self, error: EtcdError, limit: Duration) -> EtcdError {
+        let (Some(certificates), Ok(endpoints)) = (self.certificates(), self.endpoints()) else {
+            return error;
+        };
+        if !error.may_pass() {
+            return error;
+        }
+        for endpoint in endpoints {
+            let tried = try_out(endpoint.uri(), &certificates);
+            if let Ok(Err(said)) = tokio::time::timeout(limit, tried).await
+                && let Some(denied) = auth::denied(&said.to_string())
+            {
+                return denied;
+            }
+        }
+        error
+    }
+}
 
 /// Shakes hands with a member and waits for its first message.
-pub(super) async fn try_out(member: &Uri, certificates: &Certificates) -> io::Result<()> {
+async fn try_out(member: &Uri, certificates: &Certificates) -> io::Result<()> {
     let (Some(host), Some(port)) = (member.host(), member.port_u16()) else { return Ok(()) };
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let connector = TlsConnector::from(Arc::new(config(certificates).map_err(io::Error::other)?));

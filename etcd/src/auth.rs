@@ -9,10 +9,10 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-use super::api::AuthenticateRequest;
-use super::api::auth_client::AuthClient;
-use super::options::{User, with_sources};
-use crate::error::BackendError;
+use crate::api::AuthenticateRequest;
+use crate::api::auth_client::AuthClient;
+use crate::error::{EtcdError, failed};
+use crate::options::User;
 
 /// The metadata key of the token.
 const TOKEN: &str = "token";
@@ -26,13 +26,13 @@ const UNTRUSTED: &[&str] = &["invalid peer certificate", "received fatal alert"]
 const OUTDATED: &[&str] = &["invalid auth token", "revision of auth store is old"];
 
 /// A connection on which every request carries its token.
-pub(super) type Service = InterceptedService<Channel, AuthToken>;
+pub(crate) type Service = InterceptedService<Channel, AuthToken>;
 
 type Token = MetadataValue<Ascii>;
 
 /// The token of a request. None for a cluster without authentication.
 #[derive(Clone, Debug, Default)]
-pub(super) struct AuthToken(Option<Token>);
+pub(crate) struct AuthToken(Option<Token>);
 
 impl Interceptor for AuthToken {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
@@ -44,22 +44,22 @@ impl Interceptor for AuthToken {
 }
 
 /// The tokens of one user, one after the other.
-pub(super) struct AuthTokens {
+pub(crate) struct AuthTokens {
     user: User,
     last: Mutex<Option<Token>>,
 }
 
 impl AuthTokens {
-    pub(super) fn of(user: User) -> Self {
+    pub(crate) fn of(user: User) -> Self {
         Self { user, last: Mutex::default() }
     }
 
     /// Returns a token other than the outdated one.
-    pub(super) async fn get(
+    pub(crate) async fn get(
         &self,
         channel: &Channel,
         outdated: Option<&AuthToken>,
-    ) -> Result<AuthToken, BackendError> {
+    ) -> Result<AuthToken, EtcdError> {
         let mut last = self.last.lock().await;
         let is_good = |token: &&Token| outdated.is_none_or(|auth| auth.0.as_ref() != Some(*token));
         if let Some(token) = last.as_ref().filter(is_good) {
@@ -69,36 +69,26 @@ impl AuthTokens {
         let mut client = AuthClient::new(channel.clone());
         let answer = client.authenticate(AuthenticateRequest { name, password }).await;
         let token = answer.map_err(failed)?.into_inner().token;
-        let token = token.parse::<Token>().map_err(|error| {
-            BackendError::passing("etcd gave a token that no header can carry", error)
-        })?;
+        let token = token.parse::<Token>().map_err(|source| EtcdError::Token { source })?;
         Ok(AuthToken(Some(last.insert(token).clone())))
     }
 }
 
 impl fmt::Debug for AuthTokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Passes").field("user", &self.user.name).finish_non_exhaustive()
+        f.debug_struct("AuthTokens").field("user", &self.user.name).finish_non_exhaustive()
     }
 }
 
 /// Returns whether another token may help.
-pub(super) fn is_outdated(status: &Status) -> bool {
+pub(crate) fn is_outdated(status: &Status) -> bool {
     status.code() == Code::Unauthenticated || says(status.message(), OUTDATED)
 }
 
-pub(super) fn failed(status: Status) -> BackendError {
-    let text = with_sources(&status);
-    if matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated) {
-        return BackendError::denied(format!("etcd: {text}"));
-    }
-    denied(&text).unwrap_or_else(|| BackendError::passing("etcd failed", status))
-}
-
 /// Returns the error of a denied access, if the text says so.
-pub(super) fn denied(text: &str) -> Option<BackendError> {
+pub(crate) fn denied(text: &str) -> Option<EtcdError> {
     let is_denied = says(text, DENIED) || says(text, UNTRUSTED);
-    is_denied.then(|| BackendError::denied(format!("etcd: {text}")))
+    is_denied.then(|| EtcdError::Denied { reason: text.to_owned() })
 }
 
 fn says(text: &str, words: &[&str]) -> bool {
