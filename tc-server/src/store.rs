@@ -16,6 +16,7 @@ mod migration;
 mod power_cut;
 mod preallocated;
 mod records;
+mod sql;
 mod witness;
 mod write_failure_marker;
 
@@ -33,6 +34,7 @@ pub use directory::DirectoryLock;
 pub(crate) use directory::make as make_directory;
 pub use embedded::{EmbeddedStore, SEGMENT_BYTES};
 pub use memory::MemoryStore;
+pub use sql::{SqlSettings, SqlStore};
 
 /// Durable records with one writer.
 ///
