@@ -280,11 +280,18 @@ impl Keeper {
         sleep(self.candidate.lease / 10).await;
     }
 
-    async fn give_up(&mut self) -> Result<(), CallError> {
+    /// Ends the lease in the database. The connection may have broken long ago.
+    async fn give_up(&mut self) -> Result<(), StoreError> {
         let Candidate { database, holder, .. } = &self.candidate;
         let sql = database.dialect.statements().end_lease;
         let epoch = Value::Number(self.epoch.0);
         let values = [database.namespace(), Value::Text(holder), epoch];
-        self.slot.execute(sql, &values).await.map(drop)
+        let mut retries = Retries::of("giving up the lead");
+        loop {
+            match self.slot.execute(sql, &values).await {
+                Ok(_) => return Ok(()),
+                Err(error) => retries.pause(database, error).await?,
+            }
+        }
     }
 }
