@@ -71,7 +71,7 @@ async fn a_leader_that_sleeps_through_a_compaction_stores_nothing<S: SharedStore
     compact_behind(&shared, last + 1, &next, second).await;
     let late = late.await.unwrap();
     assert!(matches!(late, Err(StoreError::LostLeadership)), "{late:?}");
-    sleeper.gate.go_on().await;
+    sleeper.gate.go_on_to_the_end().await;
     let (first, _) = shared.batches().await;
     assert!(first > last + 1, "batch {first} was stored among those that were deleted");
     let (_, records) = next.store.lead(Epoch(0)).await.unwrap();
@@ -94,7 +94,7 @@ async fn a_compaction_of_a_deposed_leader_changes_nothing<S: SharedStore>() {
         next.store.commit(second, vec![delete(2)]).await.unwrap();
     }
     compact_behind(&shared, last + 1, &next, second).await;
-    sleeper.gate.go_on().await;
+    sleeper.gate.go_on_to_the_end().await;
     next.store.commit(second, put(3, "on")).await.unwrap();
     let (_, records) = next.store.lead(Epoch(0)).await.unwrap();
     assert_eq!(names(&records), named(&[(1, "newest"), (3, "on"), (FILLING, "filling")]));

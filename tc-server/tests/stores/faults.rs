@@ -51,7 +51,7 @@ async fn a_commit_whose_caller_goes_away_ends_the_epoch<S: SharedStore>() {
     process.gate.stopped().await;
     left.abort();
     assert!(left.await.unwrap_err().is_cancelled());
-    process.gate.go_on().await;
+    process.gate.go_on_to_the_end().await;
     let next = process.store.commit(epoch, put(2, "next")).await.unwrap_err();
     assert_eq!(next.code(), "HF-TC-LEADERSHIP-LOST");
     let (_, records) = process.store.lead(Epoch(0)).await.unwrap();

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ struct Shared {
     trap: Mutex<Option<Trap>>,
     /// Connections that are open.
     open: watch::Sender<BTreeSet<u64>>,
+    /// How many pieces have come from clients; a small request is one.
+    requests: AtomicU64,
     /// The connection whose request stopped the gate.
     stopped_by: Mutex<Option<u64>>,
 }
@@ -92,6 +95,7 @@ impl Gate {
             is_stopped: watch::Sender::new(false),
             trap: Mutex::new(None),
             open: watch::Sender::default(),
+            requests: AtomicU64::new(0),
             stopped_by: Mutex::default(),
         });
         let accepted = Arc::clone(&shared);
@@ -123,16 +127,26 @@ impl Gate {
         self.shared.trap().is_none()
     }
 
+    /// Returns how many small requests have come.
+    pub(crate) fn requests(&self) -> u64 {
+        self.shared.requests.load(Ordering::SeqCst)
+    }
+
     /// Waits until a trap has stopped the gate.
     pub(crate) async fn stopped(&self) {
         let mut is_stopped = self.shared.is_stopped.subscribe();
         timeout(LIMIT, is_stopped.wait_for(|is| *is)).await.expect("the gate stops").unwrap();
     }
 
-    /// Lets everything pass, what has waited first, and waits until the connection is closed whose
-    /// request had stopped the gate: then the server has done with that.
-    pub(crate) async fn go_on(&self) {
+    /// Lets everything pass, what has waited first.
+    pub(crate) fn go_on(&self) {
         self.shared.is_stopped.send_replace(false);
+    }
+
+    /// Goes on, and waits until the connection is closed whose request had stopped the gate: then
+    /// the server has done with that.
+    pub(crate) async fn go_on_to_the_end(&self) {
+        self.go_on();
         let Some(stopped_by) = self.shared.stopped_by.lock().unwrap().take() else { return };
         let mut open = self.shared.open.subscribe();
         let is_closed = open.wait_for(|open| !open.contains(&stopped_by));
@@ -173,6 +187,7 @@ impl Requests {
     async fn carry(mut self, answers: tokio::sync::mpsc::UnboundedSender<Vec<u8>>) {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(read @ 1..) = self.from_client.read(&mut buffer).await {
+            self.shared.requests.fetch_add(1, Ordering::SeqCst);
             match self.shared.sprung(&buffer[..read]) {
                 Some(Trap::Stop(..)) => {
                     *self.shared.stopped_by.lock().unwrap() = Some(self.id);

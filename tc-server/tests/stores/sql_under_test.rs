@@ -125,10 +125,16 @@ impl<K: Kind> StoreUnderTest for Sql<K> {
 impl<K: Kind> SharedStore for Sql<K> {
     /// With the lease that is taken, and with the mark.
     const EPOCH_PASSES_WITH_MARK: usize = 2;
+    /// The look at the newest row, which is prepared with the lease and with the mark.
+    const BEFORE_MARK: (&'static [u8], usize) = (b"ORDER BY number DESC", 2);
     const COMPACTION: &'static [u8] = b"UPDATE tc_mark";
 
     fn process(&self, options: Options) -> BoxFuture<'_, Process> {
         Box::pin(self.open_with(options, |_| {}))
+    }
+
+    fn end_lease(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.execute("UPDATE tc_lease SET until = until - INTERVAL '2' HOUR"))
     }
 
     fn batches(&self) -> BoxFuture<'_, (u64, u64)> {

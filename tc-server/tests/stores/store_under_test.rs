@@ -1,4 +1,4 @@
-//! What a store must offer to be tested, and the stores of one process.
+//! The traits of a store that is tested, and the stores of one process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +24,17 @@ pub(crate) trait StoreUnderTest: Send + Sync + 'static {
 pub(crate) trait SharedStore: StoreUnderTest {
     /// How often the epoch asked for passes on the way to the store until it passes with the mark.
     const EPOCH_PASSES_WITH_MARK: usize;
+    /// Bytes that pass, for the n-th time in a lead, when the lease is taken and the mark is not
+    /// begun.
+    const BEFORE_MARK: (&'static [u8], usize);
     /// Bytes that pass when a compaction takes effect.
     const COMPACTION: &'static [u8];
 
     /// Opens the store as another process.
     fn process(&self, options: Options) -> BoxFuture<'_, Process>;
+
+    /// Ends the lease of the process that leads, which does not hear of it.
+    fn end_lease(&self) -> BoxFuture<'_, ()>;
 
     /// Returns the numbers of the first and the last batch that are not deleted.
     fn batches(&self) -> BoxFuture<'_, (u64, u64)>;

@@ -13,7 +13,7 @@
 
 use hashbrown::HashMap;
 
-use super::connection::{Connection, ConnectionSlot, Database, Value};
+use super::connection::{Connection, ConnectionSlot, SqlDatabase, Value};
 use super::dialect::CallError;
 use super::retries::Retries;
 use super::snapshot::{read_applied, read_batches};
@@ -30,7 +30,7 @@ type Changes = HashMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// Carries over all up to a row of the journal. Logs a failure: the journal is all there then, and
 /// a later compaction goes on.
-pub(super) async fn compact(database: Database, last: u64, seed: Seed) {
+pub(super) async fn compact(database: SqlDatabase, last: u64, seed: Seed) {
     let mut slot = ConnectionSlot::new(database.clone());
     let mut retries = Retries::of("compacting the journal");
     loop {
@@ -87,7 +87,7 @@ async fn compact_some(
 /// Reads batches up to a limit of bytes. Returns the number of the last one.
 async fn read_changes(
     connection: &mut Connection,
-    database: &Database,
+    database: &SqlDatabase,
     applied: u64,
     last: u64,
     seed: Seed,
@@ -108,7 +108,7 @@ async fn read_changes(
 /// Sets the mark, unless another process has set it since it was read.
 async fn advance(
     connection: &mut Connection,
-    database: &Database,
+    database: &SqlDatabase,
     applied: u64,
     upto: u64,
 ) -> Result<bool, CallError> {
@@ -119,7 +119,7 @@ async fn advance(
 
 async fn write(
     connection: &mut Connection,
-    database: &Database,
+    database: &SqlDatabase,
     changes: &Changes,
 ) -> Result<(), CallError> {
     let mut puts: Vec<(&[u8], &[u8])> = Vec::new();

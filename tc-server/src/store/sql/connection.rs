@@ -124,8 +124,8 @@ pub(super) trait DriverConnection: Send {
 
 /// The database that holds the store.
 #[derive(Clone)]
-pub(super) struct Database {
-    /// What it is called in messages, without secrets.
+pub(super) struct SqlDatabase {
+    /// Its name in messages, without secrets.
     pub(super) name: Arc<str>,
     pub(super) namespace: Arc<str>,
     pub(super) dialect: Arc<dyn Dialect>,
@@ -133,7 +133,7 @@ pub(super) struct Database {
     pub(super) call_limit: Duration,
 }
 
-impl Database {
+impl SqlDatabase {
     /// Opens a connection.
     pub(super) async fn connect(&self) -> Result<Connection, CallError> {
         let dialect = Arc::clone(&self.dialect);
@@ -155,9 +155,9 @@ impl Database {
     }
 }
 
-impl fmt::Debug for Database {
+impl fmt::Debug for SqlDatabase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Database").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("SqlDatabase").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -223,16 +223,16 @@ async fn bounded<T>(
 /// is a transaction of its own.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
-    database: Database,
+    database: SqlDatabase,
     open: Option<Connection>,
 }
 
 impl ConnectionSlot {
-    pub(super) fn new(database: Database) -> Self {
+    pub(super) fn new(database: SqlDatabase) -> Self {
         Self { database, open: None }
     }
 
-    pub(super) fn database(&self) -> &Database {
+    pub(super) fn database(&self) -> &SqlDatabase {
         &self.database
     }
 

@@ -1,4 +1,4 @@
-//! What differs between the databases: how to connect, the text of statements, and what an error
+//! The differences between the databases: how to connect, the text of statements, and what an error
 //! means. Which statement runs when is decided elsewhere.
 
 mod mysql;

@@ -9,14 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_core::Epoch;
-use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::connection::{ConnectionSlot, Database, Value};
+use super::boot_instant::{BootInstant, sleep_until};
+use super::connection::{ConnectionSlot, SqlDatabase, Value};
 use super::dialect::CallError;
 use super::journal::{self, Witness};
-use super::moment::{Moment, sleep_until};
 use super::retries::{Failure, Retries};
 use crate::store::{Leader, Node, StoreError};
 
@@ -31,7 +30,7 @@ const END_LIMIT: Duration = Duration::from_secs(2);
 /// A process that can take the lease.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
-    pub(super) database: Database,
+    pub(super) database: SqlDatabase,
     /// The mark of this process in the row; no other process has it.
     pub(super) holder: Arc<str>,
     /// The node, as the others read it.
@@ -40,21 +39,20 @@ pub(super) struct Candidate {
 }
 
 /// Until when the lease is held; `None` when it has ended.
-type Held = Option<Moment>;
+type Held = Option<BootInstant>;
 
 /// A held lease. A task renews it until this value is dropped, and then gives it up.
 #[derive(Debug)]
 pub(super) struct Tenure {
     pub(super) epoch: Epoch,
     held: Arc<watch::Sender<Held>>,
-    /// Dropped to give up the lease.
-    keeping: oneshot::Sender<()>,
-    keeper: JoinHandle<()>,
+    /// Tells the task to give up the lease, as its end does.
+    resigning: watch::Sender<()>,
 }
 
 impl Tenure {
     /// Returns until when the lease is held, as far as this process knows.
-    pub(super) fn until(&self) -> Option<Moment> {
+    pub(super) fn until(&self) -> Option<BootInstant> {
         *self.held.borrow()
     }
 
@@ -81,12 +79,11 @@ impl Tenure {
     }
 
     /// Gives up the lease, and waits until that is done or a limit is reached.
-    pub(super) async fn resign(self) {
+    pub(super) async fn resign(&self) {
         self.end();
-        drop(self.keeping);
-        if timeout(END_LIMIT, self.keeper).await.is_err() {
-            tracing::warn!(epoch = self.epoch.0, "the lease was not given up: it runs out");
-        }
+        self.resigning.send_replace(());
+        // The task ends when the lease is given up, and after a limit.
+        self.resigning.closed().await;
     }
 }
 
@@ -151,25 +148,26 @@ impl Candidate {
         &self,
         slot: &mut ConnectionSlot,
         at_least: Epoch,
-    ) -> Result<Option<(Epoch, Moment)>, CallError> {
+    ) -> Result<Option<(Epoch, BootInstant)>, CallError> {
         let sql = self.database.dialect.statements().take_lease;
         let holder = Value::Text(&self.holder);
         let [at_least, lease] = [at_least.0, micros(self.lease)].map(Value::Number);
         let node = Value::Text(&self.node);
         let values = [holder, at_least, lease, node, self.database.namespace(), holder];
         // Before the call: the database counts from a later moment.
-        let sent = Moment::now();
+        let sent = BootInstant::now();
         slot.execute(sql, &values).await?;
         // Some databases count the rows found, others those changed: the row itself tells.
         let row = read(slot).await?;
         Ok((row.holder == *self.holder).then(|| (row.epoch, sent.after(self.lease))))
     }
 
-    fn keep(&self, slot: ConnectionSlot, epoch: Epoch, until: Moment) -> Tenure {
+    fn keep(&self, slot: ConnectionSlot, epoch: Epoch, until: BootInstant) -> Tenure {
         let held = Arc::new(watch::Sender::new(Some(until)));
-        let (keeping, kept) = oneshot::channel();
+        let (resigning, resigned) = watch::channel(());
         let keeper = Keeper { candidate: self.clone(), epoch, held: Arc::clone(&held), slot };
-        Tenure { epoch, held, keeping, keeper: tokio::spawn(keeper.run(kept)) }
+        tokio::spawn(keeper.run(resigned));
+        Tenure { epoch, held, resigning }
     }
 }
 
@@ -178,7 +176,7 @@ enum Turn {
     /// Another process has it.
     Wait(Duration),
     /// This process has it until then.
-    Taken(Epoch, Moment),
+    Taken(Epoch, BootInstant),
 }
 
 impl LeaseRow {
@@ -221,7 +219,8 @@ struct Keeper {
 }
 
 impl Keeper {
-    async fn run(mut self, mut kept: oneshot::Receiver<()>) {
+    /// Renews the lease until it is lost, the lead is given up, or its owner is dropped.
+    async fn run(mut self, mut resigned: watch::Receiver<()>) {
         loop {
             let until = *self.held.borrow();
             let Some(until) = until.filter(|until| !until.remaining().is_zero()) else {
@@ -230,21 +229,23 @@ impl Keeper {
             };
             tokio::select! {
                 biased;
-                _ = &mut kept => break,
+                _ = resigned.changed() => break,
                 () = self.renew_in_time(until) => {}
             }
         }
         // Also after the lease has run out: the next process need not wait for what is left of it
         // by the clock of the database.
-        let _ended = timeout(END_LIMIT, self.give_up()).await;
+        if !matches!(timeout(END_LIMIT, self.give_up()).await, Ok(Ok(()))) {
+            tracing::warn!(epoch = self.epoch.0, "the lease was not given up: it runs out");
+        }
     }
 
     /// Waits until a third of the lease has passed, and renews it once.
-    async fn renew_in_time(&mut self, until: Moment) {
+    async fn renew_in_time(&mut self, until: BootInstant) {
         let lease = self.candidate.lease;
         let due = until.remaining().saturating_sub(lease * 2 / 3);
         sleep(due).await;
-        let sent = Moment::now();
+        let sent = BootInstant::now();
         let renewed = timeout(lease / 3, self.renew()).await;
         match renewed {
             Ok(Ok(true)) => self.prolong(sent.after(lease)),
@@ -266,7 +267,7 @@ impl Keeper {
     }
 
     /// A lease that was ended meanwhile stays ended.
-    fn prolong(&self, until: Moment) {
+    fn prolong(&self, until: BootInstant) {
         self.held.send_if_modified(|held| {
             let is_held = held.is_some();
             *held = held.map(|_| until);

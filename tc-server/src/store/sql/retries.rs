@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::connection::Database;
+use super::connection::SqlDatabase;
 use super::dialect::CallError;
 use crate::dispatch::Backoff;
 use crate::store::StoreError;
@@ -55,7 +55,7 @@ impl Retries {
     /// The reason, if another attempt would not help.
     pub(super) async fn pause(
         &mut self,
-        database: &Database,
+        database: &SqlDatabase,
         failure: impl Into<Failure>,
     ) -> Result<(), StoreError> {
         let error = match failure.into() {

@@ -13,7 +13,7 @@ const LAYOUT: u64 = 1;
 const ATTEMPTS_MAX: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What is known of a store that can be used.
+/// The facts of a store that can be used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ground {
     /// The seed of the journal's checksums.

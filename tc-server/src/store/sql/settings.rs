@@ -7,7 +7,7 @@ use std::time::Duration;
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 
-use super::connection::Database;
+use super::connection::SqlDatabase;
 use super::dialect::{Dialect, MySqlDialect, PostgresDialect};
 use crate::store::{Node, StoreError};
 
@@ -54,7 +54,7 @@ impl SqlSettings {
     }
 
     /// Checks the settings, and returns the database that they name.
-    pub(super) fn database(&self) -> Result<Database, StoreError> {
+    pub(super) fn database(&self) -> Result<SqlDatabase, StoreError> {
         let (scheme, rest) = self.url.split_once("://").unwrap_or_default();
         let dialect = match scheme {
             "postgres" | "postgresql" => self.postgres(),
@@ -67,7 +67,7 @@ impl SqlSettings {
             dialect.map_err(|reason| StoreError::Unusable { store: of_kind(), reason })?;
         let name = format!("the store {scheme}://{at}, namespace {}", self.namespace);
         let (name, namespace) = (Arc::from(name), Arc::from(&*self.namespace));
-        Ok(Database { name, namespace, dialect, call_limit: self.call_limit })
+        Ok(SqlDatabase { name, namespace, dialect, call_limit: self.call_limit })
     }
 
     fn postgres(&self) -> Result<(String, Arc<dyn Dialect>), String> {

@@ -3,7 +3,7 @@
 use handfast_core::Record;
 use hashbrown::HashMap;
 
-use super::connection::{Connection, ConnectionSlot, Database, Value};
+use super::connection::{Connection, ConnectionSlot, SqlDatabase, Value};
 use super::dialect::CallError;
 use crate::store::StoreError;
 use crate::store::codec;
@@ -47,7 +47,7 @@ pub(super) async fn read(
 /// Returns the number up to which the journal is compacted.
 pub(super) async fn read_applied(
     connection: &mut Connection,
-    database: &Database,
+    database: &SqlDatabase,
 ) -> Result<u64, CallError> {
     let sql = database.dialect.statements().mark;
     let rows = connection.fetch(sql, &[database.namespace()]).await?;
@@ -57,7 +57,7 @@ pub(super) async fn read_applied(
 
 async fn read_records(
     connection: &mut Connection,
-    database: &Database,
+    database: &SqlDatabase,
     content: &mut Content,
 ) -> Result<(), CallError> {
     let sql = database.dialect.statements().records;
@@ -80,7 +80,7 @@ async fn read_records(
 
 async fn read_journal(
     connection: &mut Connection,
-    database: &Database,
+    database: &SqlDatabase,
     last: u64,
     seed: Seed,
     content: &mut Content,
@@ -99,7 +99,10 @@ async fn read_journal(
 
 impl Content {
     /// Decodes the records.
-    pub(super) async fn into_records(self, database: &Database) -> Result<Vec<Record>, StoreError> {
+    pub(super) async fn into_records(
+        self,
+        database: &SqlDatabase,
+    ) -> Result<Vec<Record>, StoreError> {
         let mut records = Vec::with_capacity(self.records.len());
         for (key, value) in self.records {
             let record = codec::decode(&key, &value);
@@ -126,7 +129,7 @@ pub(super) struct StoredBatch {
 /// no row in between is ever missing.
 pub(super) async fn read_batches(
     connection: &mut Connection,
-    database: &Database,
+    database: &SqlDatabase,
     number: u64,
     last: u64,
 ) -> Result<Vec<StoredBatch>, CallError> {

@@ -9,9 +9,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// A point in time on this machine, counted from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Moment(Duration);
+pub(super) struct BootInstant(Duration);
 
-impl Moment {
+impl BootInstant {
     /// Returns the present.
     pub(super) fn now() -> Self {
         let clock = clock_gettime(CLOCK);
@@ -49,7 +49,7 @@ const CLOCK: ClockId = ClockId::Monotonic;
 const SLICE: Duration = Duration::from_millis(500);
 
 /// Waits until a moment has passed.
-pub(super) async fn sleep_until(then: Moment) {
+pub(super) async fn sleep_until(then: BootInstant) {
     loop {
         let left = then.remaining();
         if left.is_zero() {
