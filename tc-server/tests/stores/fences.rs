@@ -71,7 +71,7 @@ async fn a_mark_that_arrives_late_deposes_no_later_leader<S: SharedStore>() {
     assert_eq!(names(&records), named(&[(1, "before"), (2, "after")]));
 }
 
-/// The candidate believes that it has the lease when it goes on, and sees the journal as it is then.
+/// The candidate believes that it has the lease when it goes on. It sees the journal as it is then.
 async fn a_candidate_that_sleeps_before_its_mark_deposes_no_later_leader<S: SharedStore>() {
     let shared = S::create().await;
     let (sleeper, next) = (shared.process(LONG).await, shared.process(LONG).await);
