@@ -11,8 +11,10 @@ use tokio::task::block_in_place;
 use tokio::time::{sleep, timeout};
 
 use crate::gate::{LIMIT, Trap};
-use crate::sql_under_test::{Kind, Sql};
-use crate::store_under_test::{LONG, SharedStore, StoreUnderTest, named, names, node, put};
+use crate::sql_under_test::{Kind, MariaDb, Sql};
+use crate::store_under_test::{
+    LONG, Options, SharedStore, StoreUnderTest, named, names, node, put,
+};
 
 macro_rules! on_every_kind {
     ($($case:ident),* $(,)?) => {
@@ -210,6 +212,26 @@ async fn a_password_is_not_shown<K: Kind>() {
         };
         assert!(!shown.contains("secret"), "{shown}");
     }
+}
+
+/// The packet of the server, 16 MiB by default, bounds a batch. One just below it can be stored, read
+/// and carried over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_above_the_packet_of_mariadb_is_refused() {
+    let shared = Sql::<MariaDb>::create().await;
+    let process = shared.process(Options { compact_bytes: 1, ..LONG }).await;
+    let (epoch, _) = process.store.lead(Epoch(0)).await.unwrap();
+    let large = "a".repeat((16 << 20) - (65 << 10));
+    process.store.commit(epoch, put(1, &large)).await.unwrap();
+    while shared.batches().await.0 < 2 {
+        process.store.commit(epoch, put(2, "behind it")).await.unwrap();
+    }
+    let larger = "b".repeat(16 << 20);
+    let error = process.store.commit(epoch, put(3, &larger)).await.unwrap_err();
+    assert_eq!(error.code(), "HF-TC-STORE-UNUSABLE");
+    assert!(error.to_string().contains("raise its `max_allowed_packet`"), "{error}");
+    let (_, records) = process.store.lead(Epoch(0)).await.unwrap();
+    assert!(names(&records) == named(&[(1, &large), (2, "behind it")]), "{}", records.len());
 }
 
 /// Starts a server for one test.
