@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::gate::{LIMIT, Trap};
 use crate::store_under_test::{
-    COMPACTING, LONG, Options, Process, SHORT, SharedStore, delete, named, names, put,
+    COMPACTING, LONG, Options, Process, SharedStore, delete, named, names, put,
 };
 
 crate::on_shared_stores!(
@@ -57,7 +57,7 @@ const FILLING: u64 = 1000;
 /// A unique number for each batch does not suffice: after a compaction the sleeper's is free again.
 async fn a_leader_that_sleeps_through_a_compaction_stores_nothing<S: SharedStore>() {
     let shared = S::create().await;
-    let (sleeper, next) = (shared.process(SHORT).await, shared.process(COMPACTING).await);
+    let (sleeper, next) = (shared.process(LONG).await, shared.process(COMPACTING).await);
     let (first, _) = sleeper.store.lead(Epoch(0)).await.unwrap();
     sleeper.store.commit(first, put(1, "before")).await.unwrap();
     let (_, last) = shared.batches().await;
@@ -66,12 +66,13 @@ async fn a_leader_that_sleeps_through_a_compaction_stores_nothing<S: SharedStore
     let store = Arc::clone(&sleeper.store);
     let late = tokio::spawn(async move { store.commit(first, put(2, "sent asleep")).await });
     sleeper.gate.stopped().await;
+    shared.end_lease().await;
     let (second, _) = timeout(LIMIT, next.store.lead(Epoch(0))).await.unwrap().unwrap();
     next.store.commit(second, put(3, "after")).await.unwrap();
     compact_behind(&shared, last + 1, &next, second).await;
+    sleeper.gate.go_on_to_the_end().await;
     let late = late.await.unwrap();
     assert!(matches!(late, Err(StoreError::LostLeadership)), "{late:?}");
-    sleeper.gate.go_on_to_the_end().await;
     let (first, _) = shared.batches().await;
     assert!(first > last + 1, "batch {first} was stored among those that were deleted");
     let (_, records) = next.store.lead(Epoch(0)).await.unwrap();
@@ -88,6 +89,7 @@ async fn a_compaction_of_a_deposed_leader_changes_nothing<S: SharedStore>() {
     sleeper.gate.stopped().await;
 
     let (_, last) = shared.batches().await;
+    shared.end_lease().await;
     let (second, _) = timeout(LIMIT, next.store.lead(Epoch(0))).await.unwrap().unwrap();
     for name in ["newer", "newest"] {
         next.store.commit(second, put(1, name)).await.unwrap();

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::gate::{LIMIT, Trap};
 use crate::sql_under_test::{Kind, MariaDb, Sql};
 use crate::store_under_test::{
-    LONG, Options, SharedStore, StoreUnderTest, named, names, node, put,
+    COMPACTING, LONG, SharedStore, StoreUnderTest, named, names, node, put,
 };
 
 macro_rules! on_every_kind {
@@ -219,7 +219,7 @@ async fn a_password_is_not_shown<K: Kind>() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_above_the_packet_of_mariadb_is_refused() {
     let shared = Sql::<MariaDb>::create().await;
-    let process = shared.process(Options { compact_bytes: 1, ..LONG }).await;
+    let process = shared.process(COMPACTING).await;
     let (epoch, _) = process.store.lead(Epoch(0)).await.unwrap();
     let large = "a".repeat((16 << 20) - (65 << 10));
     process.store.commit(epoch, put(1, &large)).await.unwrap();

@@ -7,7 +7,7 @@ use handfast_server::store::{Leader, StoreError};
 use tokio::time::timeout;
 
 use crate::gate::{LIMIT, Trap};
-use crate::store_under_test::{LONG, SHORT, SharedStore, named, names, put};
+use crate::store_under_test::{LONG, SharedStore, named, names, put};
 
 crate::on_shared_stores!(
     a_leader_that_sleeps_before_its_batch_stores_nothing,
@@ -17,7 +17,7 @@ crate::on_shared_stores!(
 
 async fn a_leader_that_sleeps_before_its_batch_stores_nothing<S: SharedStore>() {
     let shared = S::create().await;
-    let (sleeper, next) = (shared.process(SHORT).await, shared.process(SHORT).await);
+    let (sleeper, next) = (shared.process(LONG).await, shared.process(LONG).await);
     let (first, _) = sleeper.store.lead(Epoch(0)).await.unwrap();
     sleeper.store.commit(first, put(1, "before")).await.unwrap();
 
@@ -25,13 +25,15 @@ async fn a_leader_that_sleeps_before_its_batch_stores_nothing<S: SharedStore>() 
     let store = Arc::clone(&sleeper.store);
     let late = tokio::spawn(async move { store.commit(first, put(2, "sent asleep")).await });
     sleeper.gate.stopped().await;
+    shared.end_lease().await;
     let (second, records) = timeout(LIMIT, next.store.lead(Epoch(0))).await.unwrap().unwrap();
     assert_eq!(names(&records), named(&[(1, "before")]));
     next.store.commit(second, put(3, "after")).await.unwrap();
 
+    sleeper.gate.go_on_to_the_end().await;
     let late = late.await.unwrap();
     assert!(matches!(late, Err(StoreError::LostLeadership)), "{late:?}");
-    sleeper.gate.go_on_to_the_end().await;
+    timeout(LIMIT, sleeper.store.lost(first)).await.unwrap();
     let again = sleeper.store.commit(first, put(4, "again")).await;
     assert!(matches!(again, Err(StoreError::LostLeadership)), "{again:?}");
     let confirmed = sleeper.store.confirm(first).await;
@@ -48,12 +50,12 @@ const EPOCH_BYTES: &[u8] = b"ZZZ";
 
 async fn a_mark_that_arrives_late_deposes_no_later_leader<S: SharedStore>() {
     let shared = S::create().await;
-    let (sleeper, next) = (shared.process(SHORT).await, shared.process(SHORT).await);
+    let (sleeper, next) = (shared.process(LONG).await, shared.process(LONG).await);
     sleeper.gate.set(Trap::Stop(EPOCH_BYTES, S::EPOCH_PASSES_WITH_MARK));
     let store = Arc::clone(&sleeper.store);
     let asleep = tokio::spawn(async move { store.lead(EPOCH).await });
     sleeper.gate.stopped().await;
-
+    shared.end_lease().await;
     let (epoch, _) = timeout(LIMIT, next.store.lead(Epoch(0))).await.unwrap().unwrap();
     assert!(epoch > EPOCH, "{epoch:?} was drawn after the sleeper's");
     next.store.commit(epoch, put(1, "before")).await.unwrap();

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use handfast_core::Epoch;
 use handfast_server::store::{Leader, StoreError};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::gate::LIMIT;
-use crate::store_under_test::{LONG, Process, SHORT, SharedStore, names, put};
+use crate::store_under_test::{LONG, Options, Process, SHORT, SharedStore, names, put};
 
 crate::on_shared_stores!(
     candidates_that_race_have_an_epoch_each,
@@ -24,7 +24,7 @@ crate::on_shared_stores!(
 async fn candidates_that_race_have_an_epoch_each<S: SharedStore>() {
     const ROUNDS: u64 = 5;
     let shared = S::create().await;
-    let processes = [shared.process(SHORT).await, shared.process(SHORT).await];
+    let processes = [shared.process(LONG).await, shared.process(LONG).await];
     let led = processes.iter().zip(0..).map(|(process, index)| async move {
         let mut epochs = Vec::new();
         for round in 0..ROUNDS {
@@ -114,18 +114,20 @@ async fn a_lease_that_cannot_be_renewed_ends_the_lead<S: SharedStore>() {
     leader.gate.go_on_to_the_end().await;
 }
 
-/// The lead outlasts several leases without a batch, and is certain for a while all the time.
+/// The lead outlasts a lease without a batch: it is renewed several times meanwhile.
 async fn a_lease_that_is_renewed_lasts<S: SharedStore>() {
     let shared = S::create().await;
-    let (leader, follower) = (shared.process(SHORT).await, shared.process(SHORT).await);
+    let lease = Duration::from_secs(6);
+    let options = Options { lease, ..LONG };
+    let (leader, follower) = (shared.process(options).await, shared.process(options).await);
     let (epoch, _) = leader.store.lead(Epoch(0)).await.unwrap();
     let first = leader.store.certain_until(epoch).unwrap();
     let store = Arc::clone(&follower.store);
     let following = tokio::spawn(async move { store.lead(Epoch(0)).await });
     let lasts = async {
-        while leader.store.certain_until(epoch).unwrap() < first + 3 * SHORT.lease {
+        while leader.store.certain_until(epoch).unwrap() < first + lease {
             // Only the passing of time prolongs a lease.
-            tokio::time::sleep(SHORT.lease / 10).await;
+            sleep(lease / 100).await;
         }
     };
     tokio::select! {

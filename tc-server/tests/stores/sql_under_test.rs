@@ -13,7 +13,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySqlConnection, PgConnection};
 
 use crate::gate::Gate;
-use crate::store_under_test::{Options, Process, SHORT, SharedStore, StoreUnderTest, node};
+use crate::store_under_test::{LONG, Options, Process, SharedStore, StoreUnderTest, node};
 
 /// A kind of database.
 pub(crate) trait Kind: Send + Sync + Sized + 'static {
@@ -118,7 +118,7 @@ impl<K: Kind> StoreUnderTest for Sql<K> {
     }
 
     fn open(&self) -> BoxFuture<'_, Arc<dyn Store>> {
-        Box::pin(async { self.process(SHORT).await.store })
+        Box::pin(async { self.process(LONG).await.store })
     }
 }
 

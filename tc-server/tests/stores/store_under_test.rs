@@ -56,7 +56,7 @@ pub(crate) const SHORT: Options = Options { lease: Duration::from_secs(1), compa
 pub(crate) const LONG: Options =
     Options { lease: Duration::from_secs(3600), compact_bytes: 4 << 20 };
 /// Each batch is followed by a compaction.
-pub(crate) const COMPACTING: Options = Options { compact_bytes: 1, ..SHORT };
+pub(crate) const COMPACTING: Options = Options { compact_bytes: 1, ..LONG };
 
 /// One of several processes.
 #[derive(Debug)]
