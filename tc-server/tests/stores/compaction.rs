@@ -70,8 +70,8 @@ async fn a_leader_that_sleeps_through_a_compaction_stores_nothing<S: SharedStore
     let (second, _) = timeout(LIMIT, next.store.lead(Epoch(0))).await.unwrap().unwrap();
     next.store.commit(second, put(3, "after")).await.unwrap();
     compact_behind(&shared, last + 1, &next, second).await;
-    sleeper.gate.go_on_to_the_end().await;
-    let late = late.await.unwrap();
+    sleeper.gate.go_on();
+    let late = timeout(LIMIT, late).await.unwrap().unwrap();
     assert!(matches!(late, Err(StoreError::LostLeadership)), "{late:?}");
     let (first, _) = shared.batches().await;
     assert!(first > last + 1, "batch {first} was stored among those that were deleted");

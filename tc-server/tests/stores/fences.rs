@@ -30,8 +30,8 @@ async fn a_leader_that_sleeps_before_its_batch_stores_nothing<S: SharedStore>() 
     assert_eq!(names(&records), named(&[(1, "before")]));
     next.store.commit(second, put(3, "after")).await.unwrap();
 
-    sleeper.gate.go_on_to_the_end().await;
-    let late = late.await.unwrap();
+    sleeper.gate.go_on();
+    let late = timeout(LIMIT, late).await.unwrap().unwrap();
     assert!(matches!(late, Err(StoreError::LostLeadership)), "{late:?}");
     timeout(LIMIT, sleeper.store.lost(first)).await.unwrap();
     let again = sleeper.store.commit(first, put(4, "again")).await;
