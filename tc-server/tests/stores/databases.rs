@@ -214,8 +214,8 @@ async fn a_password_is_not_shown<K: Kind>() {
     }
 }
 
-/// The packet of the server, 16 MiB by default, bounds a batch. One just below it can be stored, read
-/// and carried over.
+/// The packet of the server, 16 MiB by default, bounds a batch. One just below it can be stored,
+/// read and carried over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_above_the_packet_of_mariadb_is_refused() {
     let shared = Sql::<MariaDb>::create().await;
