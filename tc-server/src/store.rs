@@ -17,6 +17,7 @@ mod migration;
 mod power_cut;
 mod preallocated;
 mod records;
+mod sql;
 mod witness;
 mod write_failure_marker;
 
@@ -36,6 +37,7 @@ pub use embedded::{EmbeddedStore, SEGMENT_BYTES};
 pub use etcd::{EtcdStore, EtcdStoreSettings};
 pub use handfast_etcd::EtcdOptions;
 pub use memory::MemoryStore;
+pub use sql::{SqlSettings, SqlStore};
 
 /// Durable records with one writer.
 ///

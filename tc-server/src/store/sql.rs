@@ -1,0 +1,215 @@
+//! Records in a SQL database that several processes share, of which one leads.
+//!
+//! ```text
+//! candidates ─▶ tc_lease      which process may try to lead, by the database's clock
+//! leader ─────▶ tc_journal    a row a batch: what makes it durable, and what decides who leads
+//!                 └─ compaction ─▶ tc_record, tc_mark
+//! ```
+//!
+//! A batch is one statement and one round trip. It is stored only behind the leader's own last row
+//! ([`journal`]), so that a leader that was stopped or cut off can store nothing once another one
+//! has begun. The database must not lose what it has acknowledged: settings that would are refused
+//! at the start. Why a row a batch and no row a record: it is a tenth of the work for the database.
+
+mod boot_instant;
+mod compaction;
+mod connection;
+mod dialect;
+mod journal;
+mod lease;
+
+mod retries;
+mod schema;
+mod settings;
+mod snapshot;
+mod term;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use futures::future::{BoxFuture, FutureExt, ready};
+use handfast_core::{Change, Epoch, Record};
+use tokio::sync::watch;
+
+use super::{Leader, Store, StoreError};
+use connection::{ConnectionSlot, SqlDatabase};
+use dialect::CallError;
+use journal::Witness;
+use lease::Candidate;
+use retries::Retries;
+use schema::Ground;
+use snapshot::Content;
+use term::{Beginning, Term};
+
+pub use settings::SqlSettings;
+
+/// A store in a SQL database. Dropping it gives up the lead.
+pub struct SqlStore {
+    settings: SqlSettings,
+    database: SqlDatabase,
+    candidate: Candidate,
+    witness: Arc<Witness>,
+    leader: watch::Sender<Leader>,
+    term: Mutex<Option<Arc<Term>>>,
+}
+
+impl SqlStore {
+    /// Connects, checks the server's settings, and makes the tables if they are missing. A database
+    /// that cannot be reached is no error: [`Store::lead`] waits for it and checks it then.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unusable`] if the settings, those of the server or the tables are at fault.
+    pub async fn open(settings: SqlSettings) -> Result<Self, StoreError> {
+        let database = settings.database()?;
+        let mut slot = ConnectionSlot::new(database.clone());
+        match schema::prepare(&mut slot, settings.allow_unsafe).await {
+            Ok(_) => {}
+            Err(CallError::Lasting(reason)) => return Err(database.unusable(reason)),
+            Err(error) => {
+                let store = &*database.name;
+                tracing::warn!(store, %error, "the database cannot be reached");
+            }
+        }
+        let node = serde_json::to_string(&settings.node);
+        let node = node.map_err(|error| database.unusable(error.to_string()))?;
+        let candidate = Candidate {
+            database: database.clone(),
+            holder: format!("{:032x}", rand::random::<u128>()).into(),
+            node: node.into(),
+            lease: settings.lease,
+        };
+        let (witness, leader) = (Arc::default(), watch::Sender::default());
+        Ok(Self { settings, database, candidate, witness, leader, term: Mutex::new(None) })
+    }
+
+    async fn gain(&self, at_least: Epoch) -> Result<(Epoch, Vec<Record>), StoreError> {
+        if let Some(earlier) = self.end_term() {
+            earlier.resign().await;
+        }
+        let ground = self.prepare().await?;
+        let mut at_least = at_least;
+        loop {
+            let tenure = self.candidate.gain(at_least, &self.witness, &self.leader).await?;
+            let epoch = tenure.epoch;
+            let taken = tokio::select! {
+                biased;
+                () = tenure.lost() => None,
+                taken = self.take_over(epoch, ground) => taken?,
+            };
+            if let Some((beginning, content)) = taken {
+                let records = content.into_records(&self.database).await?;
+                let compact_bytes = self.settings.compact_bytes;
+                let witness = Arc::clone(&self.witness);
+                let term = Term::begin(witness, tenure, ground, compact_bytes, beginning);
+                *self.lock() = Some(Arc::new(term));
+                return Ok((epoch, records));
+            }
+            at_least = epoch.next();
+        }
+    }
+
+    /// Checks the server and the tables. Waits for a database that is away.
+    async fn prepare(&self) -> Result<Ground, StoreError> {
+        let mut slot = ConnectionSlot::new(self.database.clone());
+        let mut retries = Retries::of("checking the database");
+        loop {
+            match schema::prepare(&mut slot, self.settings.allow_unsafe).await {
+                Ok(ground) => return Ok(ground),
+                Err(error) => retries.pause(&self.database, error).await?,
+            }
+        }
+    }
+
+    /// Lays the mark, and reads what was stored before it. The order matters: after the mark no
+    /// earlier leader can store a batch that is not read. Returns `None` if the epoch cannot lead.
+    async fn take_over(
+        &self,
+        epoch: Epoch,
+        ground: Ground,
+    ) -> Result<Option<(Beginning, Content)>, StoreError> {
+        let mut slot = ConnectionSlot::new(self.database.clone());
+        let Some(mark) = journal::lay_mark(&mut slot, &self.witness, epoch).await? else {
+            return Ok(None);
+        };
+        self.witness.note(mark);
+        let mut retries = Retries::of("reading the records");
+        loop {
+            match snapshot::read(&mut slot, mark.number, ground.seed).await {
+                Ok(content) => {
+                    let journal_bytes = content.journal_bytes;
+                    return Ok(Some((Beginning { slot, mark, journal_bytes }, content)));
+                }
+                Err(error) => retries.pause(&self.database, error).await?,
+            }
+        }
+    }
+
+    /// Takes the term of this process, if there is one.
+    fn end_term(&self) -> Option<Arc<Term>> {
+        self.leader.send_replace(Leader::Unknown);
+        self.lock().take()
+    }
+
+    /// Returns the term of an epoch.
+    fn term(&self, epoch: Epoch) -> Option<Arc<Term>> {
+        self.lock().clone().filter(|term| term.epoch() == epoch)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Term>>> {
+        self.term.lock().expect("no holder of the store's lock panics")
+    }
+}
+
+impl fmt::Debug for SqlStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqlStore").field("name", &self.database.name).finish_non_exhaustive()
+    }
+}
+
+impl Store for SqlStore {
+    fn lead(&self, at_least: Epoch) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
+        self.gain(at_least).boxed()
+    }
+
+    fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>> {
+        async move {
+            let term = self.term(epoch).ok_or(StoreError::LostLeadership)?;
+            term.commit(&batch).await
+        }
+        .boxed()
+    }
+
+    fn confirm(&self, epoch: Epoch) -> BoxFuture<'_, Result<(), StoreError>> {
+        async move {
+            let term = self.term(epoch).ok_or(StoreError::LostLeadership)?;
+            term.confirm().await
+        }
+        .boxed()
+    }
+
+    fn lost(&self, epoch: Epoch) -> BoxFuture<'_, ()> {
+        self.term(epoch).map_or_else(|| ready(()).boxed(), |term| term.lost().boxed())
+    }
+
+    fn certain_until(&self, epoch: Epoch) -> Option<Instant> {
+        Some(self.term(epoch).map_or_else(Instant::now, |term| term.certain_until()))
+    }
+
+    fn resign(&self, epoch: Epoch) -> BoxFuture<'_, ()> {
+        async move {
+            if self.term(epoch).is_none() {
+                return;
+            }
+            if let Some(term) = self.end_term() {
+                term.resign().await;
+            }
+        }
+        .boxed()
+    }
+
+    fn leader(&self) -> watch::Receiver<Leader> {
+        self.leader.subscribe()
+    }
+}

@@ -1,0 +1,167 @@
+//! Carries batches over from the journal into the records, and deletes them from it.
+//!
+//! ```text
+//! read batches ─▶ one transaction: mark, last change of each key, delete the batches but the last
+//! ```
+//!
+//! Rows of the journal never change, so that any process may carry them over. That one does it once
+//! is decided by the mark: a transaction sets it only if it is still where the batches were read
+//! from. So a process that lost the lead in the midst of this changes nothing.
+//!
+//! The last batch stays as the row behind which the next is stored. Nothing that a commit touches
+//! is locked: it reads that row and adds another one.
+
+use hashbrown::HashMap;
+
+use super::connection::{Connection, ConnectionSlot, SqlDatabase, Value};
+use super::dialect::CallError;
+use super::retries::Retries;
+use super::snapshot::{read_applied, read_batches};
+use crate::store::journal::frame::Seed;
+
+/// Bytes of the journal that are carried over in one transaction.
+const BYTES_AT_A_TIME: usize = 8 << 20;
+/// Records and bytes in one statement.
+const RECORDS_IN_A_STATEMENT: usize = 200;
+const BYTES_IN_A_STATEMENT: usize = 1 << 20;
+
+/// The last change of each key; `None` deletes it.
+type Changes = HashMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// Carries over all up to a row of the journal. Logs a failure: the journal is all there then, and
+/// a later compaction goes on.
+pub(super) async fn compact(database: SqlDatabase, last: u64, seed: Seed) {
+    let mut slot = ConnectionSlot::new(database.clone());
+    let mut retries = Retries::of("compacting the journal");
+    loop {
+        match compact_some(&mut slot, last, seed).await {
+            Ok(Progress::Some) => retries.succeeded(),
+            Ok(Progress::Done) => return,
+            Err(failure) => {
+                if let Err(error) = retries.pause(&database, failure).await {
+                    tracing::error!(%error, "compacting the journal failed");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// How far a transaction came.
+enum Progress {
+    Some,
+    /// Nothing is left, or another process compacts.
+    Done,
+}
+
+async fn compact_some(
+    slot: &mut ConnectionSlot,
+    last: u64,
+    seed: Seed,
+) -> Result<Progress, CallError> {
+    let database = slot.database().clone();
+    let mut connection = slot.take().await?;
+    let applied = read_applied(&mut connection, &database).await?;
+    if applied >= last {
+        return Ok(Progress::Done);
+    }
+    let read = read_changes(&mut connection, &database, applied, last, seed).await;
+    if read.is_err() && read_applied(&mut connection, &database).await? != applied {
+        // Another process has carried over and deleted what was being read.
+        return Ok(Progress::Done);
+    }
+    let (upto, changes) = read?;
+    connection.run(database.dialect.statements().begin).await?;
+    if !advance(&mut connection, &database, applied, upto).await? {
+        return Ok(Progress::Done);
+    }
+    write(&mut connection, &database, &changes).await?;
+    let delete = database.dialect.statements().delete_batches;
+    connection.execute(delete, &[database.namespace(), Value::Number(upto)]).await?;
+    connection.run("COMMIT").await?;
+    slot.keep(connection);
+    tracing::debug!(from = applied, upto, records = changes.len(), "compacted the journal");
+    Ok(Progress::Some)
+}
+
+/// Reads batches up to a limit of bytes. Returns the number of the last one.
+async fn read_changes(
+    connection: &mut Connection,
+    database: &SqlDatabase,
+    applied: u64,
+    last: u64,
+    seed: Seed,
+) -> Result<(u64, Changes), CallError> {
+    let (mut upto, mut bytes, mut changes) = (applied, 0, Changes::new());
+    while upto < last && bytes < BYTES_AT_A_TIME {
+        for batch in read_batches(connection, database, upto, last).await? {
+            bytes += batch.bytes.len();
+            upto = batch.number;
+            batch.visit(seed, |key, value| {
+                changes.insert(key.to_vec(), value.map(<[u8]>::to_vec));
+            })?;
+        }
+    }
+    Ok((upto, changes))
+}
+
+/// Sets the mark, unless another process has set it since it was read.
+async fn advance(
+    connection: &mut Connection,
+    database: &SqlDatabase,
+    applied: u64,
+    upto: u64,
+) -> Result<bool, CallError> {
+    let sql = database.dialect.statements().advance_mark;
+    let [applied, upto] = [applied, upto].map(Value::Number);
+    Ok(connection.execute(sql, &[upto, database.namespace(), applied]).await? == 1)
+}
+
+async fn write(
+    connection: &mut Connection,
+    database: &SqlDatabase,
+    changes: &Changes,
+) -> Result<(), CallError> {
+    let mut puts: Vec<(&[u8], &[u8])> = Vec::new();
+    let mut deletes: Vec<&[u8]> = Vec::new();
+    for (key, value) in changes {
+        match value {
+            Some(value) => puts.push((key, value)),
+            None => deletes.push(key),
+        }
+    }
+    // Neighbouring keys share a page.
+    puts.sort_unstable();
+    deletes.sort_unstable();
+    for puts in statements_of(&puts) {
+        let values = puts.iter().flat_map(|(key, value)| {
+            [database.namespace(), Value::Bytes(key), Value::Bytes(value)]
+        });
+        let values: Vec<Value<'_>> = values.collect();
+        connection.execute_once(database.dialect.put_records(puts.len()), &values).await?;
+    }
+    for keys in deletes.chunks(RECORDS_IN_A_STATEMENT) {
+        let keys = keys.iter().map(|key| Value::Bytes(key));
+        let values: Vec<Value<'_>> = std::iter::once(database.namespace()).chain(keys).collect();
+        let sql = database.dialect.delete_records(values.len() - 1);
+        connection.execute_once(sql, &values).await?;
+    }
+    Ok(())
+}
+
+/// Divides records into statements, each of bounded size but for a single large record.
+fn statements_of<'p, 'r>(
+    mut puts: &'p [(&'r [u8], &'r [u8])],
+) -> impl Iterator<Item = &'p [(&'r [u8], &'r [u8])]> {
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |(_, value): &&(&[u8], &[u8])| {
+            bytes += value.len();
+            bytes <= BYTES_IN_A_STATEMENT
+        };
+        let count = puts.iter().take(RECORDS_IN_A_STATEMENT).take_while(fits).count();
+        let (statement, rest) = puts.split_at(count.max(1).min(puts.len()));
+        puts = rest;
+        (!statement.is_empty()).then_some(statement)
+    })
+}

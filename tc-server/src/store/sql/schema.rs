@@ -1,0 +1,108 @@
+//! The tables, and the check of the server before they are used.
+
+use std::time::Duration;
+
+use super::connection::{ConnectionSlot, Value};
+use super::dialect::CallError;
+use crate::store::journal::frame::Seed;
+
+/// The layout of the tables that this program makes, and the latest that it reads.
+const LAYOUT: u64 = 1;
+
+/// Attempts at making the tables: when two processes do so at once, PostgreSQL refuses one.
+const ATTEMPTS_MAX: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The facts of a store that can be used.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ground {
+    /// The seed of the journal's checksums.
+    pub(super) seed: Seed,
+    /// The largest batch that the server takes, in bytes.
+    pub(super) batch_bytes_max: usize,
+}
+
+/// Checks the server's settings, and makes what is missing of the tables and of this namespace's
+/// rows.
+pub(super) async fn prepare(
+    slot: &mut ConnectionSlot,
+    allow_unsafe: bool,
+) -> Result<Ground, CallError> {
+    let batch_bytes_max = check_server(slot, allow_unsafe).await?;
+    make_tables(slot).await?;
+    make_rows(slot).await?;
+    let seed = read_seed(slot).await?;
+    Ok(Ground { seed, batch_bytes_max })
+}
+
+async fn check_server(slot: &mut ConnectionSlot, allow_unsafe: bool) -> Result<usize, CallError> {
+    let dialect = slot.database().dialect.clone();
+    let mut settings = Vec::new();
+    for mut row in slot.fetch(dialect.statements().server_settings, &[]).await? {
+        settings.push((row.text()?, row.text()?));
+    }
+    let complaints = dialect.complaints(&settings).join("; ");
+    if !complaints.is_empty() && !allow_unsafe {
+        return Err(CallError::Lasting(complaints));
+    }
+    if !complaints.is_empty() {
+        let store = &*slot.database().name;
+        tracing::warn!(store, complaints, "the database may lose acknowledged changes");
+    }
+    Ok(dialect.batch_bytes_max(&settings))
+}
+
+/// Makes the tables unless they are there, so that an account without the right to make them can
+/// use them. The last one that is made is looked at.
+async fn make_tables(slot: &mut ConnectionSlot) -> Result<(), CallError> {
+    let statements = slot.database().dialect.statements();
+    for attempt in 1.. {
+        let namespace = slot.database().namespace.clone();
+        let found = slot.fetch(statements.mark, &[Value::Text(&namespace)]).await;
+        if !matches!(found, Err(CallError::Lasting(_))) {
+            return found.map(drop);
+        }
+        match make_all(slot, statements.create_tables).await {
+            Err(error) if attempt == ATTEMPTS_MAX => return Err(error),
+            Err(_) => tokio::time::sleep(PAUSE).await,
+            Ok(()) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+async fn make_all(slot: &mut ConnectionSlot, tables: &[&'static str]) -> Result<(), CallError> {
+    for create in tables {
+        slot.execute(create, &[]).await?;
+    }
+    Ok(())
+}
+
+async fn make_rows(slot: &mut ConnectionSlot) -> Result<(), CallError> {
+    let statements = slot.database().dialect.statements();
+    let namespace = slot.database().namespace.clone();
+    let namespace = Value::Text(&namespace);
+    let cluster_id: [u8; 16] = rand::random();
+    let mark = [namespace, Value::Bytes(&cluster_id), Value::Number(LAYOUT)];
+    slot.execute(statements.make_mark, &mark).await?;
+    slot.execute(statements.make_lease, &[namespace]).await?;
+    slot.execute(statements.make_journal, &[namespace]).await?;
+    Ok(())
+}
+
+async fn read_seed(slot: &mut ConnectionSlot) -> Result<Seed, CallError> {
+    let statements = slot.database().dialect.statements();
+    let namespace = slot.database().namespace.clone();
+    let rows = slot.fetch(statements.mark, &[Value::Text(&namespace)]).await?;
+    let missing = || CallError::Again("the row of tc_mark is gone".to_owned());
+    let mut row = rows.into_iter().next().ok_or_else(missing)?;
+    let (_, cluster_id, layout) = (row.number()?, row.bytes()?, row.number()?);
+    if layout > LAYOUT {
+        return Err(CallError::Lasting(format!(
+            "its tables have layout {layout}, which this version does not know: start the version \
+             that made them"
+        )));
+    }
+    let first = cluster_id.first_chunk().copied().unwrap_or_default();
+    Ok(Seed::new(u64::from_le_bytes(first)))
+}

@@ -1,0 +1,103 @@
+//! Compaction: it changes nothing that a leader reads, and none that is late changes anything.
+
+use std::sync::Arc;
+
+use handfast_core::{Change, Epoch};
+use handfast_server::store::{MemoryStore, Store, StoreError};
+use tokio::time::timeout;
+
+use crate::gate::{LIMIT, Trap};
+use crate::store_under_test::{
+    COMPACTING, LONG, Options, Process, SharedStore, delete, named, names, put,
+};
+
+crate::on_shared_stores!(
+    compaction_keeps_the_records,
+    a_leader_that_sleeps_through_a_compaction_stores_nothing,
+    a_compaction_of_a_deposed_leader_changes_nothing,
+);
+
+async fn compaction_keeps_the_records<S: SharedStore>() {
+    let shared = S::create().await;
+    let process = shared.process(Options { compact_bytes: 2_000, ..LONG }).await;
+    let model = MemoryStore::new();
+    let (epoch, _) = process.store.lead(Epoch(0)).await.unwrap();
+    let (of_model, _) = model.lead(Epoch(0)).await.unwrap();
+    for number in 0..300_u64 {
+        let deleted = (0..number % 3).map(|back| delete(number.saturating_sub(back + 1)));
+        let mut changes: Vec<Change> = deleted.collect();
+        changes.append(&mut put(number, "first"));
+        changes.append(&mut put(number / 2, &format!("batch {number}")));
+        model.commit(of_model, changes.clone()).await.unwrap();
+        process.store.commit(epoch, changes).await.unwrap();
+    }
+    compact_behind(&shared, 1, &process, epoch).await;
+    process.store.commit(epoch, vec![delete(FILLING)]).await.unwrap();
+    let expected = names(&model.records());
+    assert_eq!(names(&process.store.lead(Epoch(0)).await.unwrap().1), expected);
+    drop(process);
+    let (_, records) = shared.open().await.lead(Epoch(0)).await.unwrap();
+    assert_eq!(names(&records), expected);
+}
+
+/// Stores batches until the journal holds none up to this number: a compaction is begun when a
+/// batch was stored and none is running.
+async fn compact_behind<S: SharedStore>(shared: &S, number: u64, leader: &Process, epoch: Epoch) {
+    let compacted = async {
+        while shared.batches().await.0 <= number {
+            leader.store.commit(epoch, put(FILLING, "filling")).await.unwrap();
+        }
+    };
+    timeout(LIMIT, compacted).await.expect("the journal is compacted");
+}
+
+/// The number of the global that those batches change.
+const FILLING: u64 = 1000;
+
+/// A unique number for each batch does not suffice: after a compaction the sleeper's is free again.
+async fn a_leader_that_sleeps_through_a_compaction_stores_nothing<S: SharedStore>() {
+    let shared = S::create().await;
+    let (sleeper, next) = (shared.process(LONG).await, shared.process(COMPACTING).await);
+    let (first, _) = sleeper.store.lead(Epoch(0)).await.unwrap();
+    sleeper.store.commit(first, put(1, "before")).await.unwrap();
+    let (_, last) = shared.batches().await;
+
+    sleeper.gate.set(Trap::Stop(b"sent asleep", 1));
+    let store = Arc::clone(&sleeper.store);
+    let late = tokio::spawn(async move { store.commit(first, put(2, "sent asleep")).await });
+    sleeper.gate.stopped().await;
+    shared.end_lease().await;
+    let (second, _) = timeout(LIMIT, next.store.lead(Epoch(0))).await.unwrap().unwrap();
+    next.store.commit(second, put(3, "after")).await.unwrap();
+    compact_behind(&shared, last + 1, &next, second).await;
+    sleeper.gate.go_on();
+    let late = timeout(LIMIT, late).await.unwrap().unwrap();
+    assert!(matches!(late, Err(StoreError::LostLeadership)), "{late:?}");
+    let (first, _) = shared.batches().await;
+    assert!(first > last + 1, "batch {first} was stored among those that were deleted");
+    let (_, records) = next.store.lead(Epoch(0)).await.unwrap();
+    let expected = [(1, "before"), (3, "after"), (FILLING, "filling")];
+    assert_eq!(names(&records), named(&expected));
+}
+
+async fn a_compaction_of_a_deposed_leader_changes_nothing<S: SharedStore>() {
+    let shared = S::create().await;
+    let (sleeper, next) = (shared.process(COMPACTING).await, shared.process(COMPACTING).await);
+    let (first, _) = sleeper.store.lead(Epoch(0)).await.unwrap();
+    sleeper.gate.set(Trap::Stop(S::COMPACTION, 1));
+    sleeper.store.commit(first, put(1, "old")).await.unwrap();
+    sleeper.gate.stopped().await;
+
+    let (_, last) = shared.batches().await;
+    shared.end_lease().await;
+    let (second, _) = timeout(LIMIT, next.store.lead(Epoch(0))).await.unwrap().unwrap();
+    for name in ["newer", "newest"] {
+        next.store.commit(second, put(1, name)).await.unwrap();
+        next.store.commit(second, vec![delete(2)]).await.unwrap();
+    }
+    compact_behind(&shared, last + 1, &next, second).await;
+    sleeper.gate.go_on_to_the_end().await;
+    next.store.commit(second, put(3, "on")).await.unwrap();
+    let (_, records) = next.store.lead(Epoch(0)).await.unwrap();
+    assert_eq!(names(&records), named(&[(1, "newest"), (3, "on"), (FILLING, "filling")]));
+}
