@@ -220,7 +220,10 @@ impl Running {
             self.inbox.resume();
             self.standing.send_replace(Standing::Leading(term.epoch));
             match self.serve(&mut term).await {
-                Ok(()) => break,
+                Ok(()) => {
+                    self.store.resign(term.epoch).await;
+                    break;
+                }
                 Err(StoreError::LostLeadership) => self.step_down(term.epoch),
                 Err(error) => return Err(error.into()),
             }
@@ -369,7 +372,7 @@ impl Running {
     /// Decides what has come together, with one look at the clocks: they cost as much as a small
     /// decision.
     fn decide_all(&mut self, term: &mut Term, work: VecDeque<EngineTask>) {
-        let Term { batch, scans, .. } = term;
+        let Term { epoch, batch, scans } = term;
         let clock = BatchClock { now: self.clock.now(), at: Instant::now() };
         for work in work {
             match work {
@@ -381,8 +384,14 @@ impl Running {
             }
         }
         let early = batch.take_early();
-        if !early.is_empty() {
+        if early.is_empty() {
+            return;
+        }
+        // Another leader would know nothing of a global that this one began after its time.
+        if self.store.certain_until(*epoch).is_none_or(|until| clock.at < until) {
             self.replies.release(early);
+        } else {
+            batch.keep_for_the_batch(early);
         }
     }
 

@@ -1,16 +1,17 @@
 //! The epochs of coordinators, as the link sees them in greetings and in notices of the leader.
 //!
 //! One coordinator leads at a time, and each lead has a later epoch than the one before. A leader
-//! that was cut off or asleep may greet although another leads by now. It finds out within the lease
-//! of its store, a few seconds. Until then a client that has seen a later epoch keeps away from it.
+//! that was cut off or asleep may greet although another leads by now. It finds out within the
+//! lease of its store, a few seconds. Until then a client that has seen a later epoch keeps away
+//! from it.
 
 use std::time::Duration;
 
 use super::event::Moment;
 
 /// How long an earlier epoch is refused after a later one was last connected: longer than a deposed
-/// leader may take to notice. An end is needed, since a coordinator whose records are lost may begin
-/// with an earlier epoch than it had before.
+/// leader may take to notice. An end is needed, since a coordinator whose records are lost may
+/// begin with an earlier epoch than it had before.
 const DEPOSED_FOR: Duration = Duration::from_secs(10);
 
 /// The latest epochs of both kinds.

@@ -119,7 +119,8 @@ impl BatchBuilder {
         self.gathered.outgoing.push(Outgoing::Answer(answer));
     }
 
-    /// Stores every global that is begun and not stored yet, since the coordinator is about to stop.
+    /// Stores every global that is begun and not stored yet, since the coordinator is about to
+    /// stop.
     pub fn store_begun(&mut self) {
         self.coordinator.store_begun(&mut self.outcome);
         for change in mem::take(&mut self.outcome.changes) {
@@ -139,6 +140,11 @@ impl BatchBuilder {
     #[must_use]
     pub fn take_early(&mut self) -> Vec<Outgoing> {
         mem::take(&mut self.early)
+    }
+
+    /// Has what left too early to be certain leave with the batch.
+    pub(super) fn keep_for_the_batch(&mut self, early: Vec<Outgoing>) {
+        self.gathered.outgoing.extend(early);
     }
 
     /// When the batch should be sealed, if there is anything in it: at once if a request waits for

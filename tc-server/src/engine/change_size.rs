@@ -6,9 +6,9 @@ use handfast_core::{
     Record, SagaDefinition, SagaRecord, StepDefinition, StepRecord,
 };
 
-/// What the numbers and the frame of a value take at most.
+/// The most that the numbers and the frame of a value take.
 const FIXED: usize = 128;
-/// What a small part of a value takes beside its texts.
+/// The most that a small part of a value takes beside its texts.
 const PART: usize = 24;
 
 /// Returns the bytes of a change, somewhat too many for small ones.

@@ -19,8 +19,8 @@ pub enum EngineError {
     /// The server is shutting down; the request was not taken in, or waited for a lock.
     #[error("the coordinator is shutting down: reconnect, possibly elsewhere")]
     Stopping,
-    /// The engine does not lead, or lost its store or the lead while it had the request: whether the
-    /// request took effect is unknown until it is sent again.
+    /// The engine does not lead, or lost its store or the lead while it had the request: whether
+    /// the request took effect is unknown until it is sent again.
     #[error("this coordinator does not lead: reconnect, and send the request again")]
     NotLeading,
 }

@@ -11,7 +11,7 @@
 use handfast_core::Epoch;
 use tokio::sync::watch;
 
-use crate::store::{Leader, Node};
+use crate::store::{CoordinatorNode, Leader};
 
 /// How the engine stands. It answers from a state of its own only while it leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Standing {
 
     /// Returns the epoch and node of another leader, if one is known.
     #[must_use]
-    pub fn leader_elsewhere(&self) -> Option<(Epoch, &Node)> {
+    pub fn leader_elsewhere(&self) -> Option<(Epoch, &CoordinatorNode)> {
         match self {
             Self::Following(Leader::Elsewhere { epoch, node }) => Some((*epoch, node)),
             Self::Following(Leader::Unknown | Leader::Here)

@@ -4,6 +4,7 @@
 mod batches;
 mod durability;
 mod failures;
+mod standing;
 mod time;
 
 use std::sync::atomic::{AtomicU64, Ordering};
