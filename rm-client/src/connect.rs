@@ -76,8 +76,9 @@ impl Handfast {
         Ok(GlobalStatus::from_wire(reply.status(), reply.rollback_reason()))
     }
 
-    /// Returns whether the coordinator is connected now: for the readiness probe of a service. While
-    /// it is not, the library goes on connecting, and requests wait for it until their deadline.
+    /// Returns whether the coordinator is connected now: for the readiness probe of a service.
+    /// While it is not, the library goes on connecting, and requests wait for it until their
+    /// deadline.
     ///
     /// ```no_run
     /// # use handfast::Handfast;

@@ -11,7 +11,7 @@ use anyhow::Result;
 use handfast_core::{
     BranchId, BranchRecord, BranchState, Change, Epoch, FencingToken, Mode, Record, Timestamp, Xid,
 };
-use handfast_server::store::{EtcdOptions, EtcdStore, EtcdStoreSettings, Node, Store};
+use handfast_server::store::{CoordinatorNode, EtcdOptions, EtcdStore, EtcdStoreSettings, Store};
 use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind};
 use tracing_subscriber::EnvFilter;
 
@@ -83,7 +83,7 @@ fn open(members: &[DatabaseServer]) -> Result<EtcdStore> {
     let settings = EtcdStoreSettings {
         etcd: EtcdOptions::new(members.iter().map(DatabaseServer::url)),
         namespace: "measured".to_owned(),
-        node: Node { id, version, grpc: at(), admin: at(), seata: None },
+        node: CoordinatorNode { id, version, grpc: at(), admin: at(), seata: None },
         lease: Duration::from_secs(60),
     };
     Ok(EtcdStore::open(settings)?)

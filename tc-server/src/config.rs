@@ -15,10 +15,12 @@ use crate::clock::millis;
 use crate::store::SEGMENT_BYTES;
 use crate::{dispatch, engine, grpc, over_http};
 
+mod cluster;
 mod layers;
 mod seata;
 mod validate;
 
+pub use cluster::{ClusterConfig, EtcdConfig, SqlConfig};
 pub use layers::{ConfigError, ENVIRONMENT_PREFIX, Given, Problem, Source, environment_name, keys};
 pub use seata::SeataConfig;
 
@@ -27,8 +29,9 @@ pub use seata::SeataConfig;
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The address in the text form of XIDs, `host:port`. Unset: the address that gRPC listens on.
-    /// It need not be reachable. Two coordinators that share a database must have different
-    /// addresses, or the names of their undo logs collide.
+    /// It need not be reachable. Nodes of one cluster have the same. Two coordinators with stores of
+    /// their own whose clients share a database must have different addresses, or the names of
+    /// their undo logs collide.
     #[serde(with = "unset_is_empty")]
     pub advertised_address: Option<String>,
     /// The directory of the embedded store and the audit log. On a volatile file system a restart
@@ -52,6 +55,12 @@ pub struct Config {
     pub seata: SeataConfig,
     /// The engine, the loop that decides.
     pub engine: EngineConfig,
+    /// Several coordinators on one store.
+    pub cluster: ClusterConfig,
+    /// The store in a SQL database.
+    pub sql: SqlConfig,
+    /// The store in an etcd cluster.
+    pub etcd: EtcdConfig,
     /// The limits for clients.
     pub limits: Limits,
     /// Pauses and limits of phase two.
@@ -74,15 +83,30 @@ pub enum StoreKind {
     Memory,
     /// A key-value engine in the data directory; each batch is synced before it is acknowledged.
     Embedded,
+    /// In a PostgreSQL, MySQL or MariaDB database that several coordinators share.
+    Sql,
+    /// In an etcd cluster that several coordinators share.
+    Etcd,
 }
 
 impl StoreKind {
+    /// Returns whether several coordinators can share it.
+    #[must_use]
+    pub fn is_shared(self) -> bool {
+        match self {
+            Self::Sql | Self::Etcd => true,
+            Self::Memory | Self::Embedded => false,
+        }
+    }
+
     /// Returns its name in the configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::Embedded => "embedded",
+            Self::Sql => "sql",
+            Self::Etcd => "etcd",
         }
     }
 }
@@ -232,7 +256,7 @@ pub struct SecurityConfig {
     #[serde(with = "unset_is_empty")]
     pub tokens: Option<PathBuf>,
     /// The file that records operators' actions. Unset: `audit.jsonl` in the data directory with
-    /// the embedded store, the log with the memory store.
+    /// the embedded store and a shared one, the log with the memory store.
     #[serde(with = "unset_is_empty")]
     pub audit_log: Option<PathBuf>,
     /// Allows addresses that other machines reach without TLS or without tokens. Every client that
@@ -274,6 +298,9 @@ impl Default for Config {
             admin: AdminConfig::default(),
             seata: SeataConfig::default(),
             engine: EngineConfig::default(),
+            cluster: ClusterConfig::default(),
+            sql: SqlConfig::default(),
+            etcd: EtcdConfig::default(),
             limits: Limits::default(),
             dispatch: DispatchConfig::default(),
             http: HttpConfig::default(),

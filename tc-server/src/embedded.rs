@@ -205,13 +205,15 @@ impl Builder {
         let connections_max = descriptors::connections_beside(CONNECTIONS_MAX);
         let acceptor = Acceptor::new(listener, connections_max, PortName::Grpc);
         let port = open_port(&front, acceptor).inspect_err(|_| runtime.abort())?;
+        front.show_health().await;
         Ok(RunningServer { address, runtime, front, port })
     }
 }
 
 fn open_port(front: &GrpcFrontend, acceptor: Acceptor) -> Result<Port, StartError> {
     let listener = Listener::new(acceptor, None, SILENCE_LIMIT);
-    Ok(serve_grpc(listener, ready(()), front.routes()?, Access::Open, SILENCE_LIMIT))
+    let (routes, pass_on) = (front.routes()?, front.pass_on(None));
+    Ok(serve_grpc(listener, ready(()), routes, Access::Open, pass_on, SILENCE_LIMIT))
 }
 
 /// A started coordinator. Dropping it has the effect of a crash: clients see broken streams, and

@@ -11,6 +11,7 @@ mod decoder;
 mod from_wire;
 mod fuzz;
 mod lock;
+mod pass_on;
 mod refusal;
 mod saga;
 mod saga_definition;
@@ -34,12 +35,14 @@ use tonic_health::ServingStatus;
 use crate::dispatch::Dispatcher;
 use crate::engine::{EngineError, EngineHandle, Standing};
 use crate::over_http::HttpCaller;
+use crate::peers::Peers;
 use crate::presence::Presence;
 use send_queue::SendQueue;
 
 pub use bounds::{BadRequest, Bounds};
 pub(crate) use decoder::Decoder;
 pub use fuzz::fuzz_frame;
+pub(crate) use pass_on::PassOnLayer;
 
 const SERVICE: &str = "handfast.v1.Coordinator";
 
@@ -116,6 +119,11 @@ impl GrpcFrontend {
         );
         tokio::spawn(self.clone().keep_watch());
         Ok(Routes::new(coordinator).add_service(reflection).add_service(health))
+    }
+
+    /// Returns the layer that passes unary calls on to the leader while another node leads.
+    pub(crate) fn pass_on(&self, peers: Option<Peers>) -> PassOnLayer {
+        PassOnLayer::new(self.shared.standing.clone(), peers)
     }
 
     /// Asks every client to reconnect elsewhere and takes no further connection; what is under way
@@ -210,9 +218,7 @@ impl GrpcFrontend {
         let mut standing = self.shared.standing.clone();
         loop {
             let leads = standing.borrow_and_update().epoch().is_some();
-            let serves = leads && !self.shared.going_away.load(Ordering::Relaxed);
-            let status = if serves { ServingStatus::Serving } else { ServingStatus::NotServing };
-            self.set_health(status).await;
+            self.show_health().await;
             if !leads {
                 let leader = self.leader();
                 self.each_queue(|queue| queue.leave_to_the_leader(&leader));
@@ -221,6 +227,14 @@ impl GrpcFrontend {
                 return self.set_health(ServingStatus::NotServing).await;
             }
         }
+    }
+
+    /// Tells the health service whether the server serves: it leads, and does not go away.
+    pub(crate) async fn show_health(&self) {
+        let leads = self.shared.standing.borrow().epoch().is_some();
+        let serves = leads && !self.shared.going_away.load(Ordering::Relaxed);
+        let status = if serves { ServingStatus::Serving } else { ServingStatus::NotServing };
+        self.set_health(status).await;
     }
 
     async fn set_health(&self, status: ServingStatus) {

@@ -14,6 +14,7 @@ pub mod engine;
 pub mod grpc;
 pub mod metrics;
 pub mod over_http;
+pub mod peers;
 mod presence;
 pub mod seata;
 pub mod security;

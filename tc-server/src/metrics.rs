@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use handfast_core::Counts;
+use handfast_core::{Counts, Epoch};
 use metrics::Unit;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
@@ -68,7 +68,8 @@ const HISTOGRAMS: [Histogram; 9] = [
 ];
 
 /// A gauge: name and meaning.
-const GAUGES: [(&str, &str); 8] = [
+const GAUGES: [(&str, &str); 9] = [
+    ("handfast_epoch", "the epoch of the leader that this node knows"),
     ("handfast_leading", "1 while the coordinator leads"),
     ("handfast_answering", "1 while the engine answers: its store does not hang"),
     ("handfast_globals", "unfinished globals, by state"),
@@ -79,10 +80,14 @@ const GAUGES: [(&str, &str); 8] = [
     ("handfast_pending_branches", "branches whose phase two is decided and not carried out"),
 ];
 
+/// Counts the changes of leader that this node has seen.
+const LEADER_CHANGES: &str = "handfast_leader_changes_total";
+
 /// Returns the name of every metric, for the check of the documentation.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let histograms = HISTOGRAMS.iter().map(|histogram| histogram.0);
-    histograms.chain(GAUGES.iter().map(|(name, _)| *name)).chain([turned_away::METRIC])
+    let counters = [turned_away::METRIC, LEADER_CHANGES];
+    histograms.chain(GAUGES.iter().map(|(name, _)| *name)).chain(counters)
 }
 
 /// Returns the process's recorder, which the first call creates. Several coordinators in one
@@ -116,6 +121,12 @@ pub fn set_gauges(counts: &Counts) {
 pub fn set_not_leading() {
     metrics::gauge!("handfast_leading").set(0.0);
     metrics::gauge!("handfast_answering").set(0.0);
+}
+
+/// Notes the epoch of the leader, and whether there was another leader before.
+pub(crate) fn set_epoch(epoch: Epoch, is_change: bool) {
+    metrics::gauge!("handfast_epoch").set(epoch.0 as f64);
+    metrics::counter!(LEADER_CHANGES).increment(u64::from(is_change));
 }
 
 /// Sets the gauge of an engine that does not answer in time.
@@ -157,5 +168,7 @@ fn install() -> PrometheusHandle {
     let meaning = "connections and requests turned away, by port and reason";
     metrics::describe_counter!(turned_away::METRIC, Unit::Count, meaning);
     turned_away::register();
+    metrics::describe_counter!(LEADER_CHANGES, Unit::Count, "changes of leader seen");
+    metrics::counter!(LEADER_CHANGES).absolute(0);
     handle
 }

@@ -4,40 +4,40 @@
 //! The binary and the tests use the same entry point: [`Server::start`] returns a [`RunningServer`]
 //! with the addresses that it listens on.
 
+mod listeners;
 pub(crate) mod ports;
 mod preface_timeout;
 pub(crate) mod runtime;
+mod stores;
 mod write_timeout;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-use crate::accept::Acceptor;
 use crate::admin::{self, About, AdminState, Readiness, SeataAddress};
-use crate::audit::{AuditError, AuditLog};
+use crate::audit::AuditError;
 use crate::clock::{Clock, WallClock};
-use crate::config::{Config, ConfigError, SeataConfig, StoreKind};
+use crate::config::{Config, ConfigError, StoreKind};
 use crate::descriptors::{self, TooFewDescriptors};
-use crate::dispatch::ProcessRegistration;
+use crate::dispatch::{Dispatcher, ProcessRegistration};
 use crate::engine::{self, Engine, EngineFailure, Standing};
 use crate::grpc::{self, GrpcFrontend};
 use crate::metrics;
 use crate::over_http::{self, HttpCaller, Participant, Prefix, Secret};
+use crate::peers::{Peers, PeersError};
 use crate::seata;
-use crate::security::{
-    Access, Listener, Reloaded, TlsError, Tokens, TokensError, admin_acceptor, grpc_acceptor,
-};
-use crate::store::{self, MemoryStore, Store, StoreError};
-use crate::turned_away::{self, PortName};
+use crate::security::{Access, Reloaded, TlsError, TokensError};
+use crate::store::{Store, StoreError};
+use crate::turned_away;
+use listeners::Listeners;
 use ports::{Port, serve_admin, serve_grpc, serve_seata};
-use runtime::{Runtime, open_directory};
+use runtime::Runtime;
 
 /// A coordinator that has not been started.
 #[derive(Debug)]
@@ -114,6 +114,9 @@ pub enum StartError {
         /// The cause.
         source: std::io::Error,
     },
+    /// Other nodes cannot be reached as configured.
+    #[error(transparent)]
+    Peers(#[from] PeersError),
     /// The gRPC server cannot be set up.
     #[error("grpc: {0}")]
     Grpc(String),
@@ -137,6 +140,7 @@ impl StartError {
             Self::Audit(_) => "HF-CFG-AUDIT-LOG",
             Self::DataDir { .. } => "HF-CFG-DATA-DIR",
             Self::Listen { .. } => "HF-CFG-LISTEN",
+            Self::Peers(_) => "HF-CFG-PEERS",
             Self::Grpc(_) => "HF-CFG-GRPC",
             Self::Http(_) => "HF-CFG-HTTP",
             Self::Engine(failure) => failure.code(),
@@ -183,100 +187,29 @@ impl Server {
         let clock: Arc<dyn Clock> = Arc::new(WallClock::start());
         // Before the runtime, whose parts look up their metrics when they start.
         metrics::recorder();
-        let runtime = launch_runtime(&config, &clock, &advertised).await?;
+        let node = stores::node(&config, listeners.listening());
+        let store = stores::open(&config, node.clone()).await?;
+        let peers = config.store.is_shared().then(|| Peers::new(&config)).transpose()?;
+        let runtime = launch_runtime(&config, store, &clock, &advertised)?;
         let store = config.store.name();
-        let seata = listeners.seata_address(&advertised);
+        let seata = if config.store.is_shared() {
+            SeataAddress::of(&node)
+        } else {
+            listeners.seata_address(&advertised)
+        };
         let started_at = clock.now();
-        let about = About { store, advertised_address: advertised, started_at, seata };
+        let advertised_address = advertised;
+        let about = About { node, store, advertised_address, started_at, seata, peers };
         serve(runtime, listeners, &config, clock, about)
     }
 }
 
-/// The bound sockets, and the rules of access.
-struct Listeners {
-    access: Access,
-    audit: AuditLog,
-    grpc: Listener,
-    grpc_address: SocketAddr,
-    admin: Listener,
-    admin_address: SocketAddr,
-    seata: Option<(Acceptor, SocketAddr)>,
-}
-
-impl Listeners {
-    async fn open(config: &Config) -> Result<Self, StartError> {
-        let (grpc, grpc_address) = listen(config.grpc.listen).await?;
-        let (admin, admin_address) = listen(config.admin.listen).await?;
-        let seata = open_seata(&config.seata).await?;
-        let grpc = Acceptor::new(grpc, config.grpc.connections_max, PortName::Grpc);
-        let admin = Acceptor::new(admin, config.admin.connections_max, PortName::Admin);
-        let grpc_limit = Duration::from_millis(config.grpc.silence_timeout_ms);
-        let admin_limit = Duration::from_millis(config.admin.silence_timeout_ms);
-        Ok(Self {
-            access: open_access(config)?,
-            audit: open_audit(config)?,
-            grpc: Listener::new(grpc, grpc_acceptor(&config.tls)?, grpc_limit),
-            grpc_address,
-            admin: Listener::new(admin, admin_acceptor(&config.tls)?, admin_limit),
-            admin_address,
-            seata,
-        })
-    }
-
-    /// Returns the address that clients of Seata discover: the host of the advertised address, or
-    /// the listening address if that names no host.
-    fn seata_address(&self, advertised: &str) -> Option<SeataAddress> {
-        let (_, address) = self.seata.as_ref()?;
-        let host = advertised.rsplit_once(':').map(|(host, _)| host.to_owned());
-        let host = host.unwrap_or_else(|| address.ip().to_string());
-        Some(SeataAddress { host, port: address.port(), admin_port: self.admin_address.port() })
-    }
-}
-
-async fn open_seata(config: &SeataConfig) -> Result<Option<(Acceptor, SocketAddr)>, StartError> {
-    if !config.enabled {
-        return Ok(None);
-    }
-    let (listener, address) = listen(config.listen).await?;
-    Ok(Some((Acceptor::new(listener, config.connections_max, PortName::Seata), address)))
-}
-
-async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
-    let failed = |source| StartError::Listen { address, source };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
-    Ok((listener, bound))
-}
-
-fn open_access(config: &Config) -> Result<Access, StartError> {
-    Ok(match &config.security.tokens {
-        Some(path) => Access::Tokens(Arc::new(Tokens::read(path)?)),
-        None => Access::Open,
-    })
-}
-
-fn open_audit(config: &Config) -> Result<AuditLog, StartError> {
-    match (&config.security.audit_log, config.store) {
-        (Some(path), _) => Ok(AuditLog::open(path)?),
-        (None, StoreKind::Memory) => Ok(AuditLog::to_log()),
-        (None, StoreKind::Embedded) => {
-            make_data_dir(&config.data_dir)?;
-            Ok(AuditLog::open(&config.data_dir.join("audit.jsonl"))?)
-        }
-    }
-}
-
-fn make_data_dir(directory: &Path) -> Result<(), StartError> {
-    store::make_directory(directory)
-        .map_err(|source| StartError::DataDir { directory: directory.to_owned(), source })
-}
-
-async fn launch_runtime(
+fn launch_runtime(
     config: &Config,
+    store: Arc<dyn Store>,
     clock: &Arc<dyn Clock>,
     advertised_address: &str,
 ) -> Result<Runtime, StartError> {
-    let store = open_store(config).await?;
     let settings = engine::Settings {
         limits: config.limits.clone(),
         queue_max: config.engine.queue_max,
@@ -326,30 +259,23 @@ fn serve(
         StartError::Grpc(error.to_string())
     })?;
     let seata = seata.map(|(acceptor, _)| {
-        let settings = seata::Settings {
-            rows_max: config.limits.rows_per_request_max,
-            ..(&config.seata).into()
-        };
-        let front = seata::SeataFrontend::new(
-            handle.clone(),
-            standing.clone(),
-            dispatcher.clone(),
-            settings,
-        );
-        serve_seata(acceptor, opened(standing.clone()), front)
+        let front = seata_frontend(config, &engine, &dispatcher);
+        serve_seata(acceptor, opened(config.store, standing.clone()), front)
     });
+    let pass_on = front.pass_on(about.peers.clone());
     let grpc_silence_limit = Duration::from_millis(config.grpc.silence_timeout_ms);
     let admin_silence_limit = Duration::from_millis(config.admin.silence_timeout_ms);
     let store_name = about.store;
     let state = AdminState::new(
         handle,
         dispatcher,
-        clock,
+        Arc::clone(&clock),
         (access.clone(), audit),
         readiness.clone(),
         config.admin.clone(),
         about,
     );
+    let observing = tokio::spawn(readiness.clone().observe(clock));
     Ok(RunningServer {
         grpc_address,
         admin_address,
@@ -359,7 +285,14 @@ fn serve(
         store_name,
         front,
         readiness,
-        grpc: serve_grpc(grpc, opened(standing), routes, access.clone(), grpc_silence_limit),
+        grpc: serve_grpc(
+            grpc,
+            opened(config.store, standing),
+            routes,
+            access.clone(),
+            pass_on,
+            grpc_silence_limit,
+        ),
         admin: serve_admin(admin, admin::router(state), admin_silence_limit),
         seata,
         access,
@@ -368,25 +301,31 @@ fn serve(
             background,
             tokio::spawn(metrics::keep_up(metrics::recorder())),
             tokio::spawn(turned_away::log_periodically()),
+            observing,
         ],
         shutdown_limit: Duration::from_millis(config.shutdown_limit_ms),
     })
 }
 
-async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
-    Ok(match config.store {
-        StoreKind::Memory => Arc::new(MemoryStore::new()),
-        StoreKind::Embedded => {
-            open_directory(config.data_dir.clone(), config.journal_segment_bytes).await?
-        }
-    })
+fn seata_frontend(
+    config: &Config,
+    engine: &Engine,
+    dispatcher: &Dispatcher,
+) -> seata::SeataFrontend {
+    let rows_max = config.limits.rows_per_request_max;
+    let settings = seata::Settings { rows_max, ..(&config.seata).into() };
+    let (handle, standing) = (engine.handle.clone(), engine.standing.clone());
+    seata::SeataFrontend::new(handle, standing, dispatcher.clone(), settings)
 }
 
-/// Completes when clients can be served. A connection waits while the records are read: a client
-/// that is told to go elsewhere has nowhere to go.
-async fn opened(mut standing: watch::Receiver<Standing>) {
-    // An error means that the engine has ended, and the port is closed.
-    let _ = standing.wait_for(|it| *it != Standing::Gaining).await;
+/// Completes when clients can be served. On a shared store they are at once: a node that follows
+/// sends them to the leader. On a store of this machine alone a connection waits, for as long as
+/// the records are read: a client that is told to go elsewhere has nowhere to go.
+async fn opened(store: StoreKind, mut standing: watch::Receiver<Standing>) {
+    if !store.is_shared() {
+        // An error means that the engine has ended, and the port is closed.
+        let _ = standing.wait_for(|it| *it != Standing::Gaining).await;
+    }
 }
 
 fn bounds(config: &Config) -> grpc::Bounds {
@@ -410,6 +349,8 @@ impl RunningServer {
         if leads.is_err() {
             self.engine = None;
         }
+        // Not left to the task that follows the standing: a probe may come before it.
+        self.front.show_health().await;
         leads
     }
 

@@ -75,9 +75,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         pending().boxed()
     }
 
-    /// Returns until when no other process can lead; `None` if there is no end, as with the store of
-    /// [`Store::confirm`]'s default. Only what harms no one if it is wrong rests on it: the replies
-    /// to a begin and to a release leave at once until then, and with the batch afterwards.
+    /// Returns until when no other process can lead; `None` if there is no end, as with the store
+    /// of [`Store::confirm`]'s default. Only what harms no one if it is wrong rests on it: the
+    /// replies to a begin and to a release leave at once until then, and with the batch afterwards.
     fn certain_until(&self, _epoch: Epoch) -> Option<Instant> {
         None
     }
@@ -95,7 +95,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// Who leads.
+/// The process that leads, as far as another one knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Leader {
     /// It is not known, or no process leads.
@@ -108,13 +108,13 @@ pub enum Leader {
         /// Its epoch.
         epoch: Epoch,
         /// Where it can be reached.
-        node: Node,
+        node: CoordinatorNode,
     },
 }
 
 /// A coordinator of several on one store, as the others see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Node {
+pub struct CoordinatorNode {
     /// Its name, which no other node of the store has.
     pub id: String,
     /// The version of its program.
@@ -171,7 +171,8 @@ pub enum StoreError {
         /// The problem.
         reason: String,
     },
-    /// A shared store holds a value that cannot be read: a later version wrote it, or it is damaged.
+    /// A shared store holds a value that cannot be read: a later version wrote it, or it is
+    /// damaged.
     #[error("a record in {store} cannot be read")]
     Unreadable {
         /// Which store, without secrets.

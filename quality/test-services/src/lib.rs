@@ -35,7 +35,9 @@ mod zookeeper;
 pub use child::ChildProcess;
 pub use coordinator::CoordinatorProcess;
 #[cfg(feature = "harness")]
-pub use coordinator::{AdminClient, ChildCoordinator, EmbeddedCoordinator};
+pub use coordinator::{
+    AdminClient, ChildCoordinator, ClusterNode, ClusterStore, EmbeddedCoordinator, cluster_config,
+};
 pub use nix::sys::signal::Signal;
 pub use process::free_address;
 pub use programs::Programs;

@@ -1,7 +1,7 @@
 //! Discovery for clients of Seata whose registry is `raft`: the address of the leader, and its
 //! changes. A single coordinator is a cluster of one node that leads. The leader's epoch is the
-//! term. A node names the leader that it knows of and itself, and no node if it knows none: a client
-//! then asks another.
+//! term. A node names the leader that it knows of and itself, and no node if it knows none: a
+//! client then asks another.
 //!
 //! The Java client refuses unknown properties. Sources:
 //! `common/.../metadata/MetadataResponse.java`, `Node.java`,

@@ -20,7 +20,7 @@ pub(super) async fn live() -> &'static str {
     "ok\n"
 }
 
-/// What a readiness probe asks for.
+/// The question of a readiness probe.
 #[derive(Debug, Deserialize)]
 pub(super) struct ReadinessQuery {
     /// Given, with or without a value: the node that leads, for a load balancer. Otherwise: a node

@@ -15,6 +15,7 @@ use utoipa_axum::routes;
 mod actions;
 mod bounds;
 mod caller;
+mod cluster;
 mod csrf;
 mod cursor;
 mod discovery;
@@ -26,6 +27,7 @@ pub mod model;
 mod named_lock_view;
 mod named_locks;
 mod overview;
+mod pass_on;
 mod problem;
 mod row_key;
 mod state;
@@ -49,6 +51,7 @@ struct ApiDocument;
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = routes().into_openapi();
+    document.merge(local_routes().into_openapi());
     document.merge(probes().into_openapi());
     document
 }
@@ -56,7 +59,9 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 /// Returns the router of the admin port.
 pub fn router(state: AdminState) -> Router {
     let (api, mut document) = routes().split_for_parts();
+    let (local, local_document) = local_routes().split_for_parts();
     let (probe, probe_document) = probes().split_for_parts();
+    document.merge(local_document);
     document.merge(probe_document);
     let document = Json(document);
     let body_bytes_max = state.config().body_bytes_max;
@@ -64,7 +69,9 @@ pub fn router(state: AdminState) -> Router {
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics));
-    api.route("/api/v1/openapi.json", get(async move |_viewer: caller::Viewer| document.clone()))
+    api.route_layer(middleware::from_fn_with_state(state.clone(), pass_on::to_the_leader))
+        .merge(local)
+        .route("/api/v1/openapi.json", get(async move |_viewer: caller::Viewer| document.clone()))
         .route_layer(middleware::from_fn_with_state(state.clone(), csrf::reject_cross_site))
         .merge(health)
         .merge(probe)
@@ -81,6 +88,12 @@ fn probes() -> OpenApiRouter<AdminState> {
     OpenApiRouter::new().routes(routes!(health::of_seata))
 }
 
+/// Returns the routes that every node answers itself.
+fn local_routes() -> OpenApiRouter<AdminState> {
+    OpenApiRouter::new().routes(routes!(cluster::show))
+}
+
+/// Returns the routes that the leader answers.
 fn routes() -> OpenApiRouter<AdminState> {
     let mut document = ApiDocument::openapi();
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));

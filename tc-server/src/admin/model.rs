@@ -6,10 +6,12 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+mod cluster;
 mod named_lock;
 mod query;
 mod refusal;
 
+pub use cluster::{Cluster, ClusterNode, NodeStanding};
 pub use named_lock::{
     Lease, NamedLock, NamedLockPage, NamedLockQuery, NamedLockWaiter, OneNamedLockQuery,
     ReleaseReply, ReleaseRequest,

@@ -36,6 +36,12 @@ pub enum ApiError {
     /// The coordinator does not answer.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The leader does not answer the request that was passed on to it.
+    #[error("the leader at {leader} does not answer: an action may still be carried out")]
+    LeaderUnreachable {
+        /// The leader's address.
+        leader: String,
+    },
     /// The request cannot be read.
     #[error("{0}")]
     BadRequest(String),
@@ -93,6 +99,7 @@ impl ApiError {
             Self::ForeignHost(_) => "HF-ADM-FOREIGN-HOST",
             Self::Rejected(rejection) => rejection.code(),
             Self::Engine(error) => error.code(),
+            Self::LeaderUnreachable { .. } => "HF-ADM-LEADER-UNREACHABLE",
             Self::BadRequest(_) => "HF-ADM-BAD-REQUEST",
             Self::BodyTooLarge => "HF-ADM-BODY-TOO-LARGE",
             Self::UrlTooLong => "HF-ADM-URL-TOO-LONG",
@@ -115,6 +122,7 @@ impl ApiError {
             | Self::ForeignHost(_) => StatusCode::FORBIDDEN,
             Self::Rejected(rejection) => rejection_status(rejection),
             Self::Engine(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::LeaderUnreachable { .. } => StatusCode::BAD_GATEWAY,
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UrlTooLong => StatusCode::URI_TOO_LONG,

@@ -1,7 +1,7 @@
 //! The state that the admin API's handlers share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use handfast_core::Timestamp;
 use tokio::sync::{Semaphore, watch};
@@ -12,9 +12,11 @@ use crate::audit::AuditLog;
 use crate::clock::Clock;
 use crate::config::AdminConfig;
 use crate::dispatch::Dispatcher;
-use crate::engine::{EngineHandle, Standing};
+use crate::engine::{EngineHandle, Standing, changed};
+use crate::metrics;
+use crate::peers::Peers;
 use crate::security::Access;
-use crate::store::{Leader, Node};
+use crate::store::{CoordinatorNode, Leader};
 
 /// The shared state. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -38,6 +40,8 @@ struct Parts {
 /// Facts about the server that do not change while it runs.
 #[derive(Clone, Debug)]
 pub struct About {
+    /// This node of those that share the store.
+    pub node: CoordinatorNode,
     /// The name of the store.
     pub store: &'static str,
     /// The address in the text form of XIDs.
@@ -46,6 +50,8 @@ pub struct About {
     pub started_at: Timestamp,
     /// The address for clients of Seata, if that port is enabled.
     pub seata: Option<SeataAddress>,
+    /// The way to the other nodes, where others can lead.
+    pub peers: Option<Peers>,
 }
 
 /// The address at which clients of Seata find the coordinator.
@@ -61,7 +67,7 @@ pub struct SeataAddress {
 
 impl SeataAddress {
     /// Returns the address of a node, if that port is enabled there.
-    pub(super) fn of(node: &Node) -> Option<Self> {
+    pub(crate) fn of(node: &CoordinatorNode) -> Option<Self> {
         let (host, port) = node.seata.as_deref()?.rsplit_once(':')?;
         let (_, admin_port) = node.admin.rsplit_once(':')?;
         let (host, port) = (host.to_owned(), port.parse().ok()?);
@@ -73,6 +79,7 @@ impl SeataAddress {
 #[derive(Clone, Debug)]
 pub struct Readiness {
     stopping: Arc<AtomicBool>,
+    since_ms: Arc<AtomicU64>,
     standing: watch::Receiver<Standing>,
 }
 
@@ -80,7 +87,7 @@ impl Readiness {
     /// Creates a state that is ready for as long as the engine leads.
     #[must_use]
     pub fn new(standing: watch::Receiver<Standing>) -> Self {
-        Self { stopping: Arc::default(), standing }
+        Self { stopping: Arc::default(), since_ms: Arc::default(), standing }
     }
 
     /// Marks the beginning of a shutdown.
@@ -109,6 +116,34 @@ impl Readiness {
             Standing::Gaining => "gaining the lead",
             Standing::Leading(_) => "leading",
             Standing::Ended => "the engine has ended",
+        }
+    }
+
+    /// Returns the leader, if another node leads.
+    pub(super) fn leader_elsewhere(&self) -> Option<CoordinatorNode> {
+        self.standing.borrow().leader_elsewhere().map(|(_, node)| node.clone())
+    }
+
+    /// Returns since when the server stands as it does.
+    pub(super) fn since(&self) -> Timestamp {
+        Timestamp(self.since_ms.load(Ordering::Relaxed))
+    }
+
+    /// Notes and counts the changes of where the server stands, for as long as it runs.
+    pub async fn observe(self, clock: Arc<dyn Clock>) {
+        let mut standing = self.standing.clone();
+        let mut leader = None;
+        loop {
+            self.since_ms.store(clock.now().0, Ordering::Relaxed);
+            let elsewhere = |it: &Standing| it.leader_elsewhere().map(|(epoch, _)| epoch);
+            let epoch = {
+                let standing = standing.borrow_and_update();
+                standing.epoch().or_else(|| elsewhere(&standing))
+            };
+            if let Some(epoch) = epoch.filter(|epoch| leader != Some(*epoch)) {
+                metrics::set_epoch(epoch, leader.replace(epoch).is_some());
+            }
+            changed(&mut standing).await;
         }
     }
 
@@ -176,6 +211,11 @@ impl AdminState {
 
     pub(super) fn about(&self) -> &About {
         &self.parts.about
+    }
+
+    /// Returns the way to other nodes, where others can lead.
+    pub(super) fn peers(&self) -> Option<&Peers> {
+        self.about().peers.as_ref()
     }
 
     /// Returns the requested page size, within the limit.

@@ -25,7 +25,7 @@ pub struct ConfigFlags {
     /// The directory of the embedded store and the audit log.
     #[arg(long, value_name = "DIRECTORY")]
     data_dir: Option<String>,
-    /// The store that keeps the records: embedded or memory.
+    /// The store that keeps the records: embedded, sql, etcd or memory.
     #[arg(long)]
     store: Option<String>,
     /// The server's certificate chain, PEM.

@@ -60,6 +60,9 @@ enum Command {
     Processes(Remote),
     /// Shows the status of the coordinator.
     Status(Remote),
+    /// Shows the coordinators that share a store.
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Creates tokens.
     #[command(subcommand)]
     Token(TokenCommand),
@@ -195,6 +198,12 @@ enum LeaseCommand {
 }
 
 #[derive(Debug, Subcommand)]
+enum ClusterCommand {
+    /// Shows which node leads, and where the asked node stands.
+    Status(Remote),
+}
+
+#[derive(Debug, Subcommand)]
 enum SagaCommand {
     /// Checks a saga's JSON file and draws it, without a coordinator.
     Explain {
@@ -297,6 +306,7 @@ fn execute(command: Command, output: &mut dyn Write) -> Result<(), CliFailure> {
         Command::Resources(remote) => remote::resources(&remote, output),
         Command::Processes(remote) => remote::processes(&remote, output),
         Command::Status(remote) => remote::status(&remote, output),
+        Command::Cluster(ClusterCommand::Status(remote)) => remote::cluster(&remote, output),
         Command::Relay(ForwardedArguments { arguments }) => {
             Err(program::relay(Some("run"), arguments))
         }

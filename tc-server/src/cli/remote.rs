@@ -10,9 +10,10 @@ use super::{
     render,
 };
 use crate::admin::model::{
-    ActionReply, ActionRequest, BranchQuery, Lock, LockPage, LockQuery, NamedLock, NamedLockPage,
-    NamedLockQuery, OneLockQuery, OneNamedLockQuery, Processes, ReleaseReply, ReleaseRequest,
-    ResolveRequest, Resources, ServerStatus, TransactionDetail, TransactionPage, TransactionQuery,
+    ActionReply, ActionRequest, BranchQuery, Cluster, Lock, LockPage, LockQuery, NamedLock,
+    NamedLockPage, NamedLockQuery, OneLockQuery, OneNamedLockQuery, Processes, ReleaseReply,
+    ReleaseRequest, ResolveRequest, Resources, ServerStatus, TransactionDetail, TransactionPage,
+    TransactionQuery,
 };
 
 /// The most branches that the coordinator shows in one answer.
@@ -115,6 +116,11 @@ pub(super) fn processes(remote: &Remote, output: &mut dyn Write) -> Result<(), C
 pub(super) fn status(remote: &Remote, output: &mut dyn Write) -> Result<(), CliFailure> {
     let status: ServerStatus = get(remote, "/status", &())?;
     show(remote, output, &status, render::render_status)
+}
+
+pub(super) fn cluster(remote: &Remote, output: &mut dyn Write) -> Result<(), CliFailure> {
+    let cluster: Cluster = get(remote, "/cluster", &())?;
+    show(remote, output, &cluster, render::render_cluster)
 }
 
 fn end(

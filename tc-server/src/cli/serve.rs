@@ -65,7 +65,7 @@ async fn serve(config: Config) -> Result<(), CliFailure> {
 /// dropped in that case: its drop could wait for a disk that hangs.
 async fn start(config: Config, stop: &mut StopSignal) -> Result<Option<RunningServer>, CliFailure> {
     tokio::select! {
-        started = tokio::spawn(Server::start(config)) => match started {
+        started = tokio::spawn(launch(config)) => match started {
             Ok(server) => Ok(Some(server?)),
             Err(error) => {
                 let error = error.to_string();
@@ -77,6 +77,16 @@ async fn start(config: Config, stop: &mut StopSignal) -> Result<Option<RunningSe
             Ok(None)
         }
     }
+}
+
+/// Starts the server. A node on a shared store is up while it follows, however long that takes.
+async fn launch(config: Config) -> Result<RunningServer, StartError> {
+    if !config.store.is_shared() {
+        return Server::start(config).await;
+    }
+    let server = Server::launch(config).await?;
+    server.log_addresses();
+    Ok(server)
 }
 
 fn reload_tokens(server: &RunningServer) {
@@ -155,9 +165,10 @@ impl From<StartError> for CliFailure {
     fn from(error: StartError) -> Self {
         match error {
             StartError::Config(error) => error.into(),
-            StartError::Tls(_) | StartError::Tokens(_) | StartError::Http(_) => {
-                Self::new(Exit::Configuration, error.code(), causes(&error))
-            }
+            StartError::Tls(_)
+            | StartError::Tokens(_)
+            | StartError::Http(_)
+            | StartError::Peers(_) => Self::new(Exit::Configuration, error.code(), causes(&error)),
             StartError::Descriptors(_)
             | StartError::Audit(_)
             | StartError::DataDir { .. }

@@ -6,11 +6,14 @@ use std::path::Path;
 use tokio::sync::Semaphore;
 use tracing_subscriber::EnvFilter;
 
-use super::{Config, HttpParticipant, Problem, Source};
+use super::{Config, HttpParticipant, Problem, Source, StoreKind};
 use crate::over_http::{Prefix, Secret};
 
 /// The smallest segment, with room for batches of usual size.
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
+
+/// The shortest lease, in milliseconds: a renewal is a round trip to the store.
+const LEASE_MS_MIN: u64 = 300;
 
 impl Config {
     /// Returns every problem of the configuration as a whole.
@@ -23,6 +26,7 @@ impl Config {
         self.check_tls(&mut messages);
         self.check_exposure(&mut messages);
         self.check_address(&mut messages);
+        self.check_cluster(&mut messages);
         self.check_text(&mut messages);
         messages.into_iter().map(|message| Problem { source: Source::Whole, message }).collect()
     }
@@ -155,6 +159,12 @@ impl Config {
             ("tls.private_key", &tls.private_key),
             ("tls.client_authority", &tls.client_authority),
             ("security.tokens", &self.security.tokens),
+            ("sql.password_file", &self.sql.password_file),
+            ("cluster.authority", &self.cluster.authority),
+            ("etcd.password_file", &self.etcd.password_file),
+            ("etcd.authority", &self.etcd.authority),
+            ("etcd.certificate", &self.etcd.certificate),
+            ("etcd.private_key", &self.etcd.private_key),
         ];
         for (key, path) in files {
             if path.as_deref().is_some_and(|path: &Path| !path.is_file()) {
@@ -202,6 +212,43 @@ impl Config {
         }
     }
 
+    /// Checks that a shared store is named, and that others can reach this node.
+    fn check_cluster(&self, messages: &mut Vec<String>) {
+        if self.store == StoreKind::Sql && self.sql.url.is_none() {
+            messages.push("`store = \"sql\"` needs `sql.url`".to_owned());
+        }
+        let etcd = &self.etcd;
+        if self.store == StoreKind::Etcd && etcd.endpoints.is_empty() {
+            messages.push("`store = \"etcd\"` needs `etcd.endpoints`".to_owned());
+        }
+        if etcd.user.is_some() != etcd.password_file.is_some() {
+            messages.push("`etcd.user` and `etcd.password_file` go together".to_owned());
+        }
+        if etcd.certificate.is_some() != etcd.private_key.is_some() {
+            messages.push("`etcd.certificate` and `etcd.private_key` go together".to_owned());
+        }
+        if let Some(Err(message)) = self.sql.url.as_deref().map(check_url) {
+            messages.push(format!("`sql.url` {message}"));
+        }
+        if self.store.is_shared() && self.cluster.host.is_none() {
+            let listens = [("grpc.listen", self.grpc.listen), ("admin.listen", self.admin.listen)];
+            let nowhere = listens.iter().filter(|(_, address)| address.ip().is_unspecified());
+            messages.extend(nowhere.map(|(key, address)| {
+                format!("`{key}` {address} names no machine to other nodes: set `cluster.host`")
+            }));
+        }
+        let namespace = &self.cluster.namespace;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if namespace.is_empty() || namespace.len() > 64 || !namespace.chars().all(is_plain) {
+            messages.push(
+                "`cluster.namespace` must be 1 to 64 letters, digits, `-` and `_`".to_owned(),
+            );
+        }
+        if self.cluster.lease_ms < LEASE_MS_MIN {
+            messages.push(format!("`cluster.lease_ms` must be at least {LEASE_MS_MIN}"));
+        }
+    }
+
     fn check_text(&self, messages: &mut Vec<String>) {
         if let Err(error) = EnvFilter::try_new(&self.log.filter) {
             messages.push(format!("`log.filter`: {error}"));
@@ -213,6 +260,18 @@ impl Config {
             );
         }
     }
+}
+
+/// Checks the URL of a database, which is printed and so holds no secret.
+fn check_url(url: &str) -> Result<(), String> {
+    let parsed = reqwest::Url::parse(url).map_err(|error| format!("is no URL: {error}"))?;
+    if !["postgres", "postgresql", "mysql", "mariadb"].contains(&parsed.scheme()) {
+        return Err("must begin with postgres:// or mysql://".to_owned());
+    }
+    if parsed.password().is_some() {
+        return Err("must not contain the password: set `sql.password_file`".to_owned());
+    }
+    Ok(())
 }
 
 fn is_loopback(address: SocketAddr) -> bool {

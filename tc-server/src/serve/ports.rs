@@ -19,6 +19,7 @@ use tonic::transport::Server;
 use super::preface_timeout::PrefaceTimeout;
 use super::write_timeout::WriteTimeout;
 use crate::accept::Acceptor;
+use crate::grpc::PassOnLayer;
 use crate::seata;
 use crate::security::{Access, GrpcAccessLayer, Listener};
 use crate::turned_away::{PortName, Why, count, note};
@@ -70,6 +71,7 @@ pub(crate) fn serve_grpc(
     opened: impl Future<Output = ()> + Send + 'static,
     routes: Routes,
     access: Access,
+    pass_on: PassOnLayer,
     silence_limit: Duration,
 ) -> Port {
     let connections = opened.map(|()| listener.into_stream()).flatten_stream();
@@ -81,6 +83,7 @@ pub(crate) fn serve_grpc(
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .max_concurrent_streams(CALLS_MAX)
         .layer(GrpcAccessLayer::new(access))
+        .layer(pass_on)
         .add_routes(routes)
         .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
     let task = tokio::spawn(async move {

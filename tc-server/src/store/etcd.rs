@@ -34,7 +34,7 @@ use handfast_etcd::{EtcdClient, EtcdOptions};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Leader, Node, Store, StoreError};
+use super::{CoordinatorNode, Leader, Store, StoreError};
 use checkpoint::{Checkpoints, Marked, RecordsPlace};
 use content::Reader;
 use election::Election;
@@ -53,7 +53,7 @@ pub struct EtcdStoreSettings {
     /// `/handfast/{namespace}/`.
     pub namespace: String,
     /// This node, as the others see it.
-    pub node: Node,
+    pub node: CoordinatorNode,
     /// How long the lead outlasts its leader; etcd counts whole seconds, at least two. Too short: a
     /// cluster that elects its own leader, or a busy machine, costs the lead; too long: a
     /// coordinator that was killed is followed late.
@@ -65,7 +65,7 @@ pub struct EtcdStoreSettings {
 pub struct EtcdStore {
     members: Arc<Members>,
     keys: Keys,
-    node: Node,
+    node: CoordinatorNode,
     lease: Duration,
     election: Arc<Election>,
     /// The largest number of a batch that this process has acknowledged or read.

@@ -13,7 +13,7 @@ use handfast_core::{
 };
 use handfast_etcd::{EtcdClient, KeyRange, KeyValue, RequestOp, put, read_all};
 use handfast_server::store::{
-    EtcdOptions, EtcdStore, EtcdStoreSettings, Leader, Node, Store, StoreError,
+    CoordinatorNode, EtcdOptions, EtcdStore, EtcdStoreSettings, Leader, Store, StoreError,
 };
 use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind};
 use tokio::runtime::{Builder, Runtime};
@@ -188,10 +188,10 @@ impl Candidate {
     }
 }
 
-pub(crate) fn node(name: &str) -> Node {
+pub(crate) fn node(name: &str) -> CoordinatorNode {
     let at = |port: u16| format!("{name}.example:{port}");
     let (id, version) = (name.to_owned(), "1.2.3".to_owned());
-    Node { id, version, grpc: at(7091), admin: at(7092), seata: None }
+    CoordinatorNode { id, version, grpc: at(7091), admin: at(7092), seata: None }
 }
 
 /// Waits for what no event reports.

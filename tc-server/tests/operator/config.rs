@@ -75,7 +75,7 @@ fn every_problem_is_listed_with_its_source() {
           file DIR/handfast.toml: unknown setting `data_dri`
           file DIR/handfast.toml: unknown setting `grpcc.listen`
           file DIR/handfast.toml: `limits.globals_max`: invalid value: integer `-1`, expected usize
-          file DIR/handfast.toml: `store`: unknown variant `tape`, expected `memory` or `embedded`
+          file DIR/handfast.toml: `store`: unknown variant `tape`, expected one of `memory`, `embedded`, `sql`, `etcd`
           environment variable HANDFAST_GRPC_LISTEN: `grpc.listen`: invalid socket address syntax
           flag --set nowhere: unknown setting `nowhere`
           flag --set limits: `limits` is a section, not a setting"#]]
@@ -201,4 +201,39 @@ fn participants_over_http_are_checked() {
     ] {
         assert!(listed.contains(problem), "{problem}: {listed}");
     }
+}
+
+#[test]
+fn a_shared_store_is_checked() {
+    let listed = problems(
+        "store = \"sql\"\nadvertised_address = \"tc:7091\"\n\
+         [grpc]\nlisten = \"0.0.0.0:7091\"\n\
+         [cluster]\nnamespace = \"a b\"\nlease_ms = 100\n\
+         [etcd]\nuser = \"orders\"\ncertificate = \"/nowhere/a\"\n",
+        &[],
+        Vec::new(),
+    );
+    for problem in [
+        "`store = \"sql\"` needs `sql.url`",
+        "`grpc.listen` 0.0.0.0:7091 names no machine to other nodes: set `cluster.host`",
+        "`cluster.namespace` must be 1 to 64 letters, digits, `-` and `_`",
+        "`cluster.lease_ms` must be at least 300",
+        "`etcd.user` and `etcd.password_file` go together",
+        "`etcd.certificate` and `etcd.private_key` go together",
+        "`etcd.certificate`: there is no file /nowhere/a",
+    ] {
+        assert!(listed.contains(problem), "{problem} is not in {listed}");
+    }
+    let url = |url| problems("", &[], vec![flag("sql.url", url)]);
+    for (given, problem) in [
+        ("postgres://handfast:secret@db/handfast", "must not contain the password"),
+        ("sqlite:///tmp/handfast", "must begin with postgres:// or mysql://"),
+        ("db", "is no URL"),
+    ] {
+        let listed = url(given);
+        assert!(listed.contains(&format!("`sql.url` {problem}")), "{listed}");
+        assert!(!listed.contains("secret"), "{listed}");
+    }
+    let listed = problems("", &[], vec![flag("store", "etcd")]);
+    assert!(listed.contains("`store = \"etcd\"` needs `etcd.endpoints`"), "{listed}");
 }

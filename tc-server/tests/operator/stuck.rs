@@ -14,7 +14,7 @@ use handfast_server::config::AdminConfig;
 use handfast_server::dispatch::{self, Dispatcher};
 use handfast_server::engine::{Engine, EngineHandle, Settings};
 use handfast_server::security::Access;
-use handfast_server::store::{Store, StoreError};
+use handfast_server::store::{CoordinatorNode, Store, StoreError};
 use http::{Request, StatusCode};
 use tokio::sync::Notify;
 use tower::ServiceExt as _;
@@ -63,7 +63,15 @@ async fn start(
     let engine = Engine::start(store, Arc::<WallClock>::clone(&clock), settings, phase_two);
     let Engine { handle, standing, .. } = engine.await.unwrap();
     let (store, advertised_address) = ("hanging", "tc".to_owned());
-    let about = About { store, advertised_address, started_at: clock.now(), seata: None };
+    let node = CoordinatorNode {
+        id: "tc".to_owned(),
+        version: "0".to_owned(),
+        grpc: "127.0.0.1:7091".to_owned(),
+        admin: "127.0.0.1:7092".to_owned(),
+        seata: None,
+    };
+    let (started_at, seata, peers) = (clock.now(), None, None);
+    let about = About { node, store, advertised_address, started_at, seata, peers };
     let doors = (Access::Open, audit);
     let config = AdminConfig { request_timeout_ms: 3_600_000, ..AdminConfig::default() };
     let readiness = Readiness::new(standing);

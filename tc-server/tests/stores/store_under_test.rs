@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use handfast_core::{Change, GlobalRecord, GlobalState, Record, Timestamp, Xid};
-use handfast_server::store::{EmbeddedStore, MemoryStore, Node, Store};
+use handfast_server::store::{CoordinatorNode, EmbeddedStore, MemoryStore, Store};
 
 use crate::gate::Gate;
 
@@ -61,14 +61,14 @@ pub(crate) const COMPACTING: Options = Options { compact_bytes: 1, ..LONG };
 /// One of several processes.
 #[derive(Debug)]
 pub(crate) struct Process {
-    pub(crate) node: Node,
+    pub(crate) node: CoordinatorNode,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) gate: Gate,
 }
 
 /// Returns a node of this name.
-pub(crate) fn node(id: u64) -> Node {
-    Node {
+pub(crate) fn node(id: u64) -> CoordinatorNode {
+    CoordinatorNode {
         id: format!("node-{id}"),
         version: "0.1.0".to_owned(),
         grpc: format!("10.0.0.{id}:8091"),

@@ -1,10 +1,13 @@
 //! Coordinators for tests: the program `handfast` as a process, a child process of the test
-//! program, and one inside the test. Each can be killed and started again on its records and ports.
+//! program, one inside the test, and several on one database. Each can be killed and started again
+//! on its records and ports.
 
 #[cfg(feature = "harness")]
 mod admin;
 #[cfg(feature = "harness")]
 mod child;
+#[cfg(feature = "harness")]
+mod cluster;
 #[cfg(feature = "harness")]
 mod embedded;
 mod log;
@@ -16,6 +19,8 @@ pub use admin::AdminClient;
 pub use child::ChildCoordinator;
 #[cfg(feature = "harness")]
 pub(crate) use child::{ROLE, run};
+#[cfg(feature = "harness")]
+pub use cluster::{ClusterNode, ClusterStore, cluster_config};
 #[cfg(feature = "harness")]
 pub use embedded::EmbeddedCoordinator;
 pub use process::CoordinatorProcess;

@@ -7,11 +7,13 @@ use crate::admin::model::{
 };
 use crate::time_format;
 
+mod cluster;
 mod lock;
 mod named_lock;
 mod refusal;
 mod transaction;
 
+pub(super) use cluster::render_cluster;
 pub use lock::render_lock;
 pub(super) use lock::render_locks;
 pub use named_lock::render_named_lock;

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::members::Members;
-use crate::store::{Leader, Node};
+use crate::store::{CoordinatorNode, Leader};
 
 /// The pause before a watch that has failed is set again.
 const WATCH_AGAIN: Duration = Duration::from_millis(100);
@@ -60,7 +60,7 @@ pub(super) struct LeaseHolder {
 pub(super) struct LeaseValue {
     /// The holder's epoch, once it has one.
     pub(super) epoch: Option<u64>,
-    pub(super) node: Node,
+    pub(super) node: CoordinatorNode,
 }
 
 impl LeaseValue {

@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::election::{Election, LeaseValue, SeenLease};
 use super::members::Members;
-use crate::store::{Node, StoreError};
+use crate::store::{CoordinatorNode, StoreError};
 
 /// The pause after a keep-alive that was not answered.
 const KEEP_ALIVE_AGAIN: Duration = Duration::from_millis(50);
@@ -70,7 +70,7 @@ impl HeldLease {
     }
 
     /// Creates the lease's key, unless there is one. Returns whether it was created.
-    pub(super) async fn create_key(&self, node: &Node) -> Result<bool, StoreError> {
+    pub(super) async fn create_key(&self, node: &CoordinatorNode) -> Result<bool, StoreError> {
         let LeaseState { id, members, election, .. } = &*self.state;
         let (id, key) = (*id, KeyRange::one(election.key.clone()));
         let value = LeaseValue { epoch: None, node: node.clone() }.encode();

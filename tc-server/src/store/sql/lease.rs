@@ -17,11 +17,11 @@ use super::connection::{ConnectionSlot, SqlDatabase, Value};
 use super::dialect::CallError;
 use super::journal::{self, Witness};
 use super::retries::{Failure, Retries};
-use crate::store::{Leader, Node, StoreError};
+use crate::store::{CoordinatorNode, Leader, StoreError};
 
 /// The longest pause between two looks at the row, so that a leader that gives up the lead is
 /// followed soon.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The shortest pause.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 /// How long giving up the lease may take.
@@ -182,7 +182,7 @@ enum Turn {
 impl LeaseRow {
     fn leader(&self) -> Leader {
         // A node of a later version may describe itself in another way.
-        let node: Result<Node, _> = serde_json::from_str(&self.node);
+        let node: Result<CoordinatorNode, _> = serde_json::from_str(&self.node);
         node.map_or(Leader::Unknown, |node| Leader::Elsewhere { epoch: self.epoch, node })
     }
 }

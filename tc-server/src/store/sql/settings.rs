@@ -9,7 +9,7 @@ use sqlx::postgres::PgConnectOptions;
 
 use super::connection::SqlDatabase;
 use super::dialect::{Dialect, MySqlDialect, PostgresDialect};
-use crate::store::{Node, StoreError};
+use crate::store::{CoordinatorNode, StoreError};
 
 const NAMESPACE_BYTES_MAX: usize = 64;
 const LEASE_MIN: Duration = Duration::from_millis(300);
@@ -24,7 +24,7 @@ pub struct SqlSettings {
     /// The name of this store among those in the same tables.
     pub namespace: String,
     /// This process, as the others see it.
-    pub node: Node,
+    pub node: CoordinatorNode,
     /// How long the lead lasts without being renewed. Too short: a pause of the database or of this
     /// process costs the lead; too long: after a crash no process leads for that long.
     pub lease: Duration,
@@ -41,7 +41,7 @@ pub struct SqlSettings {
 impl SqlSettings {
     /// Returns the defaults: namespace `default`, 3 s, 10 s, and 4 MiB.
     #[must_use]
-    pub fn new(url: impl Into<String>, node: Node) -> Self {
+    pub fn new(url: impl Into<String>, node: CoordinatorNode) -> Self {
         Self {
             url: url.into(),
             namespace: "default".to_owned(),

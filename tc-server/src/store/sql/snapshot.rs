@@ -104,7 +104,10 @@ impl Content {
         database: &SqlDatabase,
     ) -> Result<Vec<Record>, StoreError> {
         let mut records = Vec::with_capacity(self.records.len());
-        for (key, value) in self.records {
+        let mut stored: Vec<(Vec<u8>, Vec<u8>)> = self.records.into_iter().collect();
+        // In the order of keys, as every store gives them: the same records load alike (PURE).
+        stored.sort_unstable();
+        for (key, value) in stored {
             let record = codec::decode(&key, &value);
             let store = || database.name.to_string();
             let unreadable = |source| StoreError::Unreadable { store: store(), source };

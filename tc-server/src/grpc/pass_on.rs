@@ -1,0 +1,146 @@
+//! Passes unary calls on to the leader while another node leads, as a `tower` layer.
+//!
+//! A client of unary calls may reach any node: it has no stream on which it could be sent to the
+//! leader. Streams are not passed on, since the leader would call their processes through this
+//! node: they are ended with the name of the leader instead.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use futures::future::{BoxFuture, FutureExt};
+use handfast_proto::v1 as wire;
+use http::{HeaderValue, Request, Response};
+use tokio::sync::watch;
+use tonic::body::Body;
+use tonic::transport::Channel;
+use tower::{Layer, Service, ServiceExt};
+
+use super::refusal;
+use crate::engine::{EngineError, Standing};
+use crate::peers::{PASSED_ON, Peers};
+
+/// The calls of the service that are streams.
+const STREAMS: [&str; 2] = ["Connect", "Subscribe"];
+const SERVICE_PATH: &str = "/handfast.v1.Coordinator/";
+
+/// Passes on the calls of a port.
+#[derive(Clone, Debug)]
+pub(crate) struct PassOnLayer {
+    leader: Arc<Leader>,
+}
+
+/// A service behind the layer.
+#[derive(Clone, Debug)]
+pub(crate) struct PassOn<S> {
+    leader: Arc<Leader>,
+    inner: S,
+}
+
+/// The leader elsewhere, and the channel to it.
+#[derive(Debug)]
+struct Leader {
+    standing: watch::Receiver<Standing>,
+    /// `None` where no other node can lead.
+    peers: Option<Peers>,
+    /// The channel that was made last, with its address.
+    channel: Mutex<Option<(String, Channel)>>,
+}
+
+impl PassOnLayer {
+    /// Creates the layer.
+    #[must_use]
+    pub(crate) fn new(standing: watch::Receiver<Standing>, peers: Option<Peers>) -> Self {
+        let channel = Mutex::new(None);
+        Self { leader: Arc::new(Leader { standing, peers, channel }) }
+    }
+}
+
+impl<S> Layer<S> for PassOnLayer {
+    type Service = PassOn<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        PassOn { leader: Arc::clone(&self.leader), inner }
+    }
+}
+
+impl<S> Service<Request<Body>> for PassOn<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+    S::Error: 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let may_pass = is_unary(request.uri().path()) && !request.headers().contains_key(PASSED_ON);
+        let channel = if may_pass { self.leader.channel() } else { None };
+        match channel {
+            Some((channel, leader)) => pass_on(channel, leader, request).map(Ok).boxed(),
+            None => self.inner.call(request).boxed(),
+        }
+    }
+}
+
+impl Leader {
+    /// Returns the channel to the leader elsewhere, if one is known.
+    fn channel(&self) -> Option<(Channel, wire::NotLeading)> {
+        let peers = self.peers.as_ref()?;
+        let standing = self.standing.borrow();
+        let (epoch, node) = standing.leader_elsewhere()?;
+        let leader = wire::NotLeading { leader: node.grpc.clone(), epoch: epoch.0 };
+        let mut made = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((address, channel)) = &*made
+            && *address == node.grpc
+        {
+            return Some((channel.clone(), leader));
+        }
+        let channel = peers.channel(&node.grpc).inspect_err(|error| {
+            tracing::warn!(%error, "calls are not passed on to the leader");
+        });
+        let channel = channel.ok()?;
+        *made = Some((node.grpc.clone(), channel.clone()));
+        Some((channel, leader))
+    }
+}
+
+async fn pass_on(
+    channel: Channel,
+    leader: wire::NotLeading,
+    mut request: Request<Body>,
+) -> Response<Body> {
+    request.headers_mut().insert(PASSED_ON, HeaderValue::from_static("1"));
+    match channel.oneshot(request).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            tracing::debug!(%error, "a call did not reach the leader");
+            refusal::status_of_engine(EngineError::NotLeading, leader).into_http()
+        }
+    }
+}
+
+fn is_unary(path: &str) -> bool {
+    path.strip_prefix(SERVICE_PATH).is_some_and(|call| !STREAMS.contains(&call))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_and_other_services_stay_here() {
+        assert!(is_unary("/handfast.v1.Coordinator/Begin"));
+        for path in [
+            "/handfast.v1.Coordinator/Connect",
+            "/handfast.v1.Coordinator/Subscribe",
+            "/grpc.health.v1.Health/Check",
+        ] {
+            assert!(!is_unary(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! How a node reaches the others that share its store: while another node leads, requests that
+//! clients send here are passed on to it, one hop.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use http::HeaderName;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+use crate::config::{Config, TlsConfig};
+
+/// Marks a request that another node has passed on: it is answered here or refused, so that two
+/// nodes that each take the other for the leader do not send it to and fro.
+pub(crate) const PASSED_ON: HeaderName = HeaderName::from_static("handfast-passed-on");
+
+/// How long connecting to another node may take. A leader that is gone is known to be gone after
+/// its lease, and a request that waits longer helps nothing.
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+
+/// Clients of the other nodes' ports. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Peers {
+    http: reqwest::Client,
+    tls: Option<ClientTlsConfig>,
+}
+
+/// The clients of other nodes cannot be set up.
+#[derive(Debug, thiserror::Error)]
+#[error("reaching other nodes: {0}")]
+pub struct PeersError(String);
+
+impl Peers {
+    /// Sets up the clients. The other nodes have TLS if this one has.
+    ///
+    /// # Errors
+    ///
+    /// When a certificate cannot be used.
+    pub fn new(config: &Config) -> Result<Self, PeersError> {
+        let authority = config.cluster.authority.as_deref().map(read).transpose()?;
+        let tls = config.tls.certificate.is_some();
+        let tls = tls.then(|| client_tls(&config.tls, authority.as_deref())).transpose()?;
+        Ok(Self { http: http_client(authority.as_deref())?, tls })
+    }
+
+    /// Returns the client for REST.
+    pub(crate) fn http(&self) -> &reqwest::Client {
+        &self.http
+    }
+
+    /// Returns the URL of a path on another node's admin port.
+    pub(crate) fn url(&self, address: &str, path: &str) -> String {
+        format!("{}://{address}{path}", self.scheme())
+    }
+
+    /// Returns a channel to another node's native API, which connects with its first call.
+    ///
+    /// # Errors
+    ///
+    /// When the address cannot be part of a URL.
+    pub(crate) fn channel(&self, address: &str) -> Result<Channel, PeersError> {
+        let wrong = |error: tonic::transport::Error| PeersError(format!("{address}: {error}"));
+        let url = format!("{}://{address}", self.scheme());
+        let endpoint = Endpoint::from_shared(url).map_err(wrong)?.connect_timeout(CONNECT_LIMIT);
+        let endpoint = match &self.tls {
+            Some(tls) => endpoint.tls_config(tls.clone()).map_err(wrong)?,
+            None => endpoint,
+        };
+        Ok(endpoint.connect_lazy())
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+}
+
+fn http_client(authority: Option<&str>) -> Result<reqwest::Client, PeersError> {
+    // Fails only if a provider is already installed, which serves as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let unusable = |error: reqwest::Error| PeersError(error.to_string());
+    let mut http = reqwest::Client::builder().connect_timeout(CONNECT_LIMIT).no_proxy();
+    if let Some(pem) = authority {
+        let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes());
+        http = http.tls_certs_only(certificates.map_err(unusable)?);
+    }
+    http.build().map_err(unusable)
+}
+
+/// Returns how this node shakes hands with the others: it shows its own certificate where they ask
+/// clients for one.
+fn client_tls(tls: &TlsConfig, authority: Option<&str>) -> Result<ClientTlsConfig, PeersError> {
+    let mut client = ClientTlsConfig::new();
+    if let Some(pem) = authority {
+        client = client.ca_certificate(Certificate::from_pem(pem));
+    }
+    if let (Some(_), Some(certificate), Some(key)) =
+        (&tls.client_authority, &tls.certificate, &tls.private_key)
+    {
+        client = client.identity(Identity::from_pem(read(certificate)?, read(key)?));
+    }
+    Ok(client)
+}
+
+fn read(path: &Path) -> Result<String, PeersError> {
+    fs::read_to_string(path).map_err(|error| PeersError(format!("{}: {error}", path.display())))
+}

@@ -1,0 +1,150 @@
+//! Nodes of one cluster, each with ports of its own, and the requests that tests send them.
+
+use std::time::Duration;
+
+use handfast_proto::v1::coordinator_client::CoordinatorClient;
+use handfast_proto::v1::{
+    BeginRequest, Decision, EndReply, EndRequest, GlobalStatus, LockMode, RegisterBranchRequest,
+    RowKeys,
+};
+use handfast_server::admin::model::{Cluster as ClusterView, NodeStanding};
+use handfast_server::serve::{RunningServer, Server};
+use handfast_test_services::{ClusterStore, cluster_config};
+use http::StatusCode;
+use tempfile::TempDir;
+use tokio::time::{sleep, timeout};
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::shared::Shared;
+
+/// The longest that a test waits.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+/// No request waits for a change of leader.
+const ASK_EVERY: Duration = Duration::from_millis(20);
+
+/// A store that coordinators share.
+pub(crate) struct Cluster {
+    store: ClusterStore,
+    folder: TempDir,
+}
+
+/// One coordinator.
+pub(crate) struct Node {
+    pub(crate) server: RunningServer,
+    http: reqwest::Client,
+}
+
+impl Cluster {
+    pub(crate) async fn new<S: Shared>() -> Self {
+        Self { store: S::create().await, folder: TempDir::new().unwrap() }
+    }
+
+    /// Starts a node, which leads if no other does.
+    pub(crate) async fn start(&self, name: &str) -> Node {
+        let server = Server::launch(cluster_config(&self.store, self.folder.path(), name)).await;
+        let server = server.unwrap();
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        Node { server, http }
+    }
+
+    /// Starts a node and waits until it leads.
+    pub(crate) async fn start_leader(&self, name: &str) -> Node {
+        let node = self.start(name).await;
+        node.until(NodeStanding::Leading).await;
+        node
+    }
+
+    /// Starts a node and waits until it knows the leader.
+    pub(crate) async fn start_follower(&self, name: &str) -> Node {
+        let node = self.start(name).await;
+        node.until_view(|view| view.leader.is_some()).await;
+        assert_eq!(node.view().await.standing, NodeStanding::Following);
+        node
+    }
+}
+
+impl Node {
+    /// Asks the admin API.
+    pub(crate) async fn get(&self, path: &str) -> (StatusCode, String) {
+        let url = format!("http://{}{path}", self.server.admin_address);
+        let answer = self.http.get(url).send().await.unwrap();
+        (answer.status(), answer.text().await.unwrap())
+    }
+
+    pub(crate) async fn post(&self, path: &str) -> (StatusCode, String) {
+        let url = format!("http://{}{path}", self.server.admin_address);
+        let json = ("content-type", "application/json");
+        let answer = self.http.post(url).header(json.0, json.1).body("{}").send().await.unwrap();
+        (answer.status(), answer.text().await.unwrap())
+    }
+
+    pub(crate) async fn view(&self) -> ClusterView {
+        let (status, body) = self.get("/api/v1/cluster").await;
+        assert_eq!(status, StatusCode::OK, "{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    pub(crate) async fn until(&self, standing: NodeStanding) {
+        self.until_view(|view| view.standing == standing).await;
+    }
+
+    pub(crate) async fn until_view(&self, wanted: impl Fn(&ClusterView) -> bool) {
+        let reached = async {
+            while !wanted(&self.view().await) {
+                sleep(ASK_EVERY).await;
+            }
+        };
+        if timeout(LIMIT, reached).await.is_err() {
+            panic!("the node stays {:?}", self.view().await);
+        }
+    }
+
+    pub(crate) async fn client(&self) -> CoordinatorClient<Channel> {
+        let endpoint = format!("http://{}", self.server.grpc_address);
+        let channel = Endpoint::from_shared(endpoint).unwrap().connect().await.unwrap();
+        CoordinatorClient::new(channel)
+    }
+
+    /// Begins a global by a unary call.
+    pub(crate) async fn begin(&self) -> String {
+        let request = BeginRequest {
+            application: "orders".to_owned(),
+            name: "place-order".to_owned(),
+            timeout_ms: 600_000,
+        };
+        self.client().await.begin(request).await.unwrap().into_inner().xid
+    }
+
+    /// Registers a branch that locks a row.
+    pub(crate) async fn register(&self, xid: &str, branch_id: u64) -> Result<u64, Status> {
+        let keys = vec![format!("1:{branch_id}").into_bytes()];
+        let rows = RowKeys { table: "orders".to_owned(), mode: LockMode::Exclusive.into(), keys };
+        let request = RegisterBranchRequest {
+            xid: xid.to_owned(),
+            branch_id,
+            resource_id: "sqlite:orders".to_owned(),
+            mode: handfast_proto::v1::Mode::At.into(),
+            rows: vec![rows],
+            ..RegisterBranchRequest::default()
+        };
+        let reply = self.client().await.register_branch(request).await?;
+        Ok(reply.into_inner().fencing_token)
+    }
+
+    /// Commits a global, and returns its status.
+    pub(crate) async fn commit(&self, xid: &str) -> Result<GlobalStatus, Status> {
+        let request = EndRequest {
+            xid: xid.to_owned(),
+            decision: Decision::Commit.into(),
+            ..EndRequest::default()
+        };
+        let reply: EndReply = self.client().await.end(request).await?.into_inner();
+        Ok(reply.status())
+    }
+
+    /// Ends the node with the effect of a crash.
+    pub(crate) fn crash(self) {
+        drop(self.server);
+    }
+}
