@@ -29,8 +29,8 @@ pub use seata::SeataConfig;
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The address in the text form of XIDs, `host:port`. Unset: the address that gRPC listens on.
-    /// It need not be reachable. Nodes of one cluster have the same. Two coordinators with stores of
-    /// their own whose clients share a database must have different addresses, or the names of
+    /// It need not be reachable. Nodes of one cluster have the same. Two coordinators with stores
+    /// of their own whose clients share a database must have different addresses, or the names of
     /// their undo logs collide.
     #[serde(with = "unset_is_empty")]
     pub advertised_address: Option<String>,
