@@ -72,6 +72,13 @@ impl Node {
         (answer.status(), answer.text().await.unwrap())
     }
 
+    /// Asks as a node that takes this one for the leader does.
+    pub(crate) async fn get_passed_on(&self, path: &str) -> (StatusCode, String) {
+        let url = format!("http://{}{path}", self.server.admin_address);
+        let answer = self.http.get(url).header("handfast-passed-on", "1").send().await.unwrap();
+        (answer.status(), answer.text().await.unwrap())
+    }
+
     pub(crate) async fn post(&self, path: &str) -> (StatusCode, String) {
         let url = format!("http://{}{path}", self.server.admin_address);
         let json = ("content-type", "application/json");

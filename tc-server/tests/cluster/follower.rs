@@ -14,6 +14,7 @@ use crate::shared::Shared;
 on_each_store!(
     one_node_leads_and_the_others_know_it,
     requests_to_a_follower_reach_the_leader,
+    a_request_is_passed_on_once,
     a_stream_to_a_follower_is_sent_to_the_leader,
     a_follower_is_called_for_nothing,
     clients_of_seata_are_told_the_leader,
@@ -68,6 +69,19 @@ async fn requests_to_a_follower_reach_the_leader<S: Shared>() {
     assert_eq!(refused.metadata().get("handfast-code").unwrap(), "HF-TC-ALREADY-DECIDED");
     let (status, body) = follower.get("/api/v1/transactions/7").await;
     assert_eq!(status, StatusCode::NOT_FOUND, "{body}");
+}
+
+/// Two nodes that each take the other for the leader would pass it to and fro.
+async fn a_request_is_passed_on_once<S: Shared>() {
+    let (_cluster, leader, follower) = pair::<S>().await;
+    let (status, body) = follower.get_passed_on("/api/v1/status").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{body}");
+    assert!(body.contains("HF-TC-NOT-LEADING"), "{body}");
+    assert_eq!(leader.get_passed_on("/api/v1/status").await.0, StatusCode::OK);
+    let mut begin = tonic::Request::new(wire::BeginRequest::default());
+    begin.metadata_mut().insert("handfast-passed-on", "1".parse().unwrap());
+    let refused = follower.client().await.begin(begin).await.unwrap_err();
+    assert_eq!(refused.metadata().get("handfast-code").unwrap(), "HF-TC-NOT-LEADING");
 }
 
 async fn a_stream_to_a_follower_is_sent_to_the_leader<S: Shared>() {
