@@ -58,6 +58,12 @@ pub struct Action {
     /// Details of the action: a resolution, or the operator's reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+    /// The node that executes it, of several on one store. Each has an audit log of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The epoch in which the node leads: lines of several nodes are in the order of their epochs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
 }
 
 impl Action {
@@ -73,6 +79,8 @@ impl Action {
             lock: None,
             lease: None,
             detail: None,
+            node: None,
+            epoch: None,
         }
     }
 }

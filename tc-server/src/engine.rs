@@ -16,6 +16,7 @@ mod handle;
 mod inbox;
 mod pending_replies;
 mod scans;
+mod settings;
 mod standing;
 
 use std::collections::VecDeque;
@@ -26,7 +27,7 @@ use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use handfast_core::{Command, Coordinator, Decided, Epoch, Limits, Request, Timestamp};
+use handfast_core::{Command, Coordinator, Decided, Epoch, Request, Timestamp};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -43,36 +44,14 @@ pub use batch_builder::{Batch, BatchBuilder, Outgoing};
 pub use failure::EngineFailure;
 pub(crate) use failure::ended;
 pub use handle::{EngineError, EngineHandle, EngineResult, Permit, ReplySink};
+pub use settings::Settings;
 pub use standing::Standing;
 pub(crate) use standing::changed;
 
-/// The settings that the engine is started with.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The address part of the text form of the XIDs begun here; never changes under a global.
-    pub address: Arc<str>,
-    /// The core's limits.
-    pub limits: Limits,
-    /// Requests that may wait before the engine. Too low: clients get `HF-TC-BUSY` in bursts
-    /// that the engine would have managed; too high: latency grows without a sign.
-    pub queue_max: usize,
-    /// Requests decided into one batch. Too low: more syncs than needed; too high: the first
-    /// requests of a batch wait for the last.
-    pub batch_max: usize,
-}
-
-impl Settings {
-    /// The defaults for an address.
-    #[must_use]
-    pub fn new(address: impl Into<Arc<str>>) -> Self {
-        Self {
-            address: address.into(),
-            limits: Limits::default(),
-            queue_max: 65_536,
-            batch_max: 4_096,
-        }
-    }
-}
+/// How long a process that hands over the lead does not try to lead. Too short: it takes the lead
+/// back before a slow one has seen that it is free; too long: with no other process there, none
+/// leads for that long.
+const HAND_OVER_MS: u64 = 500;
 
 /// A started engine.
 #[derive(Debug)]
@@ -220,11 +199,15 @@ impl Running {
             self.inbox.resume();
             self.standing.send_replace(Standing::Leading(term.epoch));
             match self.serve(&mut term).await {
-                Ok(()) => {
+                Ok(()) if self.inbox.is_closed() => {
                     self.store.resign(term.epoch).await;
                     break;
                 }
-                Err(StoreError::LostLeadership) => self.step_down(term.epoch),
+                Ok(()) => self.hand_over(term.epoch).await,
+                Err(StoreError::LostLeadership) => {
+                    tracing::warn!(epoch = term.epoch.0, "leadership lost");
+                    self.step_down();
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -268,16 +251,29 @@ impl Running {
         Ok(Term { epoch, batch: BatchBuilder::new(coordinator), scans: Scans::default() })
     }
 
+    /// Gives up the lead, and leaves another process the time to take it.
+    async fn hand_over(&mut self, epoch: Epoch) {
+        tracing::info!(epoch = epoch.0, "handing over the lead");
+        self.store.resign(epoch).await;
+        self.step_down();
+        let again = Timestamp(self.clock.now().0.saturating_add(HAND_OVER_MS));
+        let mut alarm = Alarm::default();
+        tokio::select! {
+            biased;
+            () = self.inbox.closed() => {}
+            () = alarm.reach(Some(again), &*self.clock) => {}
+        }
+    }
+
     /// Drops the state of a term that is over, and answers every request with where it stands.
-    fn step_down(&mut self, epoch: Epoch) {
-        tracing::warn!(epoch = epoch.0, "leadership lost");
+    fn step_down(&mut self) {
         self.standing.send_replace(Standing::Following(Leader::Unknown));
         self.replies.abandon(EngineError::NotLeading);
         self.replies.clear_phase_two();
         refuse(self.inbox.suspend(), EngineError::NotLeading);
     }
 
-    /// Leads until asked to stop, or until a batch fails.
+    /// Leads until asked to stop or to hand over the lead, or until a batch fails.
     async fn serve(&mut self, term: &mut Term) -> Result<(), StoreError> {
         log_globals_in_need(term.batch.coordinator());
         let (store, epoch) = (Arc::clone(&self.store), term.epoch);

@@ -3,12 +3,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::config::{Config, TlsConfig};
+use crate::store::{SeenNode, Store, StoreError};
 
 /// Marks a request that another node has passed on: it is answered here or refused, so that two
 /// nodes that each take the other for the leader do not send it to and fro.
@@ -18,9 +20,10 @@ pub(crate) const PASSED_ON: HeaderName = HeaderName::from_static("handfast-passe
 /// its lease, and a request that waits longer helps nothing.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// Clients of the other nodes' ports. Cheap to clone.
+/// The store that the nodes share, and clients of the other nodes' ports. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Peers {
+    store: Arc<dyn Store>,
     http: reqwest::Client,
     tls: Option<ClientTlsConfig>,
 }
@@ -36,11 +39,16 @@ impl Peers {
     /// # Errors
     ///
     /// When a certificate cannot be used.
-    pub fn new(config: &Config) -> Result<Self, PeersError> {
+    pub fn new(config: &Config, store: Arc<dyn Store>) -> Result<Self, PeersError> {
         let authority = config.cluster.authority.as_deref().map(read).transpose()?;
         let tls = config.tls.certificate.is_some();
         let tls = tls.then(|| client_tls(&config.tls, authority.as_deref())).transpose()?;
-        Ok(Self { http: http_client(authority.as_deref())?, tls })
+        Ok(Self { store, http: http_client(authority.as_deref())?, tls })
+    }
+
+    /// Returns the nodes that have said that they are there, this one among them.
+    pub(crate) async fn nodes(&self) -> Result<Vec<SeenNode>, StoreError> {
+        self.store.nodes().await
     }
 
     /// Returns the client for REST.

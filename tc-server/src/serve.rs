@@ -189,7 +189,8 @@ impl Server {
         metrics::recorder();
         let node = stores::node(&config, listeners.listening());
         let store = stores::open(&config, node.clone()).await?;
-        let peers = config.store.is_shared().then(|| Peers::new(&config)).transpose()?;
+        let peers = || Peers::new(&config, Arc::clone(&store));
+        let peers = config.store.is_shared().then(peers).transpose()?;
         let runtime = launch_runtime(&config, store, &clock, &advertised)?;
         let store = config.store.name();
         let seata = if config.store.is_shared() {

@@ -24,7 +24,7 @@ mod write_failure_marker;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::future::{BoxFuture, FutureExt, pending, ready};
 use handfast_core::{Change, Epoch, Record};
@@ -93,7 +93,30 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn leader(&self) -> watch::Receiver<Leader> {
         watch::Sender::new(Leader::Here).subscribe()
     }
+
+    /// Returns the processes that share the store, each with the time since it last said that it is
+    /// there. The default is for a store that no other process can lead.
+    fn nodes(&self) -> BoxFuture<'_, Result<Vec<SeenNode>, StoreError>> {
+        ready(Ok(Vec::new())).boxed()
+    }
 }
+
+/// A coordinator that has said that it is there, for operators to see: nothing is decided by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenNode {
+    /// The coordinator.
+    pub node: CoordinatorNode,
+    /// The time since it last said so. In etcd, which has no clock, by the clocks of two machines.
+    pub seen_ago: Duration,
+}
+
+/// How often a node says that it is there. Too rarely: one that has gone is shown for long as if it
+/// were there; too often: the store writes what is seldom looked at.
+const SAY_EVERY: Duration = Duration::from_secs(5);
+/// The time after which a node that says nothing is forgotten.
+const FORGET_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+/// The most nodes that are listed (BOUNDED).
+const NODES_MAX: u32 = 100;
 
 /// The process that leads, as far as another one knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

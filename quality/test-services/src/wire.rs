@@ -65,6 +65,12 @@ impl Wire {
         self.is_silent.load(Ordering::SeqCst)
     }
 
+    /// Carries nothing from now on.
+    pub fn fall_silent(&self) {
+        self.left.store(0, Ordering::SeqCst);
+        self.is_silent.store(true, Ordering::SeqCst);
+    }
+
     /// Carries what is sent from now on. What was sent during the silence is lost.
     pub fn answer_again(&self) {
         self.is_silent.store(false, Ordering::SeqCst);

@@ -183,7 +183,7 @@ async fn record_and_execute(
 
 /// Records that an action is about to be executed. If that fails, the action must not be executed.
 pub(super) async fn record_asked(state: &AdminState, action: &Action) -> Result<(), ApiError> {
-    let asked = state.audit().record(action, ActionStage::Asked).await;
+    let asked = state.audit().record(&located(state, action), ActionStage::Asked).await;
     asked.map_err(|error| ApiError::NotRecorded(error.to_string()))
 }
 
@@ -193,11 +193,22 @@ pub(super) async fn record_answered<T>(
     done: &Result<T, ApiError>,
 ) -> Result<(), ApiError> {
     let outcome = done.as_ref().map_or_else(ApiError::code, |_| "done");
-    let answered = state.audit().record(action, ActionStage::Answered(outcome)).await;
+    let stage = ActionStage::Answered(outcome);
+    let answered = state.audit().record(&located(state, action), stage).await;
     answered.map_err(|error| ApiError::OutcomeNotRecorded {
         outcome: outcome.to_owned(),
         error: error.to_string(),
     })
+}
+
+/// Adds where an action is executed, if there are several nodes.
+fn located(state: &AdminState, action: &Action) -> Action {
+    let mut action = action.clone();
+    if state.peers().is_some() {
+        action.node = Some(state.about().node.id.clone());
+        action.epoch = state.readiness().standing().borrow().epoch().map(|epoch| epoch.0);
+    }
+    action
 }
 
 /// Executes an action. It is done once the engine replies, so nothing that can fail follows the

@@ -1,16 +1,31 @@
-//! The view of the nodes that share a store. Every node answers it, from what it knows.
+//! The nodes that share a store, and the transfer of the lead.
+
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
+use handfast_core::Epoch;
+use tokio::time::timeout;
 
-use super::AdminState;
-use super::caller::Viewer;
-use super::model::{Cluster, ClusterNode, NodeStanding};
-use crate::engine::Standing;
-use crate::store::CoordinatorNode;
+use super::actions::{cut, record_answered, record_asked};
+use super::caller::{Operator, Viewer};
+use super::extract::Reason;
+use super::model::{
+    ActionRequest, Cluster, ClusterNode, NodeStanding, Problem, SeenClusterNode, TransferReply,
+};
+use super::{AdminState, ApiError};
+use crate::audit::Action;
+use crate::engine::{EngineError, Standing};
+use crate::peers::Peers;
+use crate::store::{CoordinatorNode, SeenNode};
 use crate::time_format;
 
-/// Shows which node leads, and where the asked node stands
+/// How long the store may take to list the nodes: what else is known is shown without them.
+const NODES_LIMIT: Duration = Duration::from_secs(2);
+/// How long another node may take to gain the lead that this one has given up.
+const TRANSFER_LIMIT: Duration = Duration::from_secs(5);
+
+/// Shows which node leads, where the asked node stands, and which nodes are there
 ///
 /// Every node answers this itself; other requests are passed on to the leader.
 #[utoipa::path(
@@ -21,6 +36,10 @@ use crate::time_format;
     security(("token" = []))
 )]
 pub(super) async fn show(_viewer: Viewer, State(state): State<AdminState>) -> Json<Cluster> {
+    let nodes = match state.peers() {
+        Some(peers) => nodes(peers).await,
+        None => None,
+    };
     let standing = state.readiness().standing().borrow().clone();
     let this = &state.about().node;
     let elsewhere = standing.leader_elsewhere();
@@ -33,7 +52,75 @@ pub(super) async fn show(_viewer: Viewer, State(state): State<AdminState>) -> Js
         store: state.about().store.to_owned(),
         leader: leader.map(shown),
         epoch: epoch.map(|epoch| epoch.0),
+        nodes,
     })
+}
+
+async fn nodes(peers: &Peers) -> Option<Vec<SeenClusterNode>> {
+    let shown = |SeenNode { node, seen_ago }: SeenNode| SeenClusterNode {
+        node: shown(&node),
+        seen_ms_ago: u64::try_from(seen_ago.as_millis()).unwrap_or(u64::MAX),
+    };
+    match timeout(NODES_LIMIT, peers.nodes()).await {
+        Ok(Ok(nodes)) => Some(nodes.into_iter().map(shown).collect()),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "the nodes cannot be listed");
+            None
+        }
+        Err(_elapsed) => None,
+    }
+}
+
+/// Hands the lead over to another node
+///
+/// The node that leads gives up the lead once everything that it has taken in is durable and
+/// answered. The answer comes when another node leads.
+#[utoipa::path(
+    post,
+    path = "/api/v1/cluster/transfer",
+    tag = "actions",
+    request_body = ActionRequest,
+    responses((status = OK, body = TransferReply), (status = CONFLICT, body = Problem)),
+    security(("token" = []))
+)]
+pub(super) async fn transfer(
+    Operator(caller): Operator,
+    State(state): State<AdminState>,
+    Reason(request): Reason,
+) -> Result<Json<TransferReply>, ApiError> {
+    let action = Action {
+        detail: Some(cut(&request.reason)).filter(|reason| !reason.is_empty()),
+        ..Action::new(&caller.name(), "transfer")
+    };
+    let finished = tokio::spawn(record_and_transfer(state, action)).await;
+    finished.map_err(|error| ApiError::Unforeseen(error.to_string()))?.map(Json)
+}
+
+async fn record_and_transfer(state: AdminState, action: Action) -> Result<TransferReply, ApiError> {
+    record_asked(&state, &action).await?;
+    let done = hand_over(&state).await;
+    record_answered(&state, &action, &done).await?;
+    done
+}
+
+async fn hand_over(state: &AdminState) -> Result<TransferReply, ApiError> {
+    let mut standing = state.readiness().standing();
+    let given_up = standing.borrow_and_update().epoch().ok_or(EngineError::NotLeading)?;
+    if state.peers().is_none() {
+        return Err(ApiError::NoOtherNode);
+    }
+    state.engine().hand_over();
+    let changed = standing.wait_for(|standing| is_settled(standing, given_up));
+    let settled = timeout(TRANSFER_LIMIT, changed).await.map_err(|_elapsed| ApiError::Timeout)?;
+    let settled = settled.map_err(|_ended| EngineError::Stopping)?;
+    let (epoch, leader) = settled.leader_elsewhere().ok_or(ApiError::NoOtherNode)?;
+    Ok(TransferReply { leader: shown(leader), epoch: epoch.0 })
+}
+
+/// Returns whether it is known which node leads after the epoch that was given up.
+fn is_settled(standing: &Standing, given_up: Epoch) -> bool {
+    let leads_again = standing.epoch().is_some_and(|epoch| epoch > given_up);
+    leads_again || standing.leader_elsewhere().is_some() || *standing == Standing::Ended
 }
 
 fn standing_of(standing: &Standing) -> NodeStanding {

@@ -107,6 +107,7 @@ fn routes() -> OpenApiRouter<AdminState> {
         .routes(routes!(actions::pause))
         .routes(routes!(actions::resume))
         .routes(routes!(actions::resolve))
+        .routes(routes!(cluster::transfer))
         .routes(routes!(locks::list))
         .routes(routes!(locks::one))
         .routes(routes!(named_locks::list))

@@ -11,7 +11,7 @@ mod named_lock;
 mod query;
 mod refusal;
 
-pub use cluster::{Cluster, ClusterNode, NodeStanding};
+pub use cluster::{Cluster, ClusterNode, NodeStanding, SeenClusterNode, TransferReply};
 pub use named_lock::{
     Lease, NamedLock, NamedLockPage, NamedLockQuery, NamedLockWaiter, OneNamedLockQuery,
     ReleaseReply, ReleaseRequest,

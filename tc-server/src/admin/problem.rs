@@ -42,6 +42,12 @@ pub enum ApiError {
         /// The leader's address.
         leader: String,
     },
+    /// No other node takes the lead.
+    #[error(
+        "no other node took the lead, so this one leads: start another one on the same store, as \
+         `handfast cluster status` shows them, and ask again"
+    )]
+    NoOtherNode,
     /// The request cannot be read.
     #[error("{0}")]
     BadRequest(String),
@@ -100,6 +106,7 @@ impl ApiError {
             Self::Rejected(rejection) => rejection.code(),
             Self::Engine(error) => error.code(),
             Self::LeaderUnreachable { .. } => "HF-ADM-LEADER-UNREACHABLE",
+            Self::NoOtherNode => "HF-ADM-NO-OTHER-NODE",
             Self::BadRequest(_) => "HF-ADM-BAD-REQUEST",
             Self::BodyTooLarge => "HF-ADM-BODY-TOO-LARGE",
             Self::UrlTooLong => "HF-ADM-URL-TOO-LONG",
@@ -123,6 +130,7 @@ impl ApiError {
             Self::Rejected(rejection) => rejection_status(rejection),
             Self::Engine(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::LeaderUnreachable { .. } => StatusCode::BAD_GATEWAY,
+            Self::NoOtherNode => StatusCode::CONFLICT,
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UrlTooLong => StatusCode::URI_TOO_LONG,

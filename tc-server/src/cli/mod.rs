@@ -199,8 +199,16 @@ enum LeaseCommand {
 
 #[derive(Debug, Subcommand)]
 enum ClusterCommand {
-    /// Shows which node leads, and where the asked node stands.
+    /// Shows which node leads, where the asked node stands, and which nodes are there.
     Status(Remote),
+    /// Hands the lead over to another node, for example before an upgrade.
+    Transfer {
+        /// The reason, for the audit log.
+        #[arg(long, default_value = "")]
+        reason: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -306,7 +314,7 @@ fn execute(command: Command, output: &mut dyn Write) -> Result<(), CliFailure> {
         Command::Resources(remote) => remote::resources(&remote, output),
         Command::Processes(remote) => remote::processes(&remote, output),
         Command::Status(remote) => remote::status(&remote, output),
-        Command::Cluster(ClusterCommand::Status(remote)) => remote::cluster(&remote, output),
+        Command::Cluster(command) => remote::cluster(command, output),
         Command::Relay(ForwardedArguments { arguments }) => {
             Err(program::relay(Some("run"), arguments))
         }

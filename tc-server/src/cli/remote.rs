@@ -6,14 +6,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{
-    CliFailure, Client, Exit, LeaseCommand, LockCommand, Page, Remote, Style, TransactionCommand,
-    render,
+    CliFailure, Client, ClusterCommand, Exit, LeaseCommand, LockCommand, Page, Remote, Style,
+    TransactionCommand, render,
 };
 use crate::admin::model::{
     ActionReply, ActionRequest, BranchQuery, Cluster, Lock, LockPage, LockQuery, NamedLock,
     NamedLockPage, NamedLockQuery, OneLockQuery, OneNamedLockQuery, Processes, ReleaseReply,
     ReleaseRequest, ResolveRequest, Resources, ServerStatus, TransactionDetail, TransactionPage,
-    TransactionQuery,
+    TransactionQuery, TransferReply,
 };
 
 /// The most branches that the coordinator shows in one answer.
@@ -118,9 +118,19 @@ pub(super) fn status(remote: &Remote, output: &mut dyn Write) -> Result<(), CliF
     show(remote, output, &status, render::render_status)
 }
 
-pub(super) fn cluster(remote: &Remote, output: &mut dyn Write) -> Result<(), CliFailure> {
-    let cluster: Cluster = get(remote, "/cluster", &())?;
-    show(remote, output, &cluster, render::render_cluster)
+pub(super) fn cluster(command: ClusterCommand, output: &mut dyn Write) -> Result<(), CliFailure> {
+    match command {
+        ClusterCommand::Status(remote) => {
+            let cluster: Cluster = get(&remote, "/cluster", &())?;
+            show(&remote, output, &cluster, render::render_cluster)
+        }
+        ClusterCommand::Transfer { reason, remote } => {
+            let client = Client::new(&remote)?;
+            let request = ActionRequest { reason };
+            let reply: TransferReply = block_on(client.post("/cluster/transfer", &request))??;
+            show(&remote, output, &reply, render::render_transfer)
+        }
+    }
 }
 
 fn end(

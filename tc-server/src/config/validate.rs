@@ -244,6 +244,12 @@ impl Config {
                 "`cluster.namespace` must be 1 to 64 letters, digits, `-` and `_`".to_owned(),
             );
         }
+        let node = self.cluster.node.as_deref().unwrap_or("unset");
+        if node.is_empty() || node.len() > 255 || node.chars().any(char::is_control) {
+            messages.push(
+                "`cluster.node` must be 1 to 255 bytes without control characters".to_owned(),
+            );
+        }
         if self.cluster.lease_ms < LEASE_MS_MIN {
             messages.push(format!("`cluster.lease_ms` must be at least {LEASE_MS_MIN}"));
         }

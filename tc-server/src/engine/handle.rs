@@ -251,6 +251,13 @@ impl EngineHandle {
         self.shared.inbox.room().await;
     }
 
+    /// Has the engine give up the lead once what it has taken in is durable and answered, so that
+    /// another process can lead; if none does soon, it leads again. Does nothing unless it leads.
+    /// Requests that still wait for a lock are answered [`EngineError::NotLeading`].
+    pub fn hand_over(&self) {
+        self.shared.inbox.hand_over();
+    }
+
     /// Takes nothing more in; the engine ends when what it has taken in is durable and answered.
     /// Requests that still wait for a lock are answered [`EngineError::Stopping`].
     pub fn stop(&self) {

@@ -141,7 +141,8 @@ impl Inbox {
         }
     }
 
-    /// Waits for work and takes at most `max` of it; `None` when closed and empty.
+    /// Waits for work and takes at most `max` of it; `None` when the inbox is empty and takes
+    /// nothing in.
     pub(crate) async fn take(&self, max: usize) -> Option<VecDeque<EngineTask>> {
         loop {
             {
@@ -149,7 +150,7 @@ impl Inbox {
                 if !state.queue.is_empty() {
                     return Some(self.take_from(&mut state, max));
                 }
-                if state.closed.is_some() {
+                if state.refuses().is_some() {
                     return None;
                 }
             }
@@ -159,9 +160,14 @@ impl Inbox {
 
     /// Waits until the inbox is closed. For an engine that takes no work meanwhile.
     pub(crate) async fn closed(&self) {
-        while self.lock().closed.is_none() {
+        while !self.is_closed() {
             self.arrived.notified().await;
         }
+    }
+
+    /// Returns whether the inbox is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed.is_some()
     }
 
     /// Takes at most `max` of what is there already.
@@ -186,6 +192,13 @@ impl Inbox {
         };
         self.close(reason);
         queue
+    }
+
+    /// Takes nothing in until resumed; what is queued can still be taken out.
+    pub(crate) fn hand_over(&self) {
+        self.lock().suspended = true;
+        self.arrived.notify_one();
+        self.room.notify_waiters();
     }
 
     /// Takes nothing in until resumed, and returns what is queued.

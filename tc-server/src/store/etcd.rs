@@ -20,6 +20,7 @@ mod held_lease;
 mod keys;
 mod mark;
 mod members;
+mod nodes;
 mod pages;
 mod record_parts;
 mod term;
@@ -34,7 +35,7 @@ use handfast_etcd::{EtcdClient, EtcdOptions};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{CoordinatorNode, Leader, Store, StoreError};
+use super::{CoordinatorNode, Leader, SeenNode, Store, StoreError};
 use checkpoint::{Checkpoints, Marked, RecordsPlace};
 use content::Reader;
 use election::Election;
@@ -72,6 +73,7 @@ pub struct EtcdStore {
     acknowledged: Arc<AtomicU64>,
     term: Mutex<Option<Arc<EtcdTerm>>>,
     _follower: AbortOnDropHandle<()>,
+    _announcer: AbortOnDropHandle<()>,
 }
 
 impl EtcdStore {
@@ -91,6 +93,7 @@ impl EtcdStore {
         let members = Arc::new(Members::connect(etcd, store, lease)?);
         let election = Arc::new(Election::new(keys.lease()));
         let follow = Arc::clone(&election).follow(Arc::clone(&members), lease);
+        let announce = nodes::announce(Arc::clone(&members), keys.clone(), node.clone());
         Ok(Self {
             members,
             keys,
@@ -100,6 +103,7 @@ impl EtcdStore {
             acknowledged: Arc::default(),
             term: Mutex::default(),
             _follower: AbortOnDropHandle::new(tokio::spawn(follow)),
+            _announcer: AbortOnDropHandle::new(tokio::spawn(announce)),
         })
     }
 
@@ -219,5 +223,9 @@ impl Store for EtcdStore {
 
     fn leader(&self) -> watch::Receiver<Leader> {
         self.election.leader()
+    }
+
+    fn nodes(&self) -> BoxFuture<'_, Result<Vec<SeenNode>, StoreError>> {
+        nodes::list(&self.members, &self.keys).boxed()
     }
 }

@@ -17,7 +17,7 @@ mod connection;
 mod dialect;
 mod journal;
 mod lease;
-
+mod nodes;
 mod retries;
 mod schema;
 mod settings;
@@ -26,13 +26,14 @@ mod term;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::future::{BoxFuture, FutureExt, ready};
 use handfast_core::{Change, Epoch, Record};
 use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
 
-use super::{Leader, Store, StoreError};
+use super::{Leader, SeenNode, Store, StoreError};
 use connection::{ConnectionSlot, SqlDatabase};
 use dialect::CallError;
 use journal::Witness;
@@ -52,6 +53,7 @@ pub struct SqlStore {
     witness: Arc<Witness>,
     leader: watch::Sender<Leader>,
     term: Mutex<Option<Arc<Term>>>,
+    _announcer: AbortOnDropHandle<()>,
 }
 
 impl SqlStore {
@@ -80,8 +82,17 @@ impl SqlStore {
             node: node.into(),
             lease: settings.lease,
         };
-        let (witness, leader) = (Arc::default(), watch::Sender::default());
-        Ok(Self { settings, database, candidate, witness, leader, term: Mutex::new(None) })
+        let id = settings.node.id.clone();
+        let announce = nodes::announce(database.clone(), id, Arc::clone(&candidate.node));
+        Ok(Self {
+            settings,
+            database,
+            candidate,
+            witness: Arc::default(),
+            leader: watch::Sender::default(),
+            term: Mutex::new(None),
+            _announcer: AbortOnDropHandle::new(tokio::spawn(announce)),
+        })
     }
 
     async fn gain(&self, at_least: Epoch) -> Result<(Epoch, Vec<Record>), StoreError> {
@@ -212,4 +223,12 @@ impl Store for SqlStore {
     fn leader(&self) -> watch::Receiver<Leader> {
         self.leader.subscribe()
     }
+
+    fn nodes(&self) -> BoxFuture<'_, Result<Vec<SeenNode>, StoreError>> {
+        nodes::list(&self.database).boxed()
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

@@ -1,5 +1,7 @@
 //! Nodes of one cluster, each with ports of its own, and the requests that tests send them.
 
+use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
@@ -9,14 +11,14 @@ use handfast_proto::v1::{
 };
 use handfast_server::admin::model::{Cluster as ClusterView, NodeStanding};
 use handfast_server::serve::{RunningServer, Server};
-use handfast_test_services::{ClusterStore, cluster_config};
+use handfast_test_services::{ClusterStore, Wire, cluster_config};
 use http::StatusCode;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::shared::Shared;
+use crate::shared::{Shared, behind_a_wire};
 
 /// The longest that a test waits.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -42,10 +44,32 @@ impl Cluster {
 
     /// Starts a node, which leads if no other does.
     pub(crate) async fn start(&self, name: &str) -> Node {
-        let server = Server::launch(cluster_config(&self.store, self.folder.path(), name)).await;
+        self.start_on(&self.store, name).await
+    }
+
+    /// Starts a node whose connection to the store can be cut.
+    pub(crate) async fn start_behind_a_wire(&self, name: &str) -> (Node, Arc<Wire>) {
+        let (store, wire) = behind_a_wire(&self.store);
+        (self.start_on(&store, name).await, wire)
+    }
+
+    async fn start_on(&self, store: &ClusterStore, name: &str) -> Node {
+        let server = Server::launch(cluster_config(store, self.folder.path(), name)).await;
         let server = server.unwrap();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         Node { server, http }
+    }
+
+    /// Returns the lines of a node's audit log: the action, and the epoch in which the node led.
+    pub(crate) fn audited(&self, name: &str) -> Vec<(String, Option<u64>)> {
+        let path = self.folder.path().join(name).join("audit.jsonl");
+        let text = fs::read_to_string(path).unwrap();
+        let line = |line: &str| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(line["node"], name, "{line}");
+            (line["action"].as_str().unwrap().to_owned(), line["epoch"].as_u64())
+        };
+        text.lines().map(line).collect()
     }
 
     /// Starts a node and waits until it leads.

@@ -3,7 +3,9 @@
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
-use handfast_server::admin::model::{NodeStanding, ServerStatus, TransactionDetail};
+use handfast_server::admin::model::{
+    Cluster as View, NodeStanding, ServerStatus, TransactionDetail,
+};
 use http::StatusCode;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -13,6 +15,7 @@ use crate::shared::Shared;
 
 on_each_store!(
     one_node_leads_and_the_others_know_it,
+    each_node_is_listed,
     requests_to_a_follower_reach_the_leader,
     a_request_is_passed_on_once,
     a_stream_to_a_follower_is_sent_to_the_leader,
@@ -46,6 +49,20 @@ async fn one_node_leads_and_the_others_know_it<S: Shared>() {
     );
     let (_, metrics) = follower.get("/metrics").await;
     assert!(metrics.contains("\nhandfast_epoch "), "{metrics}");
+}
+
+/// Those that are there, and for a while one that has gone.
+async fn each_node_is_listed<S: Shared>() {
+    let (_cluster, leader, follower) = pair::<S>().await;
+    let ids = |view: &View| -> Vec<String> {
+        view.nodes.iter().flatten().map(|it| it.node.id.clone()).collect()
+    };
+    follower.until_view(|view| ids(view) == ["one", "two"]).await;
+    let view = leader.view().await;
+    assert_eq!(view.nodes.as_ref().map(|nodes| &nodes[0].node), Some(&view.node));
+    leader.crash();
+    follower.until(NodeStanding::Leading).await;
+    assert_eq!(ids(&follower.view().await), ["one", "two"]);
 }
 
 async fn requests_to_a_follower_reach_the_leader<S: Shared>() {

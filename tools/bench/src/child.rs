@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
@@ -40,6 +43,8 @@ pub(crate) enum Role {
 pub(crate) struct Server {
     child: Child,
     address: SocketAddr,
+    /// The port of the admin API, if it is a coordinator.
+    admin: Option<SocketAddr>,
 }
 
 impl Server {
@@ -50,7 +55,9 @@ impl Server {
         command.args(["child", "coordinator", "--log-filter", "warn", "--data-dir"]).arg(data_dir);
         command.args(["--grpc-listen", &grpc.to_string(), "--admin-listen", &admin.to_string()]);
         command.args(settings.iter().flat_map(|setting| ["--set", setting]));
-        Self::start(command, grpc).await
+        let mut server = Self::start(command, grpc).await?;
+        server.admin = Some(admin);
+        Ok(server)
     }
 
     /// Starts a coordinator as [`Server::coordinator`] does, for clients of Seata: its address is
@@ -114,6 +121,33 @@ impl Server {
         Ok(())
     }
 
+    /// Asks the coordinator to end in order.
+    pub(crate) fn terminate(&self) -> Result<()> {
+        let id = Pid::from_raw(self.child.id().try_into()?);
+        kill(id, Signal::SIGTERM).context("ending a server")
+    }
+
+    /// Waits until the process has ended.
+    pub(crate) async fn wait(&mut self) -> Result<()> {
+        while self.child.try_wait()?.is_none() {
+            sleep(ASK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the coordinator leads. One that does not answer does not.
+    pub(crate) async fn leads(&self) -> bool {
+        let ask = async {
+            let mut stream = TcpStream::connect(self.admin?).await.ok()?;
+            let request = b"GET /readyz?leader HTTP/1.0\r\nHost: localhost\r\n\r\n";
+            stream.write_all(request).await.ok()?;
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await.ok()?;
+            answer.get(9..12).map(|status| status == b"200")
+        };
+        ask.await.unwrap_or(false)
+    }
+
     /// A child of this program ends in order when its input ends, so that a build that records a
     /// profile writes it. A child that is stuck is killed.
     fn end(&mut self) {
@@ -127,7 +161,7 @@ impl Server {
 
     async fn start(mut command: Command, address: SocketAddr) -> Result<Self> {
         let child = command.spawn().context("starting a server")?;
-        let mut server = Self { child, address };
+        let mut server = Self { child, address, admin: None };
         server.wait_ready().await?;
         Ok(server)
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use crate::report::Report;
-use crate::{at, bound, child, core, locks, modes, plot, recovery, soak, table, tc};
+use crate::{at, bound, child, core, locks, modes, plot, recovery, shared, soak, table, tc};
 
 /// Repeatable benchmarks of Handfast, each beside a bound measured in the same run.
 #[derive(Debug, Parser)]
@@ -36,6 +36,9 @@ pub(crate) enum Command {
     Core(core::Options),
     /// From `kill -9` to the first new transaction.
     Recovery(recovery::Options),
+    /// Coordinators on a shared database, beside bare inserts, and how long clients wait when the
+    /// leader changes.
+    Shared(shared::Options),
     /// A steady load for a long time.
     Soak(soak::Options),
     /// Every row of the goals beside its bound, measured in the same run.

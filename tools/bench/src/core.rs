@@ -65,6 +65,17 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
+/// Returns so many changes, as globals with their branches make them.
+pub(crate) fn changes(count: usize) -> Result<Vec<Change>> {
+    let mut core = Core { kept: Some(Vec::new()), ..Core::new(count, 0) };
+    while core.kept.as_ref().is_some_and(|kept| kept.len() < count) {
+        core.begin()?;
+    }
+    let mut changes = core.kept.unwrap_or_default();
+    changes.truncate(count);
+    Ok(changes)
+}
+
 fn measure(core: &mut Core, open: usize, filled: u64, time: Duration) -> Result<(Sample, f64)> {
     let own = Process::own();
     let (watch, cpu_before, bytes_before) = (IdleWatch::start()?, own.cpu()?, core.bytes);
@@ -97,6 +108,8 @@ struct Core {
     bytes: u64,
     /// The buffer for a request's encoded records, as in the journal.
     encoded: Vec<u8>,
+    /// The changes so far, if they are kept.
+    kept: Option<Vec<Change>>,
     names: Names,
 }
 
@@ -134,6 +147,7 @@ impl Core {
             begun: 0,
             bytes: 0,
             encoded: Vec::new(),
+            kept: None,
             names,
         }
     }
@@ -247,6 +261,9 @@ impl Core {
         self.coordinator.decide(Timestamp(1_000_000), request, &mut self.outcome);
         for change in self.outcome.changes.drain(..) {
             encode(&change, &mut self.encoded);
+            if let Some(kept) = &mut self.kept {
+                kept.push(change);
+            }
         }
         self.bytes += self.encoded.len() as u64;
         self.encoded.clear();

@@ -20,6 +20,7 @@ mod recovery;
 mod report;
 mod sample;
 mod seata;
+mod shared;
 mod soak;
 mod statistics;
 mod table;
@@ -62,6 +63,7 @@ async fn run(command: &Command) -> Result<Report> {
         Command::Core(options) => core::run(options).await,
         Command::Recovery(options) => recovery::run(options).await,
         Command::Table(options) => Ok(table::run(options).await),
+        Command::Shared(options) => shared::run(options).await,
         Command::Soak(options) => soak::run(options).await,
         Command::Child(_) => bail!("a child is no measurement"),
     }

@@ -87,6 +87,11 @@ pub(crate) async fn measure(globals: u64, branches: u32, place: &RunDirectory) -
     Ok(Row::of_figures(&format!("recovery, {globals} unfinished globals"), &figures))
 }
 
+/// Leaves unfinished globals of one branch at a coordinator.
+pub(crate) async fn fill(server: &Server, globals: u64) -> Result<()> {
+    Client::connect(server, 0).await?.fill(globals, 1).await.map(drop)
+}
+
 /// A client that begins and registers, and never ends anything.
 struct Client {
     connection: Connection,

@@ -20,6 +20,28 @@ pub struct Cluster {
     /// The leader's epoch: each lead has a later one than the one before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
+    /// The nodes that have said that they are there, by name; absent if the store does not answer,
+    /// or cannot be shared. Records are in the store alone, so that no node is behind another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Vec<SeenClusterNode>>,
+}
+
+/// A node that has said that it is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SeenClusterNode {
+    /// The node.
+    pub node: ClusterNode,
+    /// The milliseconds since it last said so, which it does every 5 s.
+    pub seen_ms_ago: u64,
+}
+
+/// The answer to a transfer of the lead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TransferReply {
+    /// The node that leads now.
+    pub leader: ClusterNode,
+    /// Its epoch.
+    pub epoch: u64,
 }
 
 /// A node of those that share a store.

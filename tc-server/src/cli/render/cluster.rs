@@ -1,11 +1,12 @@
 //! The nodes that share a store, as text.
 
 use super::{Style, add_row, table, text};
-use crate::admin::model::{Cluster, ClusterNode, NodeStanding};
+use crate::admin::model::{Cluster, ClusterNode, NodeStanding, SeenClusterNode, TransferReply};
+use crate::time_format;
 
-/// Renders which node leads, and where the asked node stands.
+/// Renders which node leads, where the asked node stands, and which nodes are there.
 pub(in crate::cli) fn render_cluster(cluster: &Cluster, style: Style) -> String {
-    let Cluster { node, standing, since, store, leader, epoch } = cluster;
+    let Cluster { node, standing, since, store, leader, epoch, nodes } = cluster;
     let mut table = table(style, &["node", &node.id]);
     let mut rows = vec![
         ("stands", format!("{} since {since}", standing_name(*standing))),
@@ -20,7 +21,25 @@ pub(in crate::cli) fn render_cluster(cluster: &Cluster, style: Style) -> String 
     for (name, value) in rows {
         add_row(&mut table, [name, &value]);
     }
+    match nodes {
+        Some(nodes) => format!("{}\n\n{}", text(&table), render_nodes(nodes, style)),
+        None => text(&table),
+    }
+}
+
+fn render_nodes(nodes: &[SeenClusterNode], style: Style) -> String {
+    let mut table = table(style, &["nodes", "version", "grpc", "admin", "seen"]);
+    for SeenClusterNode { node, seen_ms_ago } in nodes {
+        let seen = format!("{} ago", time_format::duration(*seen_ms_ago));
+        add_row(&mut table, [&node.id, &node.version, &node.grpc, &node.admin, &seen]);
+    }
     text(&table)
+}
+
+/// Renders the node that leads after a transfer.
+pub(in crate::cli) fn render_transfer(reply: &TransferReply, _style: Style) -> String {
+    let TransferReply { leader, epoch } = reply;
+    format!("{} leads, epoch {epoch}", leader_text(leader))
 }
 
 fn leader_text(leader: &ClusterNode) -> String {

@@ -13,7 +13,7 @@ mod named_lock;
 mod refusal;
 mod transaction;
 
-pub(super) use cluster::render_cluster;
+pub(super) use cluster::{render_cluster, render_transfer};
 pub use lock::render_lock;
 pub(super) use lock::render_locks;
 pub use named_lock::render_named_lock;

@@ -4,6 +4,7 @@
 //! /handfast/{namespace}/head                           position of the newest batch
 //!                      /mark                           position that the records stand at
 //!                      /lease                          the node that leads
+//!                      /node/{id}                      a node that is there
 //!                      /journal/{number}               a batch
 //!                      /part/{epoch}/{number}/{part}   a part of one too large for a request
 //!                      /record/{key}                   a record
@@ -55,6 +56,14 @@ impl Keys {
 
     pub(super) fn lease(&self) -> Vec<u8> {
         self.key("lease")
+    }
+
+    pub(super) fn node(&self, id: &str) -> Vec<u8> {
+        self.key(&format!("node/{id}"))
+    }
+
+    pub(super) fn nodes(&self) -> KeyRange {
+        KeyRange::with_prefix(self.key("node/"))
     }
 
     pub(super) fn journal(&self, number: u64) -> Vec<u8> {

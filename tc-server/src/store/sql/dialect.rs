@@ -84,6 +84,12 @@ pub(super) struct Statements {
     pub(super) renew_lease: &'static str,
     /// Namespace, holder, epoch.
     pub(super) end_lease: &'static str,
+    /// Namespace, id, node. Notes that a node is there.
+    pub(super) note_node: &'static str,
+    /// Namespace, microseconds. Deletes the nodes that have not been noted for that long.
+    pub(super) forget_nodes: &'static str,
+    /// Namespace, row limit. Returns nodes and microseconds since each was noted, by id.
+    pub(super) nodes: &'static str,
 }
 
 /// Why a call failed, by what the caller can do.

@@ -16,6 +16,7 @@ use super::boot_instant::{BootInstant, sleep_until};
 use super::connection::{ConnectionSlot, SqlDatabase, Value};
 use super::dialect::CallError;
 use super::journal::{self, Witness};
+use super::micros;
 use super::retries::{Failure, Retries};
 use crate::store::{CoordinatorNode, Leader, StoreError};
 
@@ -204,10 +205,6 @@ async fn read(slot: &mut ConnectionSlot) -> Result<LeaseRow, CallError> {
     let (holder, epoch) = (row.text()?, Epoch(row.number()?));
     let left = Duration::from_micros(u64::try_from(row.signed()?).unwrap_or_default());
     Ok(LeaseRow { holder, epoch, left, node: row.text()? })
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The task that renews the lease, on a connection of its own: a large batch does not delay it.

@@ -53,14 +53,13 @@ async fn check_server(slot: &mut ConnectionSlot, allow_unsafe: bool) -> Result<u
 }
 
 /// Makes the tables unless they are there, so that an account without the right to make them can
-/// use them. The last one that is made is looked at.
+/// use them.
 async fn make_tables(slot: &mut ConnectionSlot) -> Result<(), CallError> {
     let statements = slot.database().dialect.statements();
     for attempt in 1.. {
-        let namespace = slot.database().namespace.clone();
-        let found = slot.fetch(statements.mark, &[Value::Text(&namespace)]).await;
+        let found = look_at_tables(slot).await;
         if !matches!(found, Err(CallError::Lasting(_))) {
-            return found.map(drop);
+            return found;
         }
         match make_all(slot, statements.create_tables).await {
             Err(error) if attempt == ATTEMPTS_MAX => return Err(error),
@@ -69,6 +68,15 @@ async fn make_tables(slot: &mut ConnectionSlot) -> Result<(), CallError> {
         }
     }
     Ok(())
+}
+
+/// Reads the last table that is made, and the one that a store of an earlier version lacks.
+async fn look_at_tables(slot: &mut ConnectionSlot) -> Result<(), CallError> {
+    let statements = slot.database().dialect.statements();
+    let namespace = slot.database().namespace.clone();
+    let namespace = Value::Text(&namespace);
+    slot.fetch(statements.nodes, &[namespace, Value::Number(1)]).await?;
+    slot.fetch(statements.mark, &[namespace]).await.map(drop)
 }
 
 async fn make_all(slot: &mut ConnectionSlot, tables: &[&'static str]) -> Result<(), CallError> {

@@ -18,11 +18,10 @@ use sqlx::{MySql, Postgres, Sqlite};
 use crate::measure::{Measure, RunDirectory};
 use crate::report::{Report, Row};
 
-use database::Statement;
 use setup::AtSetup;
 
-pub(crate) use database::{BenchDatabase, Fresh, ITEMS};
-pub(crate) use setup::DATABASE_PROGRAMS;
+pub(crate) use database::{BenchDatabase, Fresh, ITEMS, Statement};
+pub(crate) use setup::{DATABASE_PROGRAMS, branch};
 
 /// `handfast-bench at`.
 #[derive(Debug, Args)]

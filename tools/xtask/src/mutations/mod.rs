@@ -43,7 +43,8 @@ struct Copy {
 ///
 /// # Errors
 ///
-/// A mutation that nothing notices, that cannot be applied, or that does not build.
+/// A mutation that nothing notices, that cannot be applied, or that does not build; a check that
+/// runs no test.
 pub(crate) fn run_all(interrupts: &Interrupts, filter: Option<&str>) -> Result<()> {
     let files = source_files()?;
     let wanted = |mutation: &Mutation| {
@@ -141,7 +142,14 @@ impl Copy {
         let build: Vec<&str> = arguments.iter().copied().take_while(|word| *word != "--").collect();
         self.must_build(&[&build[..], &["--no-run"]].concat())?;
         let output = self.cargo(&arguments).output()?;
-        Ok((!output.status.success()).then(|| format!("`{check}`")))
+        if !output.status.success() {
+            return Ok(Some(format!("`{check}`")));
+        }
+        // A filter that names a renamed test finds none, and passes whatever is broken.
+        if !ran_a_test(&String::from_utf8_lossy(&output.stdout)) {
+            bail!("its check runs no test: {check}");
+        }
+        Ok(None)
     }
 
     /// Keeps a mutation that does not build from counting as noticed.
@@ -163,6 +171,12 @@ impl Copy {
     }
 }
 
+/// Returns whether a test program said that it ran something, as in `running 3 tests`.
+fn ran_a_test(output: &str) -> bool {
+    let counts = output.lines().filter_map(|line| line.strip_prefix("running "));
+    counts.filter_map(|rest| rest.split(' ').next()).any(|count| count != "0")
+}
+
 /// Returns the invariant of a line such as `  at 17 ms: row_lock: ...`.
 fn invariant(line: &str) -> Option<&str> {
     line.strip_prefix("  at ")?.split(": ").nth(1)
@@ -176,5 +190,12 @@ mod tests {
     fn a_violation_names_its_invariant() {
         assert_eq!(invariant("  at 17 ms: row_lock: 3/7 got token 9"), Some("row_lock"));
         assert_eq!(invariant("FAILED seed=3"), None);
+    }
+
+    #[test]
+    fn a_filter_without_a_match_is_told_from_a_test_that_passes() {
+        assert!(!ran_a_test("\nrunning 0 tests\n\ntest result: ok. 0 passed\n"));
+        assert!(ran_a_test("running 0 tests\n\nrunning 1 test\ntest at::undo ... ok\n"));
+        assert!(!ran_a_test(""));
     }
 }

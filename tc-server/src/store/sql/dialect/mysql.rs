@@ -162,6 +162,11 @@ const STATEMENTS: Statements = Statements {
            holder VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
            epoch BIGINT NOT NULL, until DATETIME(6) NOT NULL, \
            node TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL) ENGINE = InnoDB",
+        "CREATE TABLE IF NOT EXISTS tc_node ( \
+           namespace VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+           id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+           node TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+           seen DATETIME(6) NOT NULL, PRIMARY KEY (namespace, id)) ENGINE = InnoDB",
         "CREATE TABLE IF NOT EXISTS tc_mark ( \
            namespace VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY, \
            applied BIGINT NOT NULL, cluster_id VARBINARY(16) NOT NULL, layout BIGINT NOT NULL) \
@@ -205,4 +210,11 @@ const STATEMENTS: Statements = Statements {
         WHERE namespace = ? AND holder = ? AND epoch = ?",
     end_lease: "UPDATE tc_lease SET until = UTC_TIMESTAMP(6) \
         WHERE namespace = ? AND holder = ? AND epoch = ?",
+    note_node: "INSERT INTO tc_node (namespace, id, node, seen) \
+        VALUES (?, ?, ?, UTC_TIMESTAMP(6)) \
+        ON DUPLICATE KEY UPDATE node = VALUES(node), seen = VALUES(seen)",
+    forget_nodes: "DELETE FROM tc_node WHERE namespace = ? \
+        AND seen < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND",
+    nodes: "SELECT node, TIMESTAMPDIFF(MICROSECOND, seen, UTC_TIMESTAMP(6)) \
+        FROM tc_node WHERE namespace = ? ORDER BY id LIMIT ?",
 };

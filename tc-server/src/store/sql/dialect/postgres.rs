@@ -137,6 +137,8 @@ const STATEMENTS: Statements = Statements {
         "CREATE TABLE IF NOT EXISTS tc_lease (namespace text NOT NULL PRIMARY KEY, \
            holder text NOT NULL, epoch bigint NOT NULL, until timestamptz NOT NULL, \
            node text NOT NULL)",
+        "CREATE TABLE IF NOT EXISTS tc_node (namespace text NOT NULL, id text NOT NULL, \
+           node text NOT NULL, seen timestamptz NOT NULL, PRIMARY KEY (namespace, id))",
         "CREATE TABLE IF NOT EXISTS tc_mark (namespace text NOT NULL PRIMARY KEY, \
            applied bigint NOT NULL, cluster_id bytea NOT NULL, layout bigint NOT NULL)",
     ],
@@ -179,4 +181,12 @@ const STATEMENTS: Statements = Statements {
         WHERE namespace = $2 AND holder = $3 AND epoch = $4",
     end_lease: "UPDATE tc_lease SET until = clock_timestamp() \
         WHERE namespace = $1 AND holder = $2 AND epoch = $3",
+    note_node: "INSERT INTO tc_node (namespace, id, node, seen) \
+        VALUES ($1, $2, $3, clock_timestamp()) ON CONFLICT (namespace, id) \
+        DO UPDATE SET node = EXCLUDED.node, seen = EXCLUDED.seen",
+    forget_nodes: "DELETE FROM tc_node WHERE namespace = $1 \
+        AND seen < clock_timestamp() - $2 * interval '1 microsecond'",
+    nodes: "SELECT node, \
+          CAST(EXTRACT(EPOCH FROM clock_timestamp() - seen) * 1000000 AS bigint) \
+        FROM tc_node WHERE namespace = $1 ORDER BY id LIMIT $2",
 };

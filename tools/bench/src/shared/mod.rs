@@ -1,0 +1,189 @@
+//! `shared`: coordinators on a database that several can share, beside a bare insert of the same
+//! bytes into the same database, and how long clients wait when the leader changes.
+
+mod cluster;
+mod failover;
+mod insert;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use handfast_core::Epoch;
+use handfast_server::store::{CoordinatorNode, SqlSettings, SqlStore, Store};
+use sqlx::{ConnectOptions, MySql, Postgres};
+
+use crate::at::{BenchDatabase, Fresh};
+use crate::goal::Goal;
+use crate::idle::IdleWatch;
+use crate::load::{self, Load, Pace, Shape, Wire};
+use crate::measure::{Measure, RunDirectory};
+use crate::report::{Report, Row};
+use crate::sample::Sample;
+use crate::statistics::Latencies;
+use crate::usage::Process;
+use crate::{at, core};
+
+use cluster::SharedCluster;
+use insert::BareTable;
+
+/// The records of a batch that is compared with a bare insert.
+const RECORDS: usize = 64;
+/// Globals at a time.
+const IN_FLIGHT: usize = 64;
+/// The batches that a global waits for, one after the other: of each of its two registrations, and
+/// of its decision.
+const BATCHES_A_GLOBAL: f64 = 3.0;
+
+/// `handfast-bench shared`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The MySQL or MariaDB server, with the right to create databases.
+    #[arg(long, env = "HANDFAST_TEST_MYSQL")]
+    mysql: Option<String>,
+    /// The PostgreSQL server, with the right to create databases.
+    #[arg(long, env = "HANDFAST_TEST_POSTGRES")]
+    postgres: Option<String>,
+    /// Unfinished globals in the store while the leader changes.
+    #[arg(long, default_value_t = 10_000)]
+    globals: u64,
+    /// Changes of the leader of each kind.
+    #[arg(long, default_value_t = 10)]
+    changes: usize,
+    #[command(flatten)]
+    measure: Measure,
+    #[command(flatten)]
+    place: RunDirectory,
+}
+
+/// Measures each database with a known server.
+pub(crate) async fn run(options: &Options) -> Result<Report> {
+    let mut report = Report::new("shared");
+    if let Some(url) = &options.postgres {
+        options.measure_on::<Postgres>(url, &mut report).await.context("PostgreSQL")?;
+    }
+    if let Some(url) = &options.mysql {
+        options.measure_on::<MySql>(url, &mut report).await.context("MySQL")?;
+    }
+    Ok(report)
+}
+
+impl Options {
+    async fn measure_on<DB: BareTable>(&self, url: &str, report: &mut Report) -> Result<()> {
+        let bare = self.speeds::<DB>(url, report).await?;
+        let globals = self.globals_on::<DB>(url, bare).await?;
+        report.push(globals);
+        for row in failover::measure::<DB>(url, self.globals, self.changes, &self.place).await? {
+            report.push(row);
+        }
+        Ok(())
+    }
+
+    /// Measures batches beside bare inserts, and returns how many inserts there are in a second.
+    async fn speeds<DB: BareTable>(&self, url: &str, report: &mut Report) -> Result<f64> {
+        let directory = self.place.directory()?;
+        let fresh = DB::create(url, directory.path(), 2).await?;
+        let store = open::<DB>(&fresh).await?;
+        let (epoch, _) = store.lead(Epoch(1)).await?;
+        let batch = core::changes(RECORDS)?;
+        store.commit(epoch, batch.clone()).await?;
+        let bytes = DB::newest_batch(&fresh.pool).await.context("reading a batch")?;
+        DB::make_table(&fresh.pool).await?;
+        let mut number = 0;
+        let names = [
+            format!("{}, bare insert of {} bytes", DB::PRODUCT, bytes.len()),
+            format!("{}, batch of {RECORDS} records", DB::PRODUCT),
+        ];
+        let mut rows = self
+            .measure
+            .rows(&names, async |which| {
+                let insert = async || {
+                    number += 1;
+                    Ok(DB::insert(&fresh.pool, number, &bytes).await?)
+                };
+                let commit = async || Ok(store.commit(epoch, batch.clone()).await?);
+                match which {
+                    0 => self.repeat(insert).await,
+                    _ => self.repeat(commit).await,
+                }
+            })
+            .await?;
+        store.resign(epoch).await;
+        fresh.remove(url).await?;
+        let bare = rows[0].per_second.median;
+        let goal = |row: &mut Row| {
+            let share = row.per_second.median / bare;
+            row.goals.push(Goal::at_least(
+                "share of the bare insert",
+                0.8,
+                share,
+                per_second(bare),
+            ));
+        };
+        rows.iter_mut().skip(1).for_each(goal);
+        rows.into_iter().for_each(|row| report.push(row));
+        Ok(bare)
+    }
+
+    /// Repeats an operation for the time of a run.
+    async fn repeat(
+        &self,
+        mut operation: impl AsyncFnMut() -> Result<()>,
+    ) -> Result<(Sample, f64)> {
+        let warm = std::time::Instant::now();
+        while warm.elapsed() < self.measure.warm_up() {
+            operation().await?;
+        }
+        let (watch, own) = (IdleWatch::start()?, Process::own().cpu()?);
+        let servers = Process::named(&at::DATABASE_PROGRAMS)?;
+        let cpu = || servers.iter().map(|it| it.cpu()).sum::<Result<std::time::Duration>>();
+        let before = cpu()?;
+        let mut latencies = Latencies::default();
+        let (mut done, started) = (0_u32, std::time::Instant::now());
+        while started.elapsed() < self.measure.length() {
+            let begun = std::time::Instant::now();
+            operation().await?;
+            latencies.record(begun.elapsed());
+            done += 1;
+        }
+        let per_second = f64::from(done) / started.elapsed().as_secs_f64();
+        let ours = Process::own().cpu()? - own + (cpu()? - before);
+        Ok((Sample::new(per_second, latencies), watch.foreign_cores(ours)?))
+    }
+
+    /// Measures globals on a coordinator that shares the database with none.
+    async fn globals_on<DB: BareTable>(&self, url: &str, bare: f64) -> Result<Row> {
+        let shape = Shape::of_one_row();
+        let pace = Pace::Closed { in_flight: IN_FLIGHT };
+        let load = Load { wire: Wire::Stream, connections: 1, shape, pace, behind_max: None };
+        let name = format!("{}, {IN_FLIGHT} globals at a time", DB::PRODUCT);
+        let run = async || {
+            let cluster = SharedCluster::<DB>::start(url, &self.place, 1).await?;
+            let target = cluster.leader().await?.target()?;
+            let times = (self.measure.warm_up(), self.measure.length());
+            let measured = load::measure(target, &load, times.0, times.1).await;
+            cluster.end(url).await?;
+            measured
+        };
+        let mut row = self.measure.row(&name, run).await?;
+        let bound = bare * IN_FLIGHT as f64 / BATCHES_A_GLOBAL;
+        let share = row.per_second.median / bound;
+        let what = "share of 64 bare inserts / 3";
+        row.goals.push(Goal::at_least(what, 0.6, share, per_second(bare)));
+        Ok(row)
+    }
+}
+
+async fn open<DB: BenchDatabase>(fresh: &Fresh<DB>) -> Result<SqlStore> {
+    let node = CoordinatorNode {
+        id: "bench".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        grpc: "127.0.0.1:1".to_owned(),
+        admin: "127.0.0.1:2".to_owned(),
+        seata: None,
+    };
+    let url = fresh.pool.connect_options().to_url_lossy();
+    Ok(SqlStore::open(SqlSettings::new(url, node)).await?)
+}
+
+fn per_second(bare: f64) -> String {
+    format!("bare inserts: {bare:.0}/s")
+}
