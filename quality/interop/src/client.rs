@@ -62,6 +62,8 @@ impl Client {
     /// Returns whether the client itself supports a scenario.
     pub(crate) fn can_play(&self, database: ServerKind, scenario: &Scenario) -> bool {
         match self {
+            // What a client does when the leader changes does not depend on its database.
+            Self::Java(_) if scenario.name == "leader-changes" => database == ServerKind::MariaDb,
             Self::Java(_) => true,
             Self::Go(go) => go.can_play(database, scenario),
         }
@@ -84,14 +86,37 @@ pub(crate) struct Wanted<'a> {
     pub(crate) application: &'a str,
     /// The folder for its settings.
     pub(crate) folder: &'a Path,
-    /// The coordinator's address, for a client with a list of coordinators.
-    pub(crate) coordinator: SocketAddr,
-    /// The registry's address, for a client without a list.
-    pub(crate) registry: SocketAddr,
+    pub(crate) endpoints: &'a Endpoints,
     pub(crate) way: ClientSetup,
     pub(crate) database: &'a Database,
     /// The name of its part of the database.
     pub(crate) name: &'a str,
+}
+
+/// Where a client finds the coordinator.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoints {
+    /// For a client with a list of coordinators.
+    pub(crate) coordinators: Vec<SocketAddr>,
+    /// For a client without a list.
+    pub(crate) registries: Vec<SocketAddr>,
+}
+
+impl Endpoints {
+    /// Returns the list of coordinators, with this between them.
+    pub(crate) fn coordinators(&self, between: &str) -> String {
+        joined(&self.coordinators, between)
+    }
+
+    /// Returns the list of registries, with this between them.
+    pub(crate) fn registries(&self, between: &str) -> String {
+        joined(&self.registries, between)
+    }
+}
+
+fn joined(addresses: &[SocketAddr], between: &str) -> String {
+    let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+    addresses.join(between)
 }
 
 /// How a client finds the coordinator and encodes its frames.

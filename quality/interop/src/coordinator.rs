@@ -1,5 +1,4 @@
-//! The coordinator of a stage: `handfast serve` on a directory and ports that stay through
-//! restarts.
+//! A coordinator: `handfast serve` on a directory and ports that stay through restarts.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -22,29 +21,47 @@ const SETTINGS: &[&str] = &[
     "seata.undo_log_period_ms=1000",
 ];
 
-/// The coordinator of a stage.
+/// A coordinator.
 #[derive(Debug)]
 pub(crate) struct Coordinator {
     program: PathBuf,
     data_dir: PathBuf,
     log: PathBuf,
+    /// Settings beyond those of every coordinator.
+    settings: Vec<String>,
     seata: SocketAddr,
     grpc: SocketAddr,
     admin: SocketAddr,
+    advertised: SocketAddr,
     process: Mutex<Option<CoordinatorProcess>>,
 }
 
 impl Coordinator {
-    /// Starts a coordinator and waits until it leads.
+    /// Starts a coordinator of its own and waits until it leads.
     pub(crate) fn start(program: &Path, folder: &Path) -> Result<Self> {
+        Self::start_with(program, folder, "coordinator", None, Vec::new())
+    }
+
+    /// Starts a coordinator with these settings and waits until it is ready. Its files have this
+    /// name. It advertises its own address unless there is another.
+    pub(crate) fn start_with(
+        program: &Path,
+        folder: &Path,
+        name: &str,
+        advertised: Option<SocketAddr>,
+        settings: Vec<String>,
+    ) -> Result<Self> {
+        // Chosen before the first start: clients are configured with it.
+        let seata = free_address(Ipv4Addr::LOCALHOST.into())?;
         let coordinator = Self {
             program: program.to_owned(),
-            data_dir: folder.join("coordinator"),
-            log: folder.join("coordinator.log"),
-            // Chosen before the first start: clients are configured with them.
-            seata: free_address(Ipv4Addr::LOCALHOST.into())?,
+            data_dir: folder.join(name),
+            log: folder.join(format!("{name}.log")),
+            settings,
+            seata,
             grpc: free_address(Ipv4Addr::LOCALHOST.into())?,
             admin: free_address(Ipv4Addr::LOCALHOST.into())?,
+            advertised: advertised.unwrap_or(seata),
             process: Mutex::new(None),
         };
         coordinator.restart()?;
@@ -66,14 +83,15 @@ impl Coordinator {
         self.process().take().context("the coordinator is down")?.kill()
     }
 
-    /// Starts the coordinator on its ports and records, and waits until it leads.
+    /// Starts the coordinator on its ports and records, and waits until it is ready.
     pub(crate) fn restart(&self) -> Result<()> {
         let mut command = Command::new(&self.program);
         without_configuration(&mut command);
         command.arg("serve").arg("--data-dir").arg(&self.data_dir);
-        command.arg("--advertised-address").arg(self.seata.to_string());
+        command.arg("--advertised-address").arg(self.advertised.to_string());
         command.arg("--set").arg(format!("seata.listen={}", self.seata));
-        for setting in SETTINGS {
+        let more = self.settings.iter().map(String::as_str);
+        for setting in SETTINGS.iter().copied().chain(more) {
             command.args(["--set", setting]);
         }
         let addresses = [self.grpc, self.admin];
@@ -85,9 +103,21 @@ impl Coordinator {
 
     /// Returns a global as the admin API shows it, head and body of the response.
     pub(crate) fn transaction(&self, xid: &str) -> Result<String> {
+        self.get(&format!("/api/v1/transactions/{xid}"))
+    }
+
+    /// Returns whether this coordinator leads those that share its store.
+    pub(crate) fn leads(&self) -> Result<bool> {
+        if self.process().is_none() {
+            return Ok(false);
+        }
+        Ok(self.get("/readyz?leader")?.starts_with("HTTP/1.1 200"))
+    }
+
+    /// Returns what the admin API answers, head and body.
+    pub(crate) fn get(&self, path: &str) -> Result<String> {
         let process = self.process();
-        let process = process.as_ref().context("the coordinator is down")?;
-        process.get(&format!("/api/v1/transactions/{xid}"))
+        process.as_ref().context("the coordinator is down")?.get(path)
     }
 
     fn process(&self) -> MutexGuard<'_, Option<CoordinatorProcess>> {

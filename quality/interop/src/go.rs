@@ -39,6 +39,7 @@ const MISSING: &[&str] = &[
     "at killed-after-rollback",
     "at killed-after-commit",
     "at reconnect",
+    "at leader-changes",
     "tcc killed-before-commit",
     // It has nothing like `@GlobalLock`.
     "at global-lock-read",
@@ -64,7 +65,7 @@ impl Go {
     pub(crate) fn service(self, wanted: &Wanted<'_>) -> Result<Command> {
         fs::create_dir_all(wanted.folder)?;
         let settings = wanted.folder.join("seatago.yml");
-        let text = SETTINGS.replace("{address}", &wanted.coordinator.to_string());
+        let text = SETTINGS.replace("{addresses}", &wanted.endpoints.coordinators(";"));
         fs::write(&settings, text.replace("{application}", wanted.application))?;
         let mut worker = Command::new(self.worker()?);
         worker.env("SEATA_GO_CONFIG_PATH", settings).arg(wanted.database.dsn(wanted.name));
@@ -108,7 +109,7 @@ const SETTINGS: &str = r"seata:
     vgroup-mapping:
       default_tx_group: default
     grouplist:
-      default: {address}
+      default: {addresses}
   transport:
     type: TCP
     heartbeat: true

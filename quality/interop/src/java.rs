@@ -83,10 +83,10 @@ fn write_settings(wanted: &Wanted<'_>) -> Result<()> {
     fs::create_dir_all(folder)?;
     let registry = REGISTRY
         .replace("{registry}", wanted.way.registry.name())
-        .replace("{address}", &wanted.registry.to_string());
+        .replace("{addresses}", &wanted.endpoints.registries(","));
     fs::write(folder.join("registry.conf"), registry)?;
     let file = FILE
-        .replace("{address}", &wanted.coordinator.to_string())
+        .replace("{addresses}", &wanted.endpoints.coordinators(";"))
         .replace("{serializer}", wanted.way.serializer)
         .replace("{compressor}", wanted.way.compressor);
     fs::write(folder.join("file.conf"), file)?;
@@ -99,7 +99,7 @@ const REGISTRY: &str = r#"registry {
     name = "file.conf"
   }
   raft {
-    serverAddr = "{address}"
+    serverAddr = "{addresses}"
   }
 }
 config {
@@ -116,6 +116,6 @@ const FILE: &str = r#"transport {
 }
 service {
   vgroupMapping.default_tx_group = "default"
-  default.grouplist = "{address}"
+  default.grouplist = "{addresses}"
 }
 "#;

@@ -6,6 +6,7 @@
 //! clients. `cargo xtask interop` installs what is missing and starts this.
 
 mod client;
+mod cluster;
 mod coordinator;
 mod database;
 mod go;

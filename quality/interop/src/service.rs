@@ -23,7 +23,8 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(100);
 /// A service that must not have been answered has this long to be.
 const STILL: Duration = Duration::from_millis(300);
 
-type Said = Result<String, String>;
+/// The answer to a command, or the words of its failure.
+pub(crate) type Said = Result<String, String>;
 type Waiting = Arc<Mutex<HashMap<u64, Sender<Said>>>>;
 
 /// A running service. Dropped, it is killed.
@@ -162,7 +163,8 @@ impl PendingCommand {
         }
     }
 
-    fn said(self) -> Result<Said> {
+    /// Waits for either end.
+    pub(crate) fn said(self) -> Result<Said> {
         let said = self.answer.recv_timeout(ANSWERED_WITHIN);
         said.with_context(|| format!("{}: no answer", self.command))
     }

@@ -1,6 +1,5 @@
 //! A coordinator, a database and services with one release of a client: what a scenario plays on.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use crate::client::{Client, ClientSetup, Registry, Wanted};
+use crate::client::{Client, ClientSetup, Endpoints, Registry, Wanted};
+use crate::cluster::Cluster;
 use crate::coordinator::Coordinator;
 use crate::database::Database;
 use crate::line::CuttableLine;
@@ -31,6 +31,7 @@ pub(crate) struct TestBed {
     shop: Service,
     line: CuttableLine,
     coordinator: Coordinator,
+    program: PathBuf,
     client: Client,
     way: ClientSetup,
     database: Arc<Database>,
@@ -54,8 +55,9 @@ impl TestBed {
         let line = CuttableLine::to(coordinator.address())?;
         let start = |service: &str, address| {
             let place = folder.path().join(service);
-            let found = [address, coordinator.registry()];
-            start_service(client, way, database, name, APPLICATION, &place, found)
+            let registries = vec![coordinator.registry()];
+            let endpoints = Endpoints { coordinators: vec![address], registries };
+            start_service(client, way, database, name, APPLICATION, &place, &endpoints)
         };
         let desk = start("desk", coordinator.address())?;
         let shop = start("shop", line.address())?;
@@ -73,6 +75,7 @@ impl TestBed {
             shop,
             line,
             coordinator,
+            program,
             client,
             way,
             database: Arc::clone(database),
@@ -100,11 +103,32 @@ impl TestBed {
 
     /// A process of another application, on the shop's database.
     pub(crate) fn service_of(&self, application: &str) -> Result<Service> {
+        let coordinators = vec![self.coordinator.address()];
+        let registries = vec![self.coordinator.registry()];
+        self.service_at(application, self.way, &Endpoints { coordinators, registries })
+    }
+
+    /// Three coordinators on a database of their own.
+    pub(crate) fn cluster(&self) -> Result<Cluster> {
+        Cluster::start(&self.program, self.folder.path())
+    }
+
+    /// A process of the shop with all nodes of a cluster in its list.
+    pub(crate) fn shop_at(&self, cluster: &Cluster) -> Result<Service> {
+        let (coordinators, registries) = (cluster.addresses(), cluster.registries());
+        self.service_at(APPLICATION, self.way, &Endpoints { coordinators, registries })
+    }
+
+    fn service_at(
+        &self,
+        application: &str,
+        way: ClientSetup,
+        endpoints: &Endpoints,
+    ) -> Result<Service> {
         let number = self.service_last.fetch_add(1, Ordering::Relaxed);
         let place = self.folder.path().join(format!("{application}-{number}"));
-        let found = [self.coordinator.address(), self.coordinator.registry()];
-        let (client, way, name) = (self.client, self.way, &self.name);
-        start_service(client, way, &self.database, name, application, &place, found)
+        let (client, name) = (self.client, &self.name);
+        start_service(client, way, &self.database, name, application, &place, endpoints)
     }
 
     /// Returns the line between the shop and the coordinator.
@@ -180,8 +204,8 @@ fn start_service(
     name: &str,
     application: &str,
     folder: &Path,
-    [coordinator, registry]: [SocketAddr; 2],
+    endpoints: &Endpoints,
 ) -> Result<Service> {
-    let wanted = Wanted { application, folder, coordinator, registry, way, database, name };
+    let wanted = Wanted { application, folder, endpoints, way, database, name };
     Service::start(client.service(&wanted)?, &folder.with_extension("log"))
 }

@@ -2,6 +2,7 @@
 
 mod at;
 mod crashes;
+mod leader_changes;
 mod locks;
 mod many;
 mod tcc;
@@ -89,6 +90,7 @@ pub(crate) const ALL: &[Scenario] = &[
     more(Mode::At, "killed-after-rollback", crashes::after_rollback),
     core(Mode::At, "killed-after-commit", crashes::after_commit),
     more(Mode::At, "reconnect", crashes::reconnect),
+    more(Mode::At, "leader-changes", leader_changes::killed),
     more(Mode::Tcc, "killed-before-commit", tcc::killed_before_commit),
     core(Mode::Xa, "commit", xa::commit),
     core(Mode::Xa, "rollback", xa::roll_back),
