@@ -84,6 +84,15 @@ impl Acceptor {
     }
 }
 
+impl Connection {
+    /// Waits for the first byte and leaves it to be read. Returns `None` if the client sends none.
+    pub(crate) async fn first_byte(&self) -> io::Result<Option<u8>> {
+        let mut first = [0];
+        let count = self.tcp.peek(&mut first).await?;
+        Ok((count == 1).then_some(first[0]))
+    }
+}
+
 /// Returns whether the error concerns only this connection, and not the next one.
 fn is_of_the_connection(error: &io::Error) -> bool {
     matches!(

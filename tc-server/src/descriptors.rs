@@ -23,6 +23,10 @@ const PORT_MIN: usize = 32;
 /// Descriptors per call over HTTP: tries and phase-two calls have separate limits.
 const PER_CALL: usize = 2;
 
+/// Descriptors per connection of a Seata client where another node may lead: it is passed on by a
+/// second one.
+const PER_PASSED_ON: usize = 2;
+
 /// The limit of file descriptors leaves no room for connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -103,7 +107,11 @@ impl ConnectionLimits {
         Self {
             grpc: config.grpc.connections_max,
             admin: config.admin.connections_max,
-            seata: if config.seata.enabled { config.seata.connections_max } else { 0 },
+            seata: if config.seata.enabled {
+                config.seata.connections_max.saturating_mul(per_seata_connection(config))
+            } else {
+                0
+            },
             http: calls.saturating_mul(PER_CALL),
         }
     }
@@ -136,7 +144,8 @@ impl ConnectionLimits {
         config.grpc.connections_max = self.grpc;
         config.admin.connections_max = self.admin;
         if config.seata.enabled {
-            config.seata.connections_max = self.seata;
+            let connections = self.seata / per_seata_connection(&config);
+            config.seata.connections_max = connections.min(config.seata.connections_max);
         }
         let participants = config.http.participants.len();
         if let Some(calls) = (self.http / PER_CALL).checked_div(participants) {
@@ -146,9 +155,26 @@ impl ConnectionLimits {
     }
 }
 
+fn per_seata_connection(config: &Config) -> usize {
+    if config.store.is_shared() { PER_PASSED_ON } else { 1 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::StoreKind;
+
+    /// Regression: connections that are passed on would take the descriptors of the store.
+    #[test]
+    fn a_connection_that_may_be_passed_on_counts_twice() {
+        let mut config = Config { store: StoreKind::Sql, ..Config::default() };
+        (config.seata.enabled, config.seata.connections_max) = (true, 1_000);
+        let asked = ConnectionLimits::configured(&config);
+        assert_eq!(asked.seata, 2_000);
+        assert_eq!(asked.applied_to(config.clone()).seata.connections_max, 1_000);
+        let shared = ConnectionLimits { seata: 501, ..asked };
+        assert_eq!(shared.applied_to(config).seata.connections_max, 250);
+    }
 
     fn limits(grpc: usize, admin: usize, seata: usize, http: usize) -> ConnectionLimits {
         ConnectionLimits { grpc, admin, seata, http }

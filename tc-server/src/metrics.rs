@@ -68,7 +68,7 @@ const HISTOGRAMS: [Histogram; 9] = [
 ];
 
 /// A gauge: name and meaning.
-const GAUGES: [(&str, &str); 9] = [
+const GAUGES: [(&str, &str); 10] = [
     ("handfast_epoch", "the epoch of the leader that this node knows"),
     ("handfast_leading", "1 while the coordinator leads"),
     ("handfast_answering", "1 while the engine answers: its store does not hang"),
@@ -78,7 +78,10 @@ const GAUGES: [(&str, &str); 9] = [
     ("handfast_leases", "leases of named locks"),
     ("handfast_lock_queue", "requests waiting for named locks"),
     ("handfast_pending_branches", "branches whose phase two is decided and not carried out"),
+    (SEATA_PASSED_ON, "connections of Seata clients that this node passes on to the leader"),
 ];
+
+const SEATA_PASSED_ON: &str = "handfast_seata_passed_on";
 
 /// Counts the changes of leader that this node has seen.
 const LEADER_CHANGES: &str = "handfast_leader_changes_total";
@@ -127,6 +130,11 @@ pub fn set_not_leading() {
 pub(crate) fn set_epoch(epoch: Epoch, is_change: bool) {
     metrics::gauge!("handfast_epoch").set(epoch.0 as f64);
     metrics::counter!(LEADER_CHANGES).increment(u64::from(is_change));
+}
+
+/// Returns the gauge of the connections of Seata clients that are passed on to the leader.
+pub(crate) fn passed_on_connections() -> metrics::Gauge {
+    metrics::gauge!(SEATA_PASSED_ON)
 }
 
 /// Sets the gauge of an engine that does not answer in time.

@@ -3,17 +3,26 @@
 //!
 //! A Seata client is a TM and RM like any other, in the same core. The format of the messages is in
 //! `handfast-seata-wire`. Nothing here decides anything about a global. The protocol has neither
-//! encryption nor tokens, so every client that reaches the port is served.
+//! encryption nor tokens, so every client that reaches the port is served. While another node
+//! leads, connections are passed on to it, and end when it does not lead any more.
 
+mod arrival;
 mod client;
+mod client_addresses;
 mod closing;
 mod connection;
 mod end;
+mod members;
 mod merged;
 
 mod no_op_branches;
 mod pending_requests;
 mod phase_two;
+mod preface;
+mod reading;
+#[cfg(test)]
+mod recorded_writes;
+mod relay;
 mod request;
 mod request_handler;
 mod resource;
@@ -21,6 +30,7 @@ mod rows;
 mod send_queue;
 mod sent_calls;
 mod status;
+mod terms;
 
 mod undo_logs;
 mod unknown;
@@ -38,8 +48,12 @@ use crate::accept::Acceptor;
 use crate::dispatch::Dispatcher;
 use crate::engine::{EngineHandle, Standing, changed};
 use crate::presence::Presence;
+use arrival::serve_arrival;
+use client_addresses::ClientAddresses;
+pub use members::Members;
 pub(crate) use no_op_branches::NoOpBranches;
 use sent_calls::SentCalls;
+use terms::{Outage, Term, Way};
 use undo_logs::Clients;
 use unknown::UnknownXaBranches;
 
@@ -70,6 +84,9 @@ pub struct Settings {
     pub phase_two_wait: Duration,
     /// How long, at least, phase two of an XA branch that no database knows is retried.
     pub xa_unknown_wait: Duration,
+    /// How long connections wait when no leader can be reached, since it could not. Clients wait
+    /// for 15 seconds at least until they give up.
+    pub leader_wait: Duration,
     /// When old undo logs are deleted.
     pub undo_logs: UndoLogs,
 }
@@ -97,6 +114,7 @@ impl Default for Settings {
             lock_wait: Duration::from_millis(100),
             phase_two_wait: Duration::from_secs(10),
             xa_unknown_wait: Duration::from_secs(60),
+            leader_wait: Duration::from_secs(10),
             undo_logs: UndoLogs {
                 save_days: 7,
                 delay: Duration::from_secs(180),
@@ -122,22 +140,29 @@ struct Shared {
     clients: Clients,
     settings: Settings,
     standing: watch::Receiver<Standing>,
+    /// `None` where no other node can lead.
+    members: Option<Members>,
+    addresses: ClientAddresses,
+    outage: Outage,
     /// When clients could first register in this term.
     term_began_at: AtomicU64,
 }
 
 impl SeataFrontend {
-    /// Creates a front end for this engine and dispatcher, without connections.
+    /// Creates a front end for this engine and dispatcher, without connections. `members` is the
+    /// way to the other nodes, where others can lead.
     #[must_use]
     pub fn new(
         engine: EngineHandle,
         standing: watch::Receiver<Standing>,
         dispatcher: Dispatcher,
         settings: Settings,
+        members: Option<Members>,
     ) -> Self {
         let term_began_at = AtomicU64::new(dispatcher.now().0);
-        let (calls, unknown, clients) = Default::default();
+        let (calls, unknown, clients, addresses) = Default::default();
         let presence = Presence::new(engine.clone());
+        let outage = Outage::new(settings.leader_wait);
         let shared = Shared {
             presence,
             engine,
@@ -147,6 +172,9 @@ impl SeataFrontend {
             clients,
             settings,
             standing,
+            members,
+            addresses,
+            outage,
             term_began_at,
         };
         Self { shared: Arc::new(shared) }
@@ -156,12 +184,12 @@ impl SeataFrontend {
     /// connection has written the frames queued for it.
     ///
     /// Connections are served while the engine leads, and end with its lead: the next leader could
-    /// not call a client that stayed. While it does not lead, connections are closed at once, so
-    /// that their clients try another server.
+    /// not call a client that stayed. While another node leads, connections are passed on to it.
     pub async fn serve(self, mut acceptor: Acceptor, stop: CancellationToken) {
         let mut connections = JoinSet::new();
         let mut standing = self.shared.standing.clone();
-        let mut term = self.begin_term(&standing.borrow_and_update(), &stop);
+        let first = Way::of(&standing.borrow_and_update());
+        let terms = watch::Sender::new(self.begin_term(first, &stop));
         let deleting = self.delete_undo_logs();
         tokio::pin!(deleting);
         loop {
@@ -171,15 +199,12 @@ impl SeataFrontend {
                     let now = standing.borrow_and_update().clone();
                     // An engine that was stopped is no lost lead: its clients get their answers.
                     if now != Standing::Ended {
-                        term.iter().for_each(CancellationToken::cancel);
-                        term = self.begin_term(&now, &stop);
+                        self.follow(Way::of(&now), &terms, &stop);
                     }
                 }
                 (io, peer) = acceptor.accept() => {
-                    let Some(term) = &term else { continue };
-                    let frontend = self.clone();
-                    let serving = connection::serve_connection(frontend, io, peer, term.clone());
-                    connections.spawn(serving);
+                    let (frontend, terms) = (self.clone(), terms.subscribe());
+                    connections.spawn(serve_arrival(frontend, io, peer, terms, stop.clone()));
                 }
                 // Removes the task of an ended connection from the set.
                 Some(_) = connections.join_next() => {}
@@ -190,15 +215,21 @@ impl SeataFrontend {
         while connections.join_next().await.is_some() {}
     }
 
-    /// Returns what ends the connections of the term that begins, if the engine leads.
-    fn begin_term(
-        &self,
-        standing: &Standing,
-        stop: &CancellationToken,
-    ) -> Option<CancellationToken> {
-        standing.epoch()?;
-        self.shared.term_began_at.store(self.shared.dispatcher.now().0, Ordering::Relaxed);
-        Some(stop.child_token())
+    /// Begins another term if connections go elsewhere now, and ends those of the term before.
+    fn follow(&self, way: Way, terms: &watch::Sender<Term>, stop: &CancellationToken) {
+        if way == terms.borrow().way {
+            return;
+        }
+        terms.borrow().ended.cancel();
+        terms.send_replace(self.begin_term(way, stop));
+    }
+
+    fn begin_term(&self, way: Way, stop: &CancellationToken) -> Term {
+        if matches!(way, Way::Here(_)) {
+            self.shared.term_began_at.store(self.shared.dispatcher.now().0, Ordering::Relaxed);
+            self.shared.outage.end();
+        }
+        Term { way, ended: stop.child_token() }
     }
 
     fn term_began_at(&self) -> Timestamp {

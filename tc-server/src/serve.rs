@@ -9,7 +9,7 @@ pub(crate) mod ports;
 mod preface_timeout;
 pub(crate) mod runtime;
 mod stores;
-mod write_timeout;
+pub(crate) mod write_timeout;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -247,7 +247,7 @@ fn serve(
     about: About,
 ) -> Result<RunningServer, StartError> {
     let Listeners { access, audit, grpc, grpc_address, admin, admin_address, seata } = listeners;
-    let seata_address = seata.as_ref().map(|(_, address)| *address);
+    let seata_address = seata.as_ref().map(|(_, address, _)| *address);
     let Runtime { dispatcher, background, engine, store, over_http, registrations } = runtime;
     let (handle, standing) = (engine.handle.clone(), engine.standing.clone());
     let readiness = Readiness::new(standing.clone());
@@ -259,8 +259,8 @@ fn serve(
         background.abort();
         StartError::Grpc(error.to_string())
     })?;
-    let seata = seata.map(|(acceptor, _)| {
-        let front = seata_frontend(config, &engine, &dispatcher);
+    let seata = seata.map(|(acceptor, _, members)| {
+        let front = seata_frontend(config, &engine, &dispatcher, members);
         serve_seata(acceptor, opened(config.store, standing.clone()), front)
     });
     let pass_on = front.pass_on(about.peers.clone());
@@ -312,11 +312,12 @@ fn seata_frontend(
     config: &Config,
     engine: &Engine,
     dispatcher: &Dispatcher,
+    members: Option<seata::Members>,
 ) -> seata::SeataFrontend {
     let rows_max = config.limits.rows_per_request_max;
     let settings = seata::Settings { rows_max, ..(&config.seata).into() };
     let (handle, standing) = (engine.handle.clone(), engine.standing.clone());
-    seata::SeataFrontend::new(handle, standing, dispatcher.clone(), settings)
+    seata::SeataFrontend::new(handle, standing, dispatcher.clone(), settings, members)
 }
 
 /// Completes when clients can be served. On a shared store they are at once: a node that follows

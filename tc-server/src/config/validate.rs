@@ -231,8 +231,10 @@ impl Config {
             messages.push(format!("`sql.url` {message}"));
         }
         if self.store.is_shared() && self.cluster.host.is_none() {
+            let seata = self.seata.enabled.then_some(("seata.listen", self.seata.listen));
             let listens = [("grpc.listen", self.grpc.listen), ("admin.listen", self.admin.listen)];
-            let nowhere = listens.iter().filter(|(_, address)| address.ip().is_unspecified());
+            let listens = listens.into_iter().chain(seata);
+            let nowhere = listens.filter(|(_, address)| address.ip().is_unspecified());
             messages.extend(nowhere.map(|(key, address)| {
                 format!("`{key}` {address} names no machine to other nodes: set `cluster.host`")
             }));

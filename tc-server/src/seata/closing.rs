@@ -12,6 +12,8 @@ use crate::turned_away::{PortName, Why, note};
 pub(super) enum ConnectionEnd {
     #[error("the client closed it")]
     ByClient,
+    #[error("the leader closed it")]
+    ByLeader,
     #[error("the client was silent, or slow to finish a frame")]
     Silent,
     #[error("the client does not read")]
@@ -20,6 +22,14 @@ pub(super) enum ConnectionEnd {
     Stopping,
     #[error("it does not begin with a frame of Seata: {0:?}")]
     Protocol(FirstBytes),
+    #[error("the TLS handshake failed: {0}")]
+    Handshake(std::io::Error),
+    #[error("no leader that serves clients of Seata can be reached")]
+    NoLeader,
+    #[error("another node passed it on, and this one does not lead")]
+    PassedOnTwice,
+    #[error("another connection has its address")]
+    SameAddress,
     #[error("{0}")]
     Wire(#[from] WireError),
     #[error("{0}")]
@@ -37,7 +47,15 @@ impl ConnectionEnd {
             Self::Protocol(_) => note(PortName::Seata, Why::Malformed, Some(&peer), self),
             Self::Overfull => note(PortName::Seata, Why::SlowReader, Some(&peer), self),
             Self::Silent => note(PortName::Seata, Why::Silent, Some(&peer), self),
-            Self::ByClient | Self::Stopping | Self::Io(_) => {
+            Self::Handshake(_) => note(PortName::Seata, Why::Handshake, Some(&peer), self),
+            Self::NoLeader | Self::SameAddress => {
+                note(PortName::Seata, Why::Failed, Some(&peer), self);
+            }
+            Self::ByClient
+            | Self::ByLeader
+            | Self::PassedOnTwice
+            | Self::Stopping
+            | Self::Io(_) => {
                 tracing::debug!(%peer, why = %self, ?unwritten, "a connection of a Seata client ended");
             }
         }

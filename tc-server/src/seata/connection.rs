@@ -14,16 +14,14 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, BytesMut};
 use futures::future::join_all;
-use handfast_seata_wire::frame::{
-    FirstBytes, Frame, HEADER_ONLY_BYTES, Header, MessageKind, Piece, first_bytes, split, v0,
-};
+use handfast_seata_wire::frame::{Frame, HEADER_ONLY_BYTES, Header, MessageKind, Piece, split, v0};
 use handfast_seata_wire::message::{
     BranchEnded, MergedWarp, Message, MessageType, Register, RegisterResources, Registered,
 };
 use handfast_seata_wire::{
     ClientVersion, DecodedMessage, Dialect, Encoding, FrameVersion, WireError, decode, refuse,
 };
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -33,6 +31,7 @@ use super::closing::ConnectionEnd;
 use super::merged::merge_or_split;
 use super::pending_requests::{PendingRequests, UnansweredDecision};
 use super::phase_two::ClientCallSink;
+use super::reading::{detect_version, read_more};
 use super::request::{RequestPlan, ended, plan_of};
 use super::request_handler::{RequestHandler, WaitPolicy};
 use super::send_queue::{ReplyAddress, SendQueue};
@@ -45,16 +44,15 @@ use crate::turned_away::{PortName, Why, note};
 /// The first client version that expects a separate answer to each part of a merged request.
 const ANSWERED_APART: ClientVersion = ClientVersion::new(2, 3, 0);
 
-/// The least room that one read has in the buffer.
-const READ_BYTES: usize = 8 * 1_024;
-
 /// How long a client may take to read the remaining frames when its connection ends.
-const LAST_WORDS_LIMIT: Duration = Duration::from_secs(1);
+pub(super) const LAST_WORDS_LIMIT: Duration = Duration::from_secs(1);
 
-/// Serves a connection until either side ends it.
+/// Serves a connection until either side ends it. `first` are the bytes that have been read
+/// already.
 pub(super) async fn serve_connection(
     frontend: SeataFrontend,
     io: impl AsyncRead + AsyncWrite + Send,
+    first: BytesMut,
     peer: SocketAddr,
     stop: CancellationToken,
 ) {
@@ -66,7 +64,7 @@ pub(super) async fn serve_connection(
     let finish = CancellationToken::new();
     let reading = async {
         let ended = tokio::select! {
-            ended = connection.read(reader) => ended,
+            ended = connection.read(reader, first) => ended,
             () = send_queue.overfull() => ConnectionEnd::Overfull,
             () = stop.cancelled() => ConnectionEnd::Stopping,
         };
@@ -130,8 +128,8 @@ impl Connection {
         }
     }
 
-    async fn read(mut self, mut io: impl AsyncRead + Unpin) -> ConnectionEnd {
-        let Err(ended) = self.read_all(&mut io).await;
+    async fn read(mut self, mut io: impl AsyncRead + Unpin, first: BytesMut) -> ConnectionEnd {
+        let Err(ended) = self.read_all(&mut io, first).await;
         // Requests that arrived before the end count, although their answers are lost.
         self.hand_over().await;
         ended
@@ -140,9 +138,9 @@ impl Connection {
     async fn read_all(
         &mut self,
         io: &mut (impl AsyncRead + Unpin),
+        mut bytes: BytesMut,
     ) -> Result<Infallible, ConnectionEnd> {
         let limit = self.frontend.shared.settings.silence_limit;
-        let mut bytes = BytesMut::new();
         let first = async { detect_version(io, &mut bytes).await };
         let version = timeout(limit, first).await.map_err(|_elapsed| ConnectionEnd::Silent)??;
         self.update(|client| client.dialect.frame = version);
@@ -462,38 +460,9 @@ impl Connection {
     }
 }
 
-/// Reads until the protocol is known, and returns the version to answer in.
-async fn detect_version(
-    io: &mut (impl AsyncRead + Unpin),
-    bytes: &mut BytesMut,
-) -> Result<FrameVersion, ConnectionEnd> {
-    loop {
-        match first_bytes(bytes) {
-            FirstBytes::Seata(version) => return Ok(FrameVersion::answering(version)),
-            FirstBytes::SeataV0 => return Ok(FrameVersion::V0),
-            FirstBytes::Undecided => read_more(io, bytes).await?,
-            other @ (FirstBytes::Http1 | FirstBytes::Http2 | FirstBytes::Unknown) => {
-                return Err(ConnectionEnd::Protocol(other));
-            }
-        }
-    }
-}
-
 async fn reach(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time.into()).await,
         None => future::pending().await,
-    }
-}
-
-async fn read_more(
-    io: &mut (impl AsyncRead + Unpin),
-    bytes: &mut BytesMut,
-) -> Result<(), ConnectionEnd> {
-    // Without spare capacity a read would take only a few bytes.
-    bytes.reserve(READ_BYTES);
-    match io.read_buf(bytes).await? {
-        0 => Err(ConnectionEnd::ByClient),
-        _ => Ok(()),
     }
 }

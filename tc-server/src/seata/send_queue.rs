@@ -158,41 +158,15 @@ fn append(to: ReplyAddress, answer: &Message, bytes: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::pin::Pin;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::{Arc, Mutex};
-    use std::task::{Context, Poll};
 
+    use super::super::recorded_writes::RecordedWrites;
     use super::*;
-
-    /// Records each write separately.
-    #[derive(Clone, Debug, Default)]
-    struct Writes(Arc<Mutex<Vec<Vec<u8>>>>);
-
-    impl AsyncWrite for Writes {
-        fn poll_write(
-            self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-            bytes: &[u8],
-        ) -> Poll<io::Result<usize>> {
-            self.0.lock().unwrap().push(bytes.to_vec());
-            Poll::Ready(Ok(bytes.len()))
-        }
-
-        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
-        }
-    }
 
     /// Returns the writes to a client whose family becomes known while its writer waits.
     async fn first_writes(family: Family) -> Vec<Vec<u8>> {
         let (send_queue, mut outgoing) = SendQueue::new(8);
-        let (is_known, writes) = (AtomicBool::new(false), Writes::default());
+        let (is_known, writes) = (AtomicBool::new(false), RecordedWrites::default());
         let told = || if is_known.load(Ordering::Relaxed) { family } else { Family::Java };
         let finish = CancellationToken::new();
         let writing = outgoing.write_all(writes.clone(), told, finish.clone());
@@ -205,8 +179,7 @@ mod tests {
         };
         let (written, ()) = tokio::join!(writing, telling);
         written.unwrap();
-        let writes = writes.0.lock().unwrap();
-        writes.clone()
+        writes.all()
     }
 
     #[tokio::test]

@@ -118,6 +118,8 @@ impl SeataFrontend {
             times.tick().await;
             match self.needed_undo_logs().await {
                 Ok(needed) => self.ask_to_delete(round, &needed),
+                // The leader's clients are the leader's to ask.
+                Err(EngineError::NotLeading) => {}
                 Err(error) => tracing::info!(%error, "old undo logs are not deleted"),
             }
             round = round.wrapping_add(1);

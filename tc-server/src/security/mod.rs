@@ -12,5 +12,5 @@ mod tokens;
 pub use access::{Access, AccessError, Caller, Permission};
 pub use grpc::{GrpcAccess, GrpcAccessLayer};
 pub use listener::{Listener, Ready};
-pub use tls::{TlsError, admin_acceptor, grpc_acceptor};
+pub use tls::{TlsError, admin_acceptor, grpc_acceptor, member_acceptor, member_connector};
 pub use tokens::{NewToken, Reloaded, Role, Tokens, TokensError};

@@ -12,7 +12,8 @@ use super::stores::Listening;
 use crate::accept::Acceptor;
 use crate::admin::SeataAddress;
 use crate::audit::AuditLog;
-use crate::config::{Config, SeataConfig, StoreKind};
+use crate::config::{Config, StoreKind};
+use crate::seata::Members;
 use crate::security::{Access, Listener, Tokens, admin_acceptor, grpc_acceptor};
 use crate::store;
 use crate::turned_away::PortName;
@@ -25,14 +26,14 @@ pub(super) struct Listeners {
     pub(super) grpc_address: SocketAddr,
     pub(super) admin: Listener,
     pub(super) admin_address: SocketAddr,
-    pub(super) seata: Option<(Acceptor, SocketAddr)>,
+    pub(super) seata: Option<(Acceptor, SocketAddr, Option<Members>)>,
 }
 
 impl Listeners {
     pub(super) async fn open(config: &Config) -> Result<Self, StartError> {
         let (grpc, grpc_address) = listen(config.grpc.listen).await?;
         let (admin, admin_address) = listen(config.admin.listen).await?;
-        let seata = open_seata(&config.seata).await?;
+        let seata = open_seata(config).await?;
         let grpc = Acceptor::new(grpc, config.grpc.connections_max, PortName::Grpc);
         let admin = Acceptor::new(admin, config.admin.connections_max, PortName::Admin);
         let grpc_limit = Duration::from_millis(config.grpc.silence_timeout_ms);
@@ -50,26 +51,30 @@ impl Listeners {
 
     /// Returns the addresses that were bound.
     pub(super) fn listening(&self) -> Listening {
-        let seata = self.seata.as_ref().map(|(_, address)| *address);
+        let seata = self.seata.as_ref().map(|(_, address, _)| *address);
         Listening { grpc: self.grpc_address, admin: self.admin_address, seata }
     }
 
     /// Returns the address that clients of Seata discover: the host of the advertised address, or
     /// the listening address if that names no host.
     pub(super) fn seata_address(&self, advertised: &str) -> Option<SeataAddress> {
-        let (_, address) = self.seata.as_ref()?;
+        let (_, address, _) = self.seata.as_ref()?;
         let host = advertised.rsplit_once(':').map(|(host, _)| host.to_owned());
         let host = host.unwrap_or_else(|| address.ip().to_string());
         Some(SeataAddress { host, port: address.port(), admin_port: self.admin_address.port() })
     }
 }
 
-async fn open_seata(config: &SeataConfig) -> Result<Option<(Acceptor, SocketAddr)>, StartError> {
-    if !config.enabled {
+async fn open_seata(
+    config: &Config,
+) -> Result<Option<(Acceptor, SocketAddr, Option<Members>)>, StartError> {
+    if !config.seata.enabled {
         return Ok(None);
     }
-    let (listener, address) = listen(config.listen).await?;
-    Ok(Some((Acceptor::new(listener, config.connections_max, PortName::Seata), address)))
+    let (listener, address) = listen(config.seata.listen).await?;
+    let acceptor = Acceptor::new(listener, config.seata.connections_max, PortName::Seata);
+    let members = config.store.is_shared().then(|| Members::new(config)).transpose()?;
+    Ok(Some((acceptor, address, members)))
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {

@@ -13,7 +13,7 @@ use tokio::time::{Sleep, sleep};
 
 /// A connection whose writes fail if none has made progress for the limit.
 #[derive(Debug)]
-pub(super) struct WriteTimeout<Io> {
+pub(crate) struct WriteTimeout<Io> {
     io: Io,
     limit: Duration,
     /// Set while a write is pending.
@@ -21,7 +21,7 @@ pub(super) struct WriteTimeout<Io> {
 }
 
 impl<Io> WriteTimeout<Io> {
-    pub(super) fn new(io: Io, limit: Duration) -> Self {
+    pub(crate) fn new(io: Io, limit: Duration) -> Self {
         Self { io, limit, deadline: None }
     }
 

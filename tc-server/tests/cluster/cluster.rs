@@ -23,7 +23,7 @@ use crate::shared::{Shared, behind_a_wire};
 /// The longest that a test waits.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// No request waits for a change of leader.
-const ASK_EVERY: Duration = Duration::from_millis(20);
+pub(crate) const ASK_EVERY: Duration = Duration::from_millis(20);
 
 /// A store that coordinators share.
 pub(crate) struct Cluster {

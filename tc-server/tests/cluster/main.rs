@@ -6,6 +6,10 @@ mod cluster;
 #[cfg(test)]
 mod follower;
 #[cfg(test)]
+mod seata;
+#[cfg(test)]
+mod seata_client;
+#[cfg(test)]
 mod shared;
 #[cfg(test)]
 mod takeover;

@@ -81,6 +81,11 @@ impl Client {
         }
     }
 
+    /// Returns its own address.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.io.local_addr().unwrap()
+    }
+
     /// Connects a registered TM.
     pub(crate) async fn tm(server: &RunningServer, version: &str) -> Self {
         let mut client = Self::connect(server, version).await;

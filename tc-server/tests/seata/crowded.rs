@@ -74,7 +74,7 @@ impl Small {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let settings = seata::Settings { phase_two_wait, ..seata::Settings::default() };
-        let front = seata::SeataFrontend::new(engine.clone(), standing, dispatcher, settings);
+        let front = seata::SeataFrontend::new(engine.clone(), standing, dispatcher, settings, None);
         let acceptor = Acceptor::new(listener, 16, PortName::Seata);
         tokio::spawn(front.serve(acceptor, CancellationToken::new()));
         Self { address, engine, store: open }

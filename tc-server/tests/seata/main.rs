@@ -16,7 +16,13 @@ mod locks;
 #[cfg(test)]
 mod merged;
 #[cfg(test)]
+mod nodes;
+#[cfg(test)]
 mod owner;
+#[cfg(test)]
+mod passed_on;
+#[cfg(test)]
+mod passed_on_encrypted;
 #[cfg(test)]
 mod phase_two;
 #[cfg(test)]
