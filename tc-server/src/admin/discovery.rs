@@ -1,7 +1,8 @@
 //! Discovery for clients of Seata whose registry is `raft`: the address of the leader, and its
 //! changes. A single coordinator is a cluster of one node that leads. The leader's epoch is the
-//! term. A node names the leader that it knows of and itself, and no node if it knows none: a
-//! client then asks another.
+//! term. A node names the leader that it knows of and the others that were seen lately, and no node
+//! if it knows no leader: a client then asks another. It asks only nodes that were named to it, so
+//! that one that knows the leader alone is lost when the leader goes.
 //!
 //! The Java client refuses unknown properties. Sources:
 //! `common/.../metadata/MetadataResponse.java`, `Node.java`,
@@ -31,6 +32,11 @@ const GROUP: &str = "default";
 /// The roles of nodes.
 const LEADER: &str = "LEADER";
 const FOLLOWER: &str = "FOLLOWER";
+/// How long the store may take to list the nodes. A client gives up after one second.
+const NODES_LIMIT: Duration = Duration::from_millis(500);
+/// How long a node is named after it was last seen: a client tries again and again to connect to
+/// each node that is named.
+const SEEN_WITHIN: Duration = Duration::from_secs(15);
 /// How long a watch request waits by default and at most. The client gives up after 30 seconds.
 const WATCH_LIMIT: Duration = Duration::from_secs(28);
 
@@ -74,20 +80,53 @@ async fn cluster(
     _viewer: Viewer,
     State(state): State<AdminState>,
 ) -> Result<Json<Metadata>, ApiError> {
-    let Some(address) = &state.about().seata else { return Err(ApiError::NoRoute) };
+    let Some(this) = &state.about().seata else { return Err(ApiError::NoRoute) };
+    let seen = seen_lately(&state).await;
     let standing = state.readiness().standing();
-    let (nodes, term) = match &*standing.borrow() {
-        Standing::Leading(epoch) => (vec![node(address, LEADER)], epoch.0),
-        Standing::Following(Leader::Elsewhere { epoch, node: leader }) => {
-            let leader = SeataAddress::of(leader).map(|leader| node(&leader, LEADER));
-            let this = node(address, FOLLOWER);
-            (leader.into_iter().chain([this]).collect(), epoch.0)
-        }
+    let (leader, term) = match &*standing.borrow() {
+        Standing::Leading(epoch) => (Some(this.clone()), epoch.0),
+        Standing::Following(Leader::Elsewhere { epoch, node }) => (SeataAddress::of(node), epoch.0),
         Standing::Following(Leader::Unknown | Leader::Here)
         | Standing::Gaining
-        | Standing::Ended => (Vec::new(), 0),
+        | Standing::Ended => {
+            return Ok(Json(Metadata { nodes: Vec::new(), store_mode: "raft", term: 0 }));
+        }
     };
+    let followers = followers(leader.as_ref(), this, seen);
+    let leader = leader.as_ref().map(|leader| node(leader, LEADER));
+    let followers = followers.iter().map(|follower| node(follower, FOLLOWER));
+    let nodes = leader.into_iter().chain(followers).collect();
     Ok(Json(Metadata { nodes, store_mode: "raft", term }))
+}
+
+/// Returns the nodes that have said lately that they are there, as far as the store answers.
+async fn seen_lately(state: &AdminState) -> Vec<SeataAddress> {
+    let Some(peers) = state.peers() else { return Vec::new() };
+    let seen = match timeout(NODES_LIMIT, peers.nodes()).await {
+        Ok(Ok(seen)) => seen,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "the nodes cannot be listed: clients are told those known here");
+            Vec::new()
+        }
+        Err(_elapsed) => Vec::new(),
+    };
+    let lately = seen.iter().filter(|it| it.seen_ago <= SEEN_WITHIN);
+    lately.filter_map(|it| SeataAddress::of(&it.node)).collect()
+}
+
+/// Returns each node but the leader once, this one among them.
+fn followers(
+    leader: Option<&SeataAddress>,
+    this: &SeataAddress,
+    seen: Vec<SeataAddress>,
+) -> Vec<SeataAddress> {
+    let mut followers = Vec::new();
+    for node in seen.into_iter().chain([this.clone()]) {
+        if Some(&node) != leader && !followers.contains(&node) {
+            followers.push(node);
+        }
+    }
+    followers
 }
 
 fn node(address: &SeataAddress, role: &'static str) -> Node {
@@ -195,6 +234,25 @@ async fn login(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_node_is_named_once() {
+        let [one, two, three] = ["one", "two", "three"].map(|host| SeataAddress {
+            host: host.to_owned(),
+            port: 8_091,
+            admin_port: 7_092,
+        });
+        let all = || vec![one.clone(), two.clone(), three.clone()];
+        for (leader, this, seen, expected) in [
+            (Some(&one), &one, all(), vec![two.clone(), three.clone()]),
+            (Some(&one), &two, all(), vec![two.clone(), three.clone()]),
+            (Some(&one), &two, Vec::new(), vec![two.clone()]),
+            (Some(&one), &one, Vec::new(), Vec::new()),
+            (None, &two, vec![two.clone()], vec![two.clone()]),
+        ] {
+            assert_eq!(followers(leader, this, seen), expected);
+        }
+    }
 
     #[test]
     fn the_newest_term_of_a_form_counts() {

@@ -55,7 +55,7 @@ pub struct About {
 }
 
 /// The address at which clients of Seata find the coordinator.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeataAddress {
     /// Its host.
     pub host: String,

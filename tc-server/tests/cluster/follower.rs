@@ -21,6 +21,7 @@ on_each_store!(
     a_stream_to_a_follower_is_sent_to_the_leader,
     a_follower_is_called_for_nothing,
     clients_of_seata_are_told_the_leader,
+    clients_of_seata_are_told_of_every_node,
 );
 
 async fn pair<S: Shared>() -> (Cluster, Node, Node) {
@@ -132,6 +133,32 @@ async fn a_follower_is_called_for_nothing<S: Shared>() {
         panic!("{rejection:?}");
     };
     assert_eq!(named.leader, leader.server.grpc_address.to_string());
+}
+
+/// Regression: a client that had asked the leader knew no other node, and was lost when the leader
+/// went.
+async fn clients_of_seata_are_told_of_every_node<S: Shared>() {
+    let (_cluster, leader, follower) = pair::<S>().await;
+    let mut expected: Vec<_> =
+        [&leader, &follower].map(|node| node.server.seata_address.unwrap().port()).into();
+    expected.sort_unstable();
+    for node in [&leader, &follower] {
+        let told = async {
+            loop {
+                let (_, body) = node.get("/metadata/v1/cluster").await;
+                let metadata: serde_json::Value = serde_json::from_str(&body).unwrap();
+                let nodes = metadata["nodes"].as_array().unwrap().iter();
+                let ports = nodes.map(|node| node["transaction"]["port"].as_u64().unwrap());
+                let mut ports: Vec<_> = ports.map(|port| u16::try_from(port).unwrap()).collect();
+                ports.sort_unstable();
+                if ports == expected {
+                    return;
+                }
+                tokio::time::sleep(crate::cluster::ASK_EVERY).await;
+            }
+        };
+        tokio::time::timeout(crate::cluster::LIMIT, told).await.expect("each names both");
+    }
 }
 
 async fn clients_of_seata_are_told_the_leader<S: Shared>() {
