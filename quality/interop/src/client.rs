@@ -59,6 +59,11 @@ impl Client {
         }
     }
 
+    /// Returns whether the client can ask any coordinator which one leads.
+    pub(crate) fn has_raft(&self) -> bool {
+        self.more_ways().contains(&ClientSetup::BY_RAFT)
+    }
+
     /// Returns whether the client itself supports a scenario.
     pub(crate) fn can_play(&self, database: ServerKind, scenario: &Scenario) -> bool {
         match self {

@@ -113,10 +113,16 @@ impl TestBed {
         Cluster::start(&self.program, self.folder.path())
     }
 
-    /// A process of the shop with all nodes of a cluster in its list.
-    pub(crate) fn shop_at(&self, cluster: &Cluster) -> Result<Service> {
+    /// A process of the shop at a cluster for each registry that the client has.
+    pub(crate) fn shops_at(&self, cluster: &Cluster) -> Result<Vec<Service>> {
         let (coordinators, registries) = (cluster.addresses(), cluster.registries());
-        self.service_at(APPLICATION, self.way, &Endpoints { coordinators, registries })
+        let endpoints = Endpoints { coordinators, registries };
+        let by_raft = self.client.has_raft().then_some(Registry::Raft);
+        let start = |registry| {
+            let way = ClientSetup { registry, ..self.way };
+            self.service_at(APPLICATION, way, &endpoints)
+        };
+        [Registry::File].into_iter().chain(by_raft).map(start).collect()
     }
 
     fn service_at(

@@ -48,9 +48,13 @@ enum OrderEnd {
 /// half, none stays unfinished, and no buyer fails for long.
 pub(super) fn killed(stage: &TestBed) -> Result<()> {
     let cluster = stage.cluster()?;
-    let shop = stage.shop_at(&cluster)?;
-    let orders = (0..BUYERS).map(|_| Ok((&shop, Orders::new(stage)?)));
-    let orders = orders.collect::<Result<Vec<_>>>()?;
+    let shops = stage.shops_at(&cluster)?;
+    let mut orders = Vec::new();
+    for shop in &shops {
+        for _ in 0..BUYERS {
+            orders.push((shop, Orders::new(stage)?));
+        }
+    }
     let xids = buy_while_leaders_are_killed(&cluster, &orders)?;
     cluster.until_idle()?;
     until("undo rows are gone", || {
