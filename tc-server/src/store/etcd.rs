@@ -21,6 +21,7 @@ mod keys;
 mod mark;
 mod members;
 mod pages;
+mod record_pages;
 mod record_parts;
 mod term;
 
@@ -34,7 +35,7 @@ use handfast_etcd::{EtcdClient, EtcdOptions};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{CoordinatorNode, Leader, Store, StoreError};
+use super::{CoordinatorNode, Leader, RecordSnapshot, RecordSource, Store, StoreError};
 use checkpoint::{Checkpoints, Marked, RecordsPlace};
 use content::Reader;
 use election::Election;
@@ -219,5 +220,11 @@ impl Store for EtcdStore {
 
     fn leader(&self) -> watch::Receiver<Leader> {
         self.election.leader()
+    }
+}
+
+impl RecordSource for EtcdStore {
+    fn snapshot(&self) -> BoxFuture<'_, Result<RecordSnapshot, StoreError>> {
+        record_pages::open(Arc::clone(&self.members), self.keys.clone()).boxed()
     }
 }

@@ -17,7 +17,7 @@ mod connection;
 mod dialect;
 mod journal;
 mod lease;
-
+mod record_pages;
 mod retries;
 mod schema;
 mod settings;
@@ -32,7 +32,7 @@ use futures::future::{BoxFuture, FutureExt, ready};
 use handfast_core::{Change, Epoch, Record};
 use tokio::sync::watch;
 
-use super::{Leader, Store, StoreError};
+use super::{Leader, RecordSnapshot, RecordSource, Store, StoreError};
 use connection::{ConnectionSlot, SqlDatabase};
 use dialect::CallError;
 use journal::Witness;
@@ -211,5 +211,11 @@ impl Store for SqlStore {
 
     fn leader(&self) -> watch::Receiver<Leader> {
         self.leader.subscribe()
+    }
+}
+
+impl RecordSource for SqlStore {
+    fn snapshot(&self) -> BoxFuture<'_, Result<RecordSnapshot, StoreError>> {
+        record_pages::open(&self.database).boxed()
     }
 }
