@@ -199,9 +199,10 @@ mod tests {
     async fn a_difference_is_named() {
         let store = Arc::new(MemoryStore::new());
         let target = fill(led(&store).await, &[global(1), global(2)], "elsewhere").await.unwrap();
-        let what = |written: &[Record]| match compare(&target, written).unwrap_err() {
-            MaintenanceError::Differs { what, .. } => what,
-            other => panic!("{other:?}"),
+        let what = |written: &[Record]| {
+            let found = compare(&target, written);
+            let Err(MaintenanceError::Differs { what, .. }) = found else { panic!("{found:?}") };
+            what
         };
         assert!(what(&[global(1)]).ends_with("was never written"));
         assert!(what(&[global(1), global(2), global(3)]).ends_with("is missing"));

@@ -127,10 +127,9 @@ impl Link {
     }
 
     async fn saga(&mut self, body: Ask) -> SagaReply {
-        match self.ask(body).await {
-            Answer::Saga(reply) => reply,
-            other => panic!("{other:?}"),
-        }
+        let answer = self.ask(body).await;
+        let Answer::Saga(reply) = answer else { panic!("{answer:?}") };
+        reply
     }
 
     /// Asks for the named lock. Returns its fencing token if it is granted.
