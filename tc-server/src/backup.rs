@@ -1,7 +1,8 @@
 //! Backups: the records of one moment as bytes, to be kept in a file.
 //!
-//! The format is described in module `format`, its reasons in `docs/decisions/0023-backups-and-moves.md`.
-//! Nothing here knows stores or files: pages of records in, bytes out, and the other way round.
+//! The format is described in module `format`, its reasons in
+//! `docs/decisions/0023-backups-and-moves.md`. Nothing here knows stores or files: pages of records
+//! in, bytes out, and the other way round.
 
 mod format;
 mod reader;

@@ -1,7 +1,7 @@
 //! A notice among the records that no coordinator may go on from them.
 //!
-//! It is a record, so that every store keeps it without knowing what it means, and so that a program
-//! which does not know it refuses the records too.
+//! It is a record, so that every store keeps it without knowing what it means, and so that a
+//! program which does not know it refuses the records too.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! The stored form of the coordinator's state.
 //!
 //! One record per global, one per branch, one per saga with all its steps, one per lease; and a
-//! notice where the records must not be gone on from. The lock table, the deadline set and the resource index are rebuilt from them at load. How a record
-//! becomes bytes is the store's business.
+//! notice where the records must not be gone on from. The lock table, the deadline set and the
+//! resource index are rebuilt from them at load. How a record becomes bytes is the store's
+//! business.
 
 use std::sync::Arc;
 

@@ -8,9 +8,9 @@
 //! end:    number of records (8)
 //! ```
 //!
-//! All numbers are little-endian. The checksum (XXH3, 64 bits) covers kind, length and body, and its
-//! seed is the checksum of the frame before. So a frame that is missing, doubled or moved is noticed
-//! like one that has changed, and the last frame vouches for the whole.
+//! All numbers are little-endian. The checksum (XXH3, 64 bits) covers kind, length and body, and
+//! its seed is the checksum of the frame before. So a frame that is missing, doubled or moved is
+//! noticed like one that has changed, and the last frame vouches for the whole.
 
 use xxhash_rust::xxh3::Xxh3;
 

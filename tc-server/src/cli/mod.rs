@@ -1,5 +1,6 @@
-//! The command line: `handfast serve` runs a coordinator, `check`, `restore` and `migrate-store` work
-//! on the records of one that does not run, and the other commands are clients of its admin API.
+//! The command line: `handfast serve` runs a coordinator, `check`, `restore` and `migrate-store`
+//! work on the records of one that does not run, and the other commands are clients of its admin
+//! API.
 //!
 //! Results go to standard output, as tables or as JSON. Everything else goes to standard error.
 //! [`Exit`] lists the exit codes.

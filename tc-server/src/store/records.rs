@@ -24,7 +24,7 @@ use super::directory::RECORDS;
 use super::disk::{self, DiskFile};
 use super::journal::Mark;
 use super::journal::frame::{Frame, Seed};
-use super::snapshot::{GatheredPage, PageSender, RecordSnapshot, SnapshotOrigin, Wanted};
+use super::snapshot::{GatheredPage, PageReader, PageSender, RecordSnapshot, SnapshotOrigin};
 use crate::crash_point::crash_point;
 
 /// The engine's file in it.
@@ -260,7 +260,7 @@ fn send_pages(transaction: &ReadTransaction, pages: &PageSender) -> io::Result<(
     for stored in table.iter().map_err(engine_error)? {
         let (key, value) = stored.map_err(engine_error)?;
         let page = gathered.push(key.value().to_vec(), value.value().to_vec());
-        if page.is_some_and(|page| pages.send_blocking(page) == Wanted::No) {
+        if page.is_some_and(|page| pages.send_blocking(page) == PageReader::Gone) {
             return Ok(());
         }
     }

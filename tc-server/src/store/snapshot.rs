@@ -119,19 +119,20 @@ impl RecordSnapshot {
     }
 }
 
-/// Whether a snapshot is still read.
+/// The reader of a snapshot, as its pages are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    Yes,
-    /// Its reader has gone: what is left need not be read.
-    No,
+pub(super) enum PageReader {
+    /// It waits for more.
+    Waiting,
+    /// It has gone: the rest need not be read.
+    Gone,
 }
 
 impl PageSender {
     /// Sends some records, and waits for room.
-    pub(super) async fn send(&self, records: Vec<StoredRecord>) -> Wanted {
+    pub(super) async fn send(&self, records: Vec<StoredRecord>) -> PageReader {
         let sent = self.0.send(Message::Page(records)).await;
-        if sent.is_ok() { Wanted::Yes } else { Wanted::No }
+        if sent.is_ok() { PageReader::Waiting } else { PageReader::Gone }
     }
 
     /// Sends the end, or why there is none.
@@ -141,9 +142,9 @@ impl PageSender {
     }
 
     /// As [`Self::send`], on a thread.
-    pub(super) fn send_blocking(&self, records: Vec<StoredRecord>) -> Wanted {
+    pub(super) fn send_blocking(&self, records: Vec<StoredRecord>) -> PageReader {
         let sent = self.0.blocking_send(Message::Page(records));
-        if sent.is_ok() { Wanted::Yes } else { Wanted::No }
+        if sent.is_ok() { PageReader::Waiting } else { PageReader::Gone }
     }
 
     /// As [`Self::end`], on a thread.
@@ -245,7 +246,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_vanishes_is_not_the_end() {
         let (mut snapshot, pages) = RecordSnapshot::begin(origin());
-        assert_eq!(pages.send(vec![record("a", "1")]).await, Wanted::Yes);
+        assert_eq!(pages.send(vec![record("a", "1")]).await, PageReader::Waiting);
         drop(pages);
         assert!(snapshot.next().await.unwrap().is_some());
         let broken_off = snapshot.next().await;

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::places::{Place, command, done, refused, run, text};
+use crate::places::{StoreLocation, command, done, refused, run, text};
 use crate::shared::{Etcd, MariaDb, Postgres, Shared};
 use crate::workload::{Client, Workload, number};
 
@@ -32,7 +32,7 @@ async fn back_up(server: &RunningServer, file: &Path) -> String {
     done(&["backup", "--to", file.to_str().unwrap(), "--server", &server_of(server)]).await
 }
 
-async fn restore(file: &Path, place: &Place) -> String {
+async fn restore(file: &Path, place: &StoreLocation) -> String {
     done(&["restore", "--from", file.to_str().unwrap(), "--config", place.file()]).await
 }
 
@@ -59,7 +59,11 @@ async fn work(
 
 /// Everything that was acknowledged before the backup is in it, whatever went on meanwhile; and the
 /// restored coordinator gives out no number again.
-async fn a_backup_under_load_has_what_was_acknowledged(from: &Place, to: &Place, folder: &Path) {
+async fn a_backup_under_load_has_what_was_acknowledged(
+    from: &StoreLocation,
+    to: &StoreLocation,
+    folder: &Path,
+) {
     let server = from.start().await;
     let address = server.grpc_address;
     let workload = Workload::begin(address).await;
@@ -106,15 +110,15 @@ fn committing(record: &Record) -> Option<u64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_of_a_directory_under_load_is_whole() {
     let folder = TempDir::new().unwrap();
-    let from = Place::directory(folder.path(), "from");
-    let to = Place::shared::<Postgres>(folder.path(), "to").await;
+    let from = StoreLocation::directory(folder.path(), "from");
+    let to = StoreLocation::shared::<Postgres>(folder.path(), "to").await;
     a_backup_under_load_has_what_was_acknowledged(&from, &to, folder.path()).await;
 }
 
 async fn a_backup_of_a_shared_store_under_load_is_whole<S: Shared>() {
     let folder = TempDir::new().unwrap();
-    let from = Place::shared::<S>(folder.path(), "from").await;
-    let to = Place::directory(folder.path(), "to");
+    let from = StoreLocation::shared::<S>(folder.path(), "from").await;
+    let to = StoreLocation::directory(folder.path(), "to");
     a_backup_under_load_has_what_was_acknowledged(&from, &to, folder.path()).await;
 }
 
@@ -136,7 +140,7 @@ async fn a_backup_of_etcd_under_load_is_whole() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_makes_a_backup_too() {
     let folder = TempDir::new().unwrap();
-    let place = Place::shared::<Postgres>(folder.path(), "one").await;
+    let place = StoreLocation::shared::<Postgres>(folder.path(), "one").await;
     let leader = place.start().await;
     let work = Workload::begin(leader.grpc_address).await;
     let mut config = place.config.clone();
@@ -147,7 +151,7 @@ async fn a_follower_makes_a_backup_too() {
     back_up(&follower, &file).await;
     follower.shutdown().await.unwrap();
     leader.shutdown().await.unwrap();
-    let to = Place::directory(folder.path(), "to");
+    let to = StoreLocation::directory(folder.path(), "to");
     restore(&file, &to).await;
     let restored = to.start().await;
     work.check(restored.grpc_address).await;
@@ -156,7 +160,7 @@ async fn a_follower_makes_a_backup_too() {
 
 /// A backup with some work in it, and the file's bytes.
 async fn backup_of_some_work(folder: &Path) -> (std::path::PathBuf, Vec<u8>) {
-    let place = Place::directory(folder, "from");
+    let place = StoreLocation::directory(folder, "from");
     let server = place.start().await;
     Workload::begin(server.grpc_address).await;
     let file = folder.join("backup");
@@ -170,7 +174,7 @@ async fn backup_of_some_work(folder: &Path) -> (std::path::PathBuf, Vec<u8>) {
 async fn a_damaged_backup_is_refused_and_nothing_is_written() {
     let folder = TempDir::new().unwrap();
     let (file, bytes) = backup_of_some_work(folder.path()).await;
-    let to = Place::directory(folder.path(), "to");
+    let to = StoreLocation::directory(folder.path(), "to");
     let mut changed = bytes.clone();
     changed[bytes.len() / 2] ^= 1;
     let damages = [changed, bytes[..bytes.len() - 1].to_vec(), b"something else".to_vec()];
@@ -189,8 +193,8 @@ async fn a_store_in_use_or_not_empty_is_not_restored_into() {
     let folder = TempDir::new().unwrap();
     let (file, _) = backup_of_some_work(folder.path()).await;
     let file = file.to_str().unwrap();
-    let directory = Place::directory(folder.path(), "from");
-    let database = Place::shared::<Postgres>(folder.path(), "database").await;
+    let directory = StoreLocation::directory(folder.path(), "from");
+    let database = StoreLocation::shared::<Postgres>(folder.path(), "database").await;
     for place in [&directory, &database] {
         let arguments = ["restore", "--from", file, "--config", place.file()];
         let server = place.start().await;
@@ -210,11 +214,11 @@ async fn a_store_in_use_or_not_empty_is_not_restored_into() {
 async fn a_restored_store_goes_on_above_a_given_epoch() {
     let folder = TempDir::new().unwrap();
     let (file, _) = backup_of_some_work(folder.path()).await;
-    let to = Place::directory(folder.path(), "to");
+    let to = StoreLocation::directory(folder.path(), "to");
     let arguments = ["restore", "--from", file.to_str().unwrap(), "--config", to.file()];
     done(&[&arguments[..], &["--epoch-above", "5000000"]].concat()).await;
     assert!(to.stored().await.origin.epoch.0 > 5_000_000);
-    let other = Place::directory(folder.path(), "other");
+    let other = StoreLocation::directory(folder.path(), "other");
     let arguments = ["restore", "--from", file.to_str().unwrap(), "--config", other.file()];
     let beyond = [&arguments[..], &["--epoch-above", "16777215"]].concat();
     refused(&beyond, 8, "HF-TC-RECORDS-CONTRADICT").await;
@@ -225,7 +229,7 @@ async fn a_backup_needs_an_operator_and_a_file_of_its_own() {
     let folder = TempDir::new().unwrap();
     let drawn = [Role::Viewer, Role::Operator].map(|role| NewToken::draw("alice", role).unwrap());
     let lines = drawn.each_ref().map(|token| token.line.clone()).join("\n");
-    let mut place = Place::directory(folder.path(), "data");
+    let mut place = StoreLocation::directory(folder.path(), "data");
     let tokens = folder.path().join("tokens");
     fs::write(&tokens, lines.replacen("alice", "bob", 1)).unwrap();
     place.config.security.tokens = Some(tokens);

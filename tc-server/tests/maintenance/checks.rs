@@ -9,7 +9,7 @@ use handfast_core::{
 use handfast_server::store::{EmbeddedStore, Store};
 use tempfile::TempDir;
 
-use crate::places::{Place, done, refused};
+use crate::places::{StoreLocation, done, refused};
 use crate::shared::{Etcd, MariaDb, Postgres, Shared};
 use crate::workload::Workload;
 
@@ -37,7 +37,7 @@ fn assert_counts(said: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_is_counted_and_left_as_it_is() {
     let folder = TempDir::new().unwrap();
-    let place = Place::directory(folder.path(), "data");
+    let place = StoreLocation::directory(folder.path(), "data");
     let server = place.start().await;
     let work = Workload::begin(server.grpc_address).await;
     refused(&["check", "--config", place.file()], 4, "HF-TC-STORE-IN-USE").await;
@@ -53,7 +53,7 @@ async fn a_directory_is_counted_and_left_as_it_is() {
 
 async fn a_shared_store_is_checked_while_it_is_used<S: Shared>() {
     let folder = TempDir::new().unwrap();
-    let place = Place::shared::<S>(folder.path(), "one").await;
+    let place = StoreLocation::shared::<S>(folder.path(), "one").await;
     refused(&["check", "--config", place.file()], 8, "HF-TC-STORE-UNUSABLE").await;
     let server = place.start().await;
     let work = Workload::begin(server.grpc_address).await;
@@ -85,7 +85,7 @@ async fn a_store_in_etcd_is_checked_while_it_is_used() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_place_without_a_store_stays_without_one() {
     let folder = TempDir::new().unwrap();
-    let place = Place::directory(folder.path(), "data");
+    let place = StoreLocation::directory(folder.path(), "data");
     refused(&["check", "--config", place.file()], 3, "HF-TC-STORE-MISSING").await;
     assert!(!place.config.data_dir.exists());
     refused(&["check", "--store", "memory"], 4, "HF-TC-STORE-UNUSABLE").await;
@@ -101,7 +101,7 @@ async fn store(directory: &Path, record: Record) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_that_contradict_each_other_are_found() {
     let folder = TempDir::new().unwrap();
-    let place = Place::directory(folder.path(), "data");
+    let place = StoreLocation::directory(folder.path(), "data");
     let orphan = BranchRecord {
         xid: Xid(1 << 40 | 1),
         id: BranchId(7),
@@ -127,7 +127,7 @@ async fn records_that_contradict_each_other_are_found() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_directory_is_found() {
     let folder = TempDir::new().unwrap();
-    let place = Place::directory(folder.path(), "data");
+    let place = StoreLocation::directory(folder.path(), "data");
     let server = place.start().await;
     Workload::begin(server.grpc_address).await;
     server.shutdown().await.unwrap();

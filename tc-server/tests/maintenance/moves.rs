@@ -2,15 +2,15 @@
 
 use tempfile::TempDir;
 
-use crate::places::{Place, done, refused};
+use crate::places::{StoreLocation, done, refused};
 use crate::shared::{Etcd, MariaDb, Postgres};
 use crate::workload::Workload;
 
-async fn migrate(from: &Place, to: &Place) -> String {
+async fn migrate(from: &StoreLocation, to: &StoreLocation) -> String {
     done(&["migrate-store", "--from", from.file(), "--to", to.file()]).await
 }
 
-async fn refused_move(from: &Place, to: &Place, exit: i32, code: &str) -> String {
+async fn refused_move(from: &StoreLocation, to: &StoreLocation, exit: i32, code: &str) -> String {
     refused(&["migrate-store", "--from", from.file(), "--to", to.file()], exit, code).await
 }
 
@@ -19,11 +19,11 @@ async fn refused_move(from: &Place, to: &Place, exit: i32, code: &str) -> String
 async fn records_come_back_as_they_were() {
     let folder = TempDir::new().unwrap();
     let places = [
-        Place::directory(folder.path(), "first"),
-        Place::shared::<Postgres>(folder.path(), "postgres").await,
-        Place::shared::<MariaDb>(folder.path(), "mariadb").await,
-        Place::shared::<Etcd>(folder.path(), "etcd").await,
-        Place::directory(folder.path(), "last"),
+        StoreLocation::directory(folder.path(), "first"),
+        StoreLocation::shared::<Postgres>(folder.path(), "postgres").await,
+        StoreLocation::shared::<MariaDb>(folder.path(), "mariadb").await,
+        StoreLocation::shared::<Etcd>(folder.path(), "etcd").await,
+        StoreLocation::directory(folder.path(), "last"),
     ];
     let server = places[0].start().await;
     let work = Workload::begin(server.grpc_address).await;
@@ -51,15 +51,15 @@ async fn records_come_back_as_they_were() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_in_use_is_not_moved_and_not_filled() {
     let folder = TempDir::new().unwrap();
-    let directory = Place::directory(folder.path(), "directory");
-    let database = Place::shared::<Postgres>(folder.path(), "database").await;
-    let etcd = Place::shared::<Etcd>(folder.path(), "etcd").await;
+    let directory = StoreLocation::directory(folder.path(), "directory");
+    let database = StoreLocation::shared::<Postgres>(folder.path(), "database").await;
+    let etcd = StoreLocation::shared::<Etcd>(folder.path(), "etcd").await;
     let running = [directory.start().await, database.start().await, etcd.start().await];
-    let empty = Place::directory(folder.path(), "empty");
+    let empty = StoreLocation::directory(folder.path(), "empty");
     for place in [&directory, &database, &etcd] {
         refused_move(place, &empty, 4, "HF-TC-STORE-IN-USE").await;
     }
-    let source = Place::directory(folder.path(), "source");
+    let source = StoreLocation::directory(folder.path(), "source");
     source.start().await.shutdown().await.unwrap();
     for place in [&directory, &database, &etcd] {
         refused_move(&source, place, 4, "HF-TC-STORE-IN-USE").await;
@@ -75,8 +75,8 @@ async fn a_store_in_use_is_not_moved_and_not_filled() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_with_records_is_not_filled() {
     let folder = TempDir::new().unwrap();
-    let from = Place::directory(folder.path(), "from");
-    let to = Place::shared::<MariaDb>(folder.path(), "to").await;
+    let from = StoreLocation::directory(folder.path(), "from");
+    let to = StoreLocation::shared::<MariaDb>(folder.path(), "to").await;
     let mut works = Vec::new();
     for place in [&from, &to] {
         let server = place.start().await;
@@ -94,7 +94,7 @@ async fn a_store_with_records_is_not_filled() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_place_without_records_is_not_moved() {
     let folder = TempDir::new().unwrap();
-    let [from, to] = ["from", "to"].map(|name| Place::directory(folder.path(), name));
+    let [from, to] = ["from", "to"].map(|name| StoreLocation::directory(folder.path(), name));
     refused_move(&from, &to, 3, "HF-TC-STORE-MISSING").await;
     assert!(!from.config.data_dir.exists() && !to.config.data_dir.exists());
     from.start().await.shutdown().await.unwrap();
@@ -105,7 +105,7 @@ async fn a_place_without_records_is_not_moved() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn directories_are_named_by_themselves() {
     let folder = TempDir::new().unwrap();
-    let [from, to] = ["from", "to"].map(|name| Place::directory(folder.path(), name));
+    let [from, to] = ["from", "to"].map(|name| StoreLocation::directory(folder.path(), name));
     let server = from.start().await;
     let work = Workload::begin(server.grpc_address).await;
     server.shutdown().await.unwrap();
@@ -123,14 +123,14 @@ mod killed {
     use crate::places::{command, run};
     use crate::shared::Shared;
 
-    async fn kill_at(point: &str, from: &Place, to: &Place) {
+    async fn kill_at(point: &str, from: &StoreLocation, to: &StoreLocation) {
         let mut killed = command(&["migrate-store", "--from", from.file(), "--to", to.file()]);
         killed.env("TC_CRASH_POINT", point);
         let ended = run(killed).await;
         assert_eq!(ended.status.code(), None, "it was to be killed at {point}");
     }
 
-    async fn a_killed_move_is_run_again(point: &str, from: &Place, to: &Place) {
+    async fn a_killed_move_is_run_again(point: &str, from: &StoreLocation, to: &StoreLocation) {
         let server = from.start().await;
         let work = Workload::begin(server.grpc_address).await;
         server.shutdown().await.unwrap();
@@ -155,15 +155,15 @@ mod killed {
 
     async fn into_a_shared_store<S: Shared>(point: &str) {
         let folder = TempDir::new().unwrap();
-        let from = Place::directory(folder.path(), "from");
-        let to = Place::shared::<S>(folder.path(), "to").await;
+        let from = StoreLocation::directory(folder.path(), "from");
+        let to = StoreLocation::shared::<S>(folder.path(), "to").await;
         a_killed_move_is_run_again(point, &from, &to).await;
     }
 
     async fn out_of_a_shared_store<S: Shared>(point: &str) {
         let folder = TempDir::new().unwrap();
-        let from = Place::shared::<S>(folder.path(), "from").await;
-        let to = Place::directory(folder.path(), "to");
+        let from = StoreLocation::shared::<S>(folder.path(), "from").await;
+        let to = StoreLocation::directory(folder.path(), "to");
         a_killed_move_is_run_again(point, &from, &to).await;
     }
 

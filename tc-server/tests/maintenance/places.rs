@@ -14,12 +14,12 @@ use handfast_test_services::cluster_config;
 use crate::shared::Shared;
 
 /// A place for records.
-pub(crate) struct Place {
+pub(crate) struct StoreLocation {
     pub(crate) config: Config,
     file: PathBuf,
 }
 
-impl Place {
+impl StoreLocation {
     /// A data directory that does not exist yet.
     pub(crate) fn directory(folder: &Path, name: &str) -> Self {
         let mut config = Config::tiny();

@@ -16,7 +16,7 @@ use super::pages::ReadError;
 use super::record_parts::Assembler;
 use crate::store::StoreError;
 use crate::store::snapshot::{
-    GatheredPage, PageSender, RecordOverlay, RecordSnapshot, SnapshotOrigin, Wanted,
+    GatheredPage, PageReader, PageSender, RecordOverlay, RecordSnapshot, SnapshotOrigin,
 };
 
 /// How long the members are asked for what one of them must answer.
@@ -95,7 +95,7 @@ async fn send_pages(
         for found in found {
             let Some((key, value)) = reader.assemble(&mut assembler, found)? else { continue };
             let Some(page) = gathered.push(key, value) else { continue };
-            if pages.send(overlay.lay_over(page)).await == Wanted::No {
+            if pages.send(overlay.lay_over(page)).await == PageReader::Gone {
                 return Ok(());
             }
         }

@@ -12,7 +12,7 @@ use super::snapshot::read_batches;
 use crate::store::StoreError;
 use crate::store::journal::frame::Seed;
 use crate::store::snapshot::{
-    PageSender, RecordOverlay, RecordSnapshot, SnapshotOrigin, StoredRecord, Wanted,
+    PageReader, PageSender, RecordOverlay, RecordSnapshot, SnapshotOrigin, StoredRecord,
 };
 
 /// Records read in one call.
@@ -97,7 +97,7 @@ async fn send_pages(
         let records = read_records(connection, database, &after).await?;
         let Some((last, _)) = records.last() else { break };
         after.clone_from(last);
-        if pages.send(overlay.lay_over(records)).await == Wanted::No {
+        if pages.send(overlay.lay_over(records)).await == PageReader::Gone {
             return Ok(());
         }
     }

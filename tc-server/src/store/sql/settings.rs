@@ -54,8 +54,8 @@ impl SqlSettings {
         }
     }
 
-    /// Reads the records as they are at one moment. Changes nothing in the database: tables that are
-    /// missing stay so.
+    /// Reads the records as they are at one moment. Changes nothing in the database: tables that
+    /// are missing stay so.
     ///
     /// # Errors
     ///
