@@ -196,6 +196,7 @@ fn sort_records(records: impl IntoIterator<Item = Record>) -> Result<Sorted, Loa
                     return Err(LoadError::RecordTwice(key));
                 }
             }
+            Record::Closure(closure) => return Err(LoadError::Closed(closure)),
             Record::Branch(branch) => {
                 let (xid, id) = (branch.xid, branch.id);
                 if sorted.branches.insert((xid, branch.sequence), branch).is_some() {

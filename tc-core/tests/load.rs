@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, BranchRecord, BranchState, Coordinator, Epoch, FencingToken, GlobalRecord,
-    GlobalState, Limits, LoadError, LockMode, Mode, Record, RecordKey, Resolution, RollbackReason,
-    RowLock, Timestamp, Xid,
+    BranchId, BranchRecord, BranchState, ClosureReason, ClosureRecord, Coordinator, Epoch,
+    FencingToken, GlobalRecord, GlobalState, Limits, LoadError, LockMode, Mode, Record, RecordKey,
+    Resolution, RollbackReason, RowLock, Timestamp, Xid,
 };
 
 const FIRST: Xid = Xid((1 << 40) + 1);
@@ -103,6 +103,20 @@ fn rows_of_a_committing_global_are_free() {
         [global(FIRST, GlobalState::Committing), branch(FIRST, 0, BranchState::Registered)];
     let active = [global(SECOND, GlobalState::Active), branch(SECOND, 0, BranchState::Registered)];
     assert!(load(2, committing.into_iter().chain(active)).is_ok());
+}
+
+#[test]
+fn closed_records_are_not_gone_on_from() {
+    for (reason, code) in [
+        (ClosureReason::Moved, "HF-TC-STORE-MOVED"),
+        (ClosureReason::Incomplete, "HF-TC-STORE-INCOMPLETE"),
+    ] {
+        let closure = ClosureRecord { reason, place: "elsewhere".into(), at: Timestamp(7) };
+        let records = [global(FIRST, GlobalState::Active), Record::Closure(closure.clone())];
+        let refused = load(2, records).unwrap_err();
+        assert_eq!(refused.code(), code);
+        assert_eq!(refused, LoadError::Closed(closure));
+    }
 }
 
 fn load(epoch: u64, records: impl IntoIterator<Item = Record>) -> Result<(), LoadError> {

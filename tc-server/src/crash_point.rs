@@ -22,6 +22,9 @@
 //! | `mid-effects` | replies released, phase two not |
 //! | `after-effects` | everything released; the connections may not have sent it |
 //! | `mid-dispatch` | the first of several phase-two calls passed to a connection |
+//! | `mid-copy` | some of the records in a store that is being filled, which is closed |
+//! | `after-copy` | all of them there, and the store still closed; the source of a move open |
+//! | `after-close` | the same, and the source of the move closed too |
 //! | `after-outcome` | a phase-two answer applied to the dispatcher and not sent to the engine |
 
 /// Ends the process here like a crash, if the environment asks for it: nothing is flushed, dropped

@@ -189,7 +189,9 @@ impl Builder {
         let address = listener.local_addr().map_err(failed)?;
         let store = match self.store {
             StoreChoice::Given(store) => store,
-            StoreChoice::Directory(directory) => open_directory(directory, SEGMENT_BYTES).await?,
+            StoreChoice::Directory(directory) => {
+                Arc::new(open_directory(directory, SEGMENT_BYTES).await?)
+            }
         };
         let clock = self.clock.unwrap_or_else(|| Arc::new(WallClock::start()));
         let mut settings = engine::Settings::new(self.advertise.unwrap_or(address.to_string()));

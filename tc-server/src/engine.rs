@@ -41,6 +41,7 @@ use pending_replies::PendingReplies;
 use scans::Scans;
 
 pub use batch_builder::{Batch, BatchBuilder, Outgoing};
+pub(crate) use change_size::approximate_bytes;
 pub use failure::EngineFailure;
 pub(crate) use failure::ended;
 pub use handle::{EngineError, EngineHandle, EngineResult, Permit, ReplySink};

@@ -3,6 +3,7 @@
 pub mod accept;
 pub mod admin;
 pub mod audit;
+pub mod backup;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -12,6 +13,7 @@ pub mod dispatch;
 pub mod embedded;
 pub mod engine;
 pub mod grpc;
+pub mod maintenance;
 pub mod metrics;
 pub mod over_http;
 pub mod peers;

@@ -8,7 +8,7 @@ mod listeners;
 pub(crate) mod ports;
 mod preface_timeout;
 pub(crate) mod runtime;
-mod stores;
+pub(crate) mod stores;
 pub(crate) mod write_timeout;
 
 use std::net::SocketAddr;
@@ -38,6 +38,7 @@ use crate::turned_away;
 use listeners::Listeners;
 use ports::{Port, serve_admin, serve_grpc, serve_seata};
 use runtime::Runtime;
+use stores::OpenedStore;
 
 /// A coordinator that has not been started.
 #[derive(Debug)]
@@ -148,6 +149,13 @@ impl StartError {
     }
 }
 
+impl StartError {
+    /// Returns the store's error, if it is one.
+    pub(crate) fn into_store_error(self) -> Result<StoreError, Self> {
+        if let Self::Engine(EngineFailure::Store(error)) = self { Ok(error) } else { Err(self) }
+    }
+}
+
 impl From<StoreError> for StartError {
     fn from(error: StoreError) -> Self {
         Self::Engine(error.into())
@@ -188,7 +196,7 @@ impl Server {
         // Before the runtime, whose parts look up their metrics when they start.
         metrics::recorder();
         let node = stores::node(&config, listeners.listening());
-        let store = stores::open(&config, node.clone()).await?;
+        let OpenedStore { store, records } = stores::open(&config, node.clone()).await?;
         let peers = || Peers::new(&config, Arc::clone(&store));
         let peers = config.store.is_shared().then(peers).transpose()?;
         let runtime = launch_runtime(&config, store, &clock, &advertised)?;
@@ -200,7 +208,7 @@ impl Server {
         };
         let started_at = clock.now();
         let advertised_address = advertised;
-        let about = About { node, store, advertised_address, started_at, seata, peers };
+        let about = About { node, store, records, advertised_address, started_at, seata, peers };
         serve(runtime, listeners, &config, clock, about)
     }
 }

@@ -17,6 +17,7 @@ mod migration;
 mod power_cut;
 mod preallocated;
 mod records;
+mod snapshot;
 mod sql;
 mod witness;
 mod write_failure_marker;
@@ -32,11 +33,12 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 pub use directory::DirectoryLock;
-pub(crate) use directory::make as make_directory;
+pub(crate) use directory::{holds_records, make as make_directory};
 pub use embedded::{EmbeddedStore, SEGMENT_BYTES};
 pub use etcd::{EtcdStore, EtcdStoreSettings};
 pub use handfast_etcd::EtcdOptions;
 pub use memory::MemoryStore;
+pub use snapshot::{RecordSnapshot, RecordSource, SnapshotOrigin, StoredRecord};
 pub use sql::{SqlSettings, SqlStore};
 
 /// Durable records with one writer.

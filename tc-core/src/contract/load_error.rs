@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use super::closure::{ClosureReason, ClosureRecord};
 use super::id::{BranchId, EPOCH_MAX, Epoch, Xid};
 use super::named_lock::LeaseId;
 use super::record::RecordKey;
 
-/// The records contradict each other or the epoch. The store is damaged, or not ours.
+/// The records contradict each other or the epoch: the store is damaged, or not ours. Or they are
+/// closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -45,6 +47,9 @@ pub enum LoadError {
     /// A lease that another one leaves no room for, or whose global is missing or done.
     #[error("lease {} contradicts another one or its global", .0.0)]
     LeaseMisfit(LeaseId),
+    /// The records are closed: they were moved, or are not all there.
+    #[error("{0}")]
+    Closed(ClosureRecord),
     /// Two globals hold a row in conflicting modes.
     #[error("a row of table {table} is held by xid {first} and xid {second}")]
     RowHeldTwice {
@@ -61,6 +66,20 @@ impl LoadError {
     /// The stable name of the error, as listed in `docs/errors.md`.
     #[must_use]
     pub fn code(&self) -> &'static str {
-        "HF-TC-RECORDS-CONTRADICT"
+        match self {
+            Self::Closed(ClosureRecord { reason: ClosureReason::Moved, .. }) => "HF-TC-STORE-MOVED",
+            Self::Closed(ClosureRecord { reason: ClosureReason::Incomplete, .. }) => {
+                "HF-TC-STORE-INCOMPLETE"
+            }
+            Self::EpochTooLarge(_)
+            | Self::XidOfLaterEpoch(_)
+            | Self::RecordTwice(_)
+            | Self::BranchWithoutGlobal { .. }
+            | Self::BranchMisfit { .. }
+            | Self::NothingLeftToDo(_)
+            | Self::SagaMisfit(_)
+            | Self::LeaseMisfit(_)
+            | Self::RowHeldTwice { .. } => "HF-TC-RECORDS-CONTRADICT",
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! none.
 
 mod asker;
+mod closure;
 mod counts;
 mod display;
 mod event;
@@ -21,6 +22,7 @@ mod status;
 mod xid_text;
 
 pub use asker::{Asker, ClientId, ShareOf};
+pub use closure::{ClosureReason, ClosureRecord};
 pub(crate) use counts::Counted;
 pub use counts::Counts;
 pub use display::display_row_key;

@@ -1,11 +1,13 @@
 //! The stored form of the coordinator's state.
 //!
-//! One record per global, one per branch, one per saga with all its steps, one per lease. The lock
-//! table, the deadline set and the resource index are rebuilt from them at load. How a record
-//! becomes bytes is the store's business.
+//! One record per global, one per branch, one per saga with all its steps, one per lease; and a
+//! notice where the records must not be gone on from. The lock table, the deadline set and the
+//! resource index are rebuilt from them at load. How a record becomes bytes is the store's
+//! business.
 
 use std::sync::Arc;
 
+use super::closure::ClosureRecord;
 use super::event::Event;
 use super::id::{BranchId, FencingToken, Timestamp, Xid};
 use super::named_lock::{LeaseId, LeaseRecord};
@@ -24,6 +26,8 @@ pub enum Record {
     Saga(SagaRecord),
     /// A lease of a named lock.
     Lease(LeaseRecord),
+    /// A notice that no coordinator may go on from the records.
+    Closure(ClosureRecord),
 }
 
 /// Where a record is stored.
@@ -37,6 +41,8 @@ pub enum RecordKey {
     Saga(Xid),
     /// A [`LeaseRecord`].
     Lease(LeaseId),
+    /// The [`ClosureRecord`].
+    Closure,
 }
 
 impl Record {
@@ -48,6 +54,7 @@ impl Record {
             Self::Branch(branch) => RecordKey::Branch(branch.xid, branch.id),
             Self::Saga(saga) => RecordKey::Saga(saga.xid),
             Self::Lease(lease) => RecordKey::Lease(lease.id),
+            Self::Closure(_) => RecordKey::Closure,
         }
     }
 }

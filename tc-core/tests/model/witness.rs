@@ -141,7 +141,8 @@ pub(crate) fn acknowledged_is_stored(system: &System) -> bool {
     let decision = |xid| records.get(&RecordKey::Global(xid)).and_then(stored_decision);
     let is_finished = |xid| match records.get(&RecordKey::Global(xid)) {
         Some(Record::Global(global)) => global.finished_at().is_some(),
-        Some(Record::Branch(_) | Record::Saga(_) | Record::Lease(_)) | None => false,
+        Some(Record::Branch(_) | Record::Saga(_) | Record::Lease(_) | Record::Closure(_))
+        | None => false,
     };
     let Witness { decided, granted, .. } = &system.witness;
     let registered: BTreeSet<_> =
@@ -158,9 +159,10 @@ pub(crate) fn decision_stored(change: &Change) -> Option<(Xid, Decision)> {
         Change::Put(record @ Record::Global(GlobalRecord { xid, .. })) => {
             stored_decision(record).map(|decision| (*xid, decision))
         }
-        Change::Put(Record::Branch(_) | Record::Saga(_) | Record::Lease(_)) | Change::Delete(_) => {
-            None
-        }
+        Change::Put(
+            Record::Branch(_) | Record::Saga(_) | Record::Lease(_) | Record::Closure(_),
+        )
+        | Change::Delete(_) => None,
     }
 }
 
@@ -169,7 +171,8 @@ fn stored_decision(record: &Record) -> Option<Decision> {
         Record::Global(GlobalRecord { state: GlobalState::Active, .. })
         | Record::Branch(_)
         | Record::Saga(_)
-        | Record::Lease(_) => None,
+        | Record::Lease(_)
+        | Record::Closure(_) => None,
         Record::Global(GlobalRecord { state, .. }) => match state {
             GlobalState::Committing | GlobalState::Committed(_) => Some(Decision::Commit),
             GlobalState::Active | GlobalState::RollingBack(_) | GlobalState::RolledBack(..) => {

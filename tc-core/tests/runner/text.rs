@@ -88,6 +88,8 @@ pub(crate) fn change(change: &Change) -> String {
         Change::Put(Record::Lease(lease)) => {
             format!("put lease {}: {}\n", lease.id.0 & 0xff, super::lease::lease(lease))
         }
+        Change::Put(Record::Closure(closure)) => format!("put {closure}\n"),
+        Change::Delete(RecordKey::Closure) => "delete closure\n".to_owned(),
         Change::Delete(RecordKey::Lease(id)) => format!("delete lease {}\n", id.0 & 0xff),
         Change::Delete(RecordKey::Global(xid) | RecordKey::Saga(xid)) => format!("delete {xid}\n"),
         Change::Delete(RecordKey::Branch(xid, branch)) => format!("delete {xid}/{branch}\n"),

@@ -56,7 +56,9 @@ impl World {
                 Record::Global(global) => {
                     global.xid == xid && global.state == GlobalState::Committing
                 }
-                Record::Branch(_) | Record::Saga(_) | Record::Lease(_) => false,
+                Record::Branch(_) | Record::Saga(_) | Record::Lease(_) | Record::Closure(_) => {
+                    false
+                }
             })
         };
         let mut recorded = BTreeSet::new();

@@ -259,7 +259,8 @@ impl World {
         let key = RecordKey::Branch(branch.xid, branch.id);
         let before = match self.store.records.get(&key) {
             Some(Record::Branch(before)) => before.rows.clone(),
-            Some(Record::Global(_) | Record::Saga(_) | Record::Lease(_)) | None => Vec::new(),
+            Some(Record::Global(_) | Record::Saga(_) | Record::Lease(_) | Record::Closure(_))
+            | None => Vec::new(),
         };
         for row in branch.rows.iter().filter(|row| !before.contains(row)) {
             let row = RowLock { mode: LockMode::Exclusive, ..row.clone() };

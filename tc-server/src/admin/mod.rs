@@ -13,6 +13,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 mod actions;
+mod backup;
 mod bounds;
 mod caller;
 mod cluster;
@@ -90,7 +91,7 @@ fn probes() -> OpenApiRouter<AdminState> {
 
 /// Returns the routes that every node answers itself.
 fn local_routes() -> OpenApiRouter<AdminState> {
-    OpenApiRouter::new().routes(routes!(cluster::show))
+    OpenApiRouter::new().routes(routes!(cluster::show)).routes(routes!(backup::make))
 }
 
 /// Returns the routes that the leader answers.

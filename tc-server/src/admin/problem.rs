@@ -10,6 +10,7 @@ use http::{HeaderValue, StatusCode};
 use super::model::Problem;
 use crate::engine::EngineError;
 use crate::security::AccessError;
+use crate::store::StoreError;
 use crate::turned_away::{PortName, Why, note};
 
 /// The description of an XID's form.
@@ -36,6 +37,9 @@ pub enum ApiError {
     /// The coordinator does not answer.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The store cannot be read.
+    #[error("the store cannot be read: {0}")]
+    Store(#[from] StoreError),
     /// The leader does not answer the request that was passed on to it.
     #[error("the leader at {leader} does not answer: an action may still be carried out")]
     LeaderUnreachable {
@@ -105,6 +109,7 @@ impl ApiError {
             Self::ForeignHost(_) => "HF-ADM-FOREIGN-HOST",
             Self::Rejected(rejection) => rejection.code(),
             Self::Engine(error) => error.code(),
+            Self::Store(error) => error.code(),
             Self::LeaderUnreachable { .. } => "HF-ADM-LEADER-UNREACHABLE",
             Self::NoOtherNode => "HF-ADM-NO-OTHER-NODE",
             Self::BadRequest(_) => "HF-ADM-BAD-REQUEST",
@@ -128,7 +133,7 @@ impl ApiError {
             | Self::ForeignPage
             | Self::ForeignHost(_) => StatusCode::FORBIDDEN,
             Self::Rejected(rejection) => rejection_status(rejection),
-            Self::Engine(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Engine(_) | Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::LeaderUnreachable { .. } => StatusCode::BAD_GATEWAY,
             Self::NoOtherNode => StatusCode::CONFLICT,
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,

@@ -1,7 +1,7 @@
 //! The state that the admin API's handlers share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use handfast_core::Timestamp;
 use tokio::sync::{Semaphore, watch};
@@ -16,7 +16,7 @@ use crate::engine::{EngineHandle, Standing, changed};
 use crate::metrics;
 use crate::peers::Peers;
 use crate::security::Access;
-use crate::store::{CoordinatorNode, Leader};
+use crate::store::{CoordinatorNode, Leader, RecordSource};
 
 /// The shared state. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -44,6 +44,8 @@ pub struct About {
     pub node: CoordinatorNode,
     /// The name of the store.
     pub store: &'static str,
+    /// The store's records, for as long as the store is open.
+    pub records: Weak<dyn RecordSource>,
     /// The address in the text form of XIDs.
     pub advertised_address: String,
     /// When the server started.

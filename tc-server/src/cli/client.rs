@@ -1,10 +1,12 @@
 //! The command line's client of the admin API.
 
+use std::io::Write;
 use std::time::Duration;
 
 use reqwest::{Certificate, Method, RequestBuilder, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 use super::failure::causes;
 use super::{CliFailure, Exit, Remote};
@@ -13,6 +15,9 @@ use crate::admin::model::Problem;
 /// The time limit of a request. Longer than the server's own limit, so that the server answers
 /// first.
 const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The time limit of a whole download. Each part of it has [`TIMEOUT`].
+const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// A client of one coordinator's admin API.
 #[derive(Debug)]
@@ -74,6 +79,42 @@ impl Client {
         body: &impl Serialize,
     ) -> Result<Answer, CliFailure> {
         self.ask(self.request(Method::POST, path).json(body)).await
+    }
+
+    /// Sends a POST request, and writes the bytes of the answer as they come.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::post`]; or the answer is broken off, or cannot be written.
+    pub async fn download(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        output: &mut impl Write,
+    ) -> Result<(), CliFailure> {
+        let request = self.request(Method::POST, path).json(body).timeout(DOWNLOAD_TIMEOUT);
+        let sent = timeout(TIMEOUT, request.send()).await.map_err(|_| self.silent())?;
+        let mut response = sent.map_err(|error| self.unreachable(&error))?;
+        let status = response.status();
+        if !status.is_success() {
+            let body = response.bytes().await.map_err(|error| self.unreachable(&error))?;
+            return Err(refusal(status, serde_json::from_slice(&body).ok()));
+        }
+        loop {
+            let chunk = timeout(TIMEOUT, response.chunk()).await.map_err(|_| self.silent())?;
+            let Some(chunk) = chunk.map_err(|error| self.unreachable(&error))? else {
+                return Ok(());
+            };
+            let unwritten = |error: std::io::Error| {
+                CliFailure::new(Exit::Failed, "HF-CLI-FILE", error.to_string())
+            };
+            output.write_all(&chunk).map_err(unwritten)?;
+        }
+    }
+
+    fn silent(&self) -> CliFailure {
+        let message = format!("{}: no answer within {TIMEOUT:?}", self.base);
+        CliFailure::new(Exit::Unreachable, "HF-CLI-UNREACHABLE", message)
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {

@@ -1,5 +1,6 @@
-//! The command line: `handfast serve` runs a coordinator, the other commands are clients of its
-//! admin API.
+//! The command line: `handfast serve` runs a coordinator, `check`, `restore` and `migrate-store`
+//! work on the records of one that does not run, and the other commands are clients of its admin
+//! API.
 //!
 //! Results go to standard output, as tables or as JSON. Everything else goes to standard error.
 //! [`Exit`] lists the exit codes.
@@ -9,6 +10,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use handfast_core::Epoch;
 
 use crate::admin::model::{Resolution, Status};
 use crate::security::Role;
@@ -16,6 +18,7 @@ use crate::security::Role;
 mod client;
 mod config_flags;
 mod failure;
+mod maintenance;
 mod program;
 mod remote;
 mod render;
@@ -63,6 +66,39 @@ enum Command {
     /// Shows the coordinators that share a store.
     #[command(subcommand)]
     Cluster(ClusterCommand),
+    /// Reads all records of a store and checks that they are whole and fit together. A store that
+    /// several coordinators share may be in use.
+    Check(ConfigFlags),
+    /// Writes the records of a running coordinator, as they are at one moment, to a file.
+    Backup {
+        /// The file, which must not exist yet.
+        #[arg(long, value_name = "FILE")]
+        to: PathBuf,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Puts a backup into an empty store while no coordinator runs on it.
+    Restore {
+        /// The file that `handfast backup` has written.
+        #[arg(long, value_name = "FILE")]
+        from: PathBuf,
+        /// The last epoch that a coordinator is known to have led in, if it is above that of the
+        /// backup: see the page on backups.
+        #[arg(long, value_name = "EPOCH", default_value_t = 0)]
+        epoch_above: u64,
+        #[command(flatten)]
+        config: ConfigFlags,
+    },
+    /// Moves the records of a store into another, empty one while no coordinator runs on either.
+    MigrateStore {
+        /// Where the records are: a configuration file, whose name ends with .toml, or a data
+        /// directory.
+        #[arg(long, value_name = "PLACE")]
+        from: PathBuf,
+        /// Where they shall be, in the same way.
+        #[arg(long, value_name = "PLACE")]
+        to: PathBuf,
+    },
     /// Creates tokens.
     #[command(subcommand)]
     Token(TokenCommand),
@@ -315,6 +351,12 @@ fn execute(command: Command, output: &mut dyn Write) -> Result<(), CliFailure> {
         Command::Processes(remote) => remote::processes(&remote, output),
         Command::Status(remote) => remote::status(&remote, output),
         Command::Cluster(command) => remote::cluster(command, output),
+        Command::Check(flags) => maintenance::check(flags, output),
+        Command::Backup { to, remote } => maintenance::backup(&to, &remote, output),
+        Command::Restore { from, epoch_above, config } => {
+            maintenance::restore(&from, Epoch(epoch_above), config, output)
+        }
+        Command::MigrateStore { from, to } => maintenance::migrate(&from, &to, output),
         Command::Relay(ForwardedArguments { arguments }) => {
             Err(program::relay(Some("run"), arguments))
         }

@@ -230,7 +230,7 @@ fn show<Answer: Serialize>(
     Ok(writeln!(output, "{}", text.trim_end())?)
 }
 
-fn block_on<Answer>(future: impl Future<Output = Answer>) -> Result<Answer, CliFailure> {
+pub(super) fn block_on<Answer>(future: impl Future<Output = Answer>) -> Result<Answer, CliFailure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

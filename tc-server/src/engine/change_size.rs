@@ -12,7 +12,7 @@ const FIXED: usize = 128;
 const PART: usize = 24;
 
 /// Returns the bytes of a change, somewhat too many for small ones.
-pub(super) fn approximate_bytes(change: &Change) -> usize {
+pub(crate) fn approximate_bytes(change: &Change) -> usize {
     FIXED
         + match change {
             Change::Delete(_) => 0,
@@ -20,6 +20,7 @@ pub(super) fn approximate_bytes(change: &Change) -> usize {
             Change::Put(Record::Branch(branch)) => of_branch(branch),
             Change::Put(Record::Saga(saga)) => of_saga(saga),
             Change::Put(Record::Lease(lease)) => of_lease(lease),
+            Change::Put(Record::Closure(closure)) => closure.place.len(),
         }
 }
 

@@ -1,6 +1,6 @@
 //! Why an engine ends by itself.
 
-use handfast_core::LoadError;
+use handfast_core::{ClosureRecord, LoadError};
 use tokio::task::JoinError;
 
 use crate::store::StoreError;
@@ -13,7 +13,10 @@ pub enum EngineFailure {
     Store(#[from] StoreError),
     /// The stored records contradict one another: another program wrote them, or they are damaged.
     #[error("the stored records do not fit together")]
-    Load(#[from] LoadError),
+    Load(#[source] LoadError),
+    /// No coordinator may go on from the stored records.
+    #[error("{0}")]
+    Closed(ClosureRecord),
     /// An invariant is broken: the engine stopped itself rather than go on from a wrong state.
     #[error("the engine stopped at a broken invariant: {0}")]
     Invariant(String),
@@ -25,8 +28,19 @@ impl EngineFailure {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Store(error) => error.code(),
-            Self::Load(_) => "HF-TC-RECORDS-CONTRADICT",
+            Self::Load(error) => error.code(),
+            Self::Closed(closure) => LoadError::Closed(closure.clone()).code(),
             Self::Invariant(_) => "HF-TC-INVARIANT",
+        }
+    }
+}
+
+impl From<LoadError> for EngineFailure {
+    fn from(error: LoadError) -> Self {
+        if let LoadError::Closed(closure) = error {
+            Self::Closed(closure)
+        } else {
+            Self::Load(error)
         }
     }
 }

@@ -62,11 +62,11 @@ impl Runtime {
 pub(crate) async fn open_directory(
     directory: PathBuf,
     segment_bytes: u64,
-) -> Result<Arc<dyn Store>, StoreError> {
+) -> Result<EmbeddedStore, StoreError> {
     let opened = directory.clone();
     let open = move || EmbeddedStore::open_with(&opened, segment_bytes);
     match tokio::task::spawn_blocking(open).await {
-        Ok(store) => Ok(Arc::new(store?)),
+        Ok(store) => store,
         // The storage engine may panic if the disk is full. That counts as a failed open.
         Err(error) => Err(StoreError::Open { directory, source: io::Error::other(error) }),
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use handfast_etcd::EtcdOptions;
@@ -13,7 +13,8 @@ use super::StartError;
 use super::runtime::open_directory;
 use crate::config::{Config, ConfigError, Problem, Source, StoreKind};
 use crate::store::{
-    CoordinatorNode, EtcdStore, EtcdStoreSettings, MemoryStore, SqlSettings, SqlStore, Store,
+    CoordinatorNode, EtcdStore, EtcdStoreSettings, MemoryStore, RecordSource, SqlSettings,
+    SqlStore, Store,
 };
 
 /// The addresses that a node listens on.
@@ -41,22 +42,43 @@ pub(super) fn node(config: &Config, listening: Listening) -> CoordinatorNode {
     }
 }
 
+/// A store, and the way to its records while it is in use.
+#[derive(Debug)]
+pub(crate) struct OpenedStore {
+    pub(crate) store: Arc<dyn Store>,
+    /// Weak, since a store is closed when its last owner is dropped.
+    pub(crate) records: Weak<dyn RecordSource>,
+}
+
+impl OpenedStore {
+    fn of<S: Store + RecordSource>(store: S) -> Self {
+        let store = Arc::new(store);
+        let records: Weak<S> = Arc::downgrade(&store);
+        Self { store, records }
+    }
+}
+
 /// Opens the store. A shared one need not be reachable yet.
-pub(super) async fn open(
+pub(crate) async fn open(
     config: &Config,
     node: CoordinatorNode,
-) -> Result<Arc<dyn Store>, StartError> {
+) -> Result<OpenedStore, StartError> {
     Ok(match config.store {
-        StoreKind::Memory => Arc::new(MemoryStore::new()),
+        StoreKind::Memory => OpenedStore::of(MemoryStore::new()),
         StoreKind::Embedded => {
-            open_directory(config.data_dir.clone(), config.journal_segment_bytes).await?
+            let segment_bytes = config.journal_segment_bytes;
+            OpenedStore::of(open_directory(config.data_dir.clone(), segment_bytes).await?)
         }
-        StoreKind::Sql => Arc::new(SqlStore::open(sql_settings(config, node)?).await?),
-        StoreKind::Etcd => Arc::new(EtcdStore::open(etcd_settings(config, node)?)?),
+        StoreKind::Sql => OpenedStore::of(SqlStore::open(sql_settings(config, node)?).await?),
+        StoreKind::Etcd => OpenedStore::of(EtcdStore::open(etcd_settings(config, node)?)?),
     })
 }
 
-fn sql_settings(config: &Config, node: CoordinatorNode) -> Result<SqlSettings, ConfigError> {
+/// Returns the settings of a store in a SQL database.
+pub(crate) fn sql_settings(
+    config: &Config,
+    node: CoordinatorNode,
+) -> Result<SqlSettings, ConfigError> {
     let mut settings = SqlSettings::new(sql_url(config)?, node);
     settings.namespace.clone_from(&config.cluster.namespace);
     settings.lease = Duration::from_millis(config.cluster.lease_ms);

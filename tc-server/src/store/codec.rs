@@ -4,6 +4,7 @@
 //! that cannot be read give an error with the reason, never a guess and never a panic.
 
 mod branch;
+mod closure;
 mod fields;
 mod global;
 mod lease;
@@ -13,6 +14,7 @@ use handfast_core::{BranchId, Change, LeaseId, Record, RecordKey, Xid};
 use prost::Message;
 
 use branch::StoredBranch;
+use closure::StoredClosure;
 use fields::Fields;
 use global::StoredGlobal;
 use lease::StoredLease;
@@ -29,6 +31,7 @@ const GLOBAL: u8 = b'g';
 const BRANCH: u8 = b'b';
 const SAGA: u8 = b's';
 const LEASE: u8 = b'l';
+const CLOSURE: u8 = b'!';
 
 /// Bytes that are no record of a known version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -92,6 +95,7 @@ pub fn append_key(key: RecordKey, bytes: &mut Vec<u8>) {
             bytes.push(LEASE);
             bytes.extend_from_slice(&id.0.to_be_bytes());
         }
+        RecordKey::Closure => bytes.push(CLOSURE),
     }
 }
 
@@ -112,6 +116,7 @@ pub fn append(record: &Record, bytes: &mut Vec<u8>) {
         Record::Branch(branch) => branch::write(branch, &mut fields),
         Record::Saga(saga) => saga::write(saga, &mut fields),
         Record::Lease(lease) => lease::write(lease, &mut fields),
+        Record::Closure(closure) => closure::write(closure, &mut fields),
     }
 }
 
@@ -132,6 +137,7 @@ pub fn decode(key: &[u8], value: &[u8]) -> Result<Record, CodecError> {
         RecordKey::Global(xid) => Ok(Record::Global(StoredGlobal::decode(message)?.read(xid)?)),
         RecordKey::Saga(xid) => Ok(Record::Saga(StoredSaga::decode(message)?.read(xid)?)),
         RecordKey::Lease(id) => Ok(Record::Lease(StoredLease::decode(message)?.read(id)?)),
+        RecordKey::Closure => Ok(Record::Closure(StoredClosure::decode(message)?.read()?)),
         RecordKey::Branch(xid, id) => {
             Ok(Record::Branch(StoredBranch::decode(message)?.read(xid, id)?))
         }
@@ -141,7 +147,11 @@ pub fn decode(key: &[u8], value: &[u8]) -> Result<Record, CodecError> {
 fn version(record: &Record) -> u8 {
     match record {
         Record::Saga(saga) if !saga.definition.children.is_empty() => VERSION_OF_CHILDREN,
-        Record::Global(_) | Record::Branch(_) | Record::Saga(_) | Record::Lease(_) => VERSION,
+        Record::Global(_)
+        | Record::Branch(_)
+        | Record::Saga(_)
+        | Record::Lease(_)
+        | Record::Closure(_) => VERSION,
     }
 }
 
@@ -154,6 +164,7 @@ fn decode_key(key: &[u8]) -> Result<RecordKey, CodecError> {
             let branch = BranchId(u64::from_be_bytes(array(branch)?));
             Some(RecordKey::Branch(Xid(u64::from_be_bytes(*xid)), branch))
         }),
+        [CLOSURE] => Some(RecordKey::Closure),
         _ => None,
     }
     .ok_or_else(|| CodecError::Key(key.to_vec()))

@@ -86,6 +86,11 @@ pub(crate) fn make(directory: &Path) -> io::Result<()> {
     }
 }
 
+/// Returns whether a directory has records, whole or not.
+pub(crate) fn holds_records(directory: &Path) -> bool {
+    directory.join(RECORDS).exists()
+}
+
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
     let process = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse::<u32>().ok());

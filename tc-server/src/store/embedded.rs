@@ -26,7 +26,7 @@ use super::checkpoint::Checkpoint;
 use super::directory::DirectoryLock;
 use super::journal::{self, Appended, Journal, Mark, PartsError};
 use super::records::{self, Records, open_error};
-use super::{Store, StoreError, initialize, write_failure_marker};
+use super::{RecordSnapshot, RecordSource, Store, StoreError, initialize, write_failure_marker};
 use crate::crash_point::crash_point;
 
 /// The default size of a segment of the journal, in bytes.
@@ -53,6 +53,7 @@ pub struct EmbeddedStore {
 enum Job {
     Lead { at_least: Epoch, done: oneshot::Sender<Result<(Epoch, Vec<Record>), StoreError>> },
     Commit { epoch: Epoch, batch: Vec<Change>, done: oneshot::Sender<Result<(), StoreError>> },
+    Snapshot { done: oneshot::Sender<Result<RecordSnapshot, StoreError>> },
 }
 
 impl EmbeddedStore {
@@ -118,6 +119,12 @@ impl Store for EmbeddedStore {
 
     fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>> {
         self.ask(move |done| Job::Commit { epoch, batch, done }).boxed()
+    }
+}
+
+impl RecordSource for EmbeddedStore {
+    fn snapshot(&self) -> BoxFuture<'_, Result<RecordSnapshot, StoreError>> {
+        self.ask(|done| Job::Snapshot { done }).boxed()
     }
 }
 
@@ -195,6 +202,7 @@ impl Writer {
         match job {
             Job::Lead { at_least, done } => drop(done.send(self.lead(at_least))),
             Job::Commit { epoch, batch, done } => drop(done.send(self.commit(epoch, &batch))),
+            Job::Snapshot { done } => drop(done.send(self.snapshot())),
         }
     }
 
@@ -207,6 +215,13 @@ impl Writer {
         })?;
         self.epoch = epoch;
         Ok((epoch, self.records.read(self.lock.directory())?))
+    }
+
+    /// Begins to read the records, of which none is in the journal alone then. A batch that comes
+    /// meanwhile waits for as long as the journal's last segment takes to be carried over.
+    fn snapshot(&mut self) -> Result<RecordSnapshot, StoreError> {
+        self.attempt(Self::carry_over)?;
+        self.records.snapshot(self.lock.directory())
     }
 
     fn commit(&mut self, epoch: Epoch, batch: &[Change]) -> Result<(), StoreError> {

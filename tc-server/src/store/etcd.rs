@@ -22,11 +22,12 @@ mod mark;
 mod members;
 mod nodes;
 mod pages;
+mod record_pages;
 mod record_parts;
 mod term;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures::future::{BoxFuture, FutureExt, ready};
@@ -35,7 +36,9 @@ use handfast_etcd::{EtcdClient, EtcdOptions};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{CoordinatorNode, Leader, SeenNode, Store, StoreError};
+use super::{
+    CoordinatorNode, Leader, RecordSnapshot, RecordSource, SeenNode, Store, StoreError,
+};
 use checkpoint::{Checkpoints, Marked, RecordsPlace};
 use content::Reader;
 use election::Election;
@@ -73,7 +76,8 @@ pub struct EtcdStore {
     acknowledged: Arc<AtomicU64>,
     term: Mutex<Option<Arc<EtcdTerm>>>,
     _follower: AbortOnDropHandle<()>,
-    _announcer: AbortOnDropHandle<()>,
+    /// Says that this process is there, from its first attempt to lead on.
+    announcer: OnceLock<AbortOnDropHandle<()>>,
 }
 
 impl EtcdStore {
@@ -93,7 +97,6 @@ impl EtcdStore {
         let members = Arc::new(Members::connect(etcd, store, lease)?);
         let election = Arc::new(Election::new(keys.lease()));
         let follow = Arc::clone(&election).follow(Arc::clone(&members), lease);
-        let announce = nodes::announce(Arc::clone(&members), keys.clone(), node.clone());
         Ok(Self {
             members,
             keys,
@@ -103,11 +106,16 @@ impl EtcdStore {
             acknowledged: Arc::default(),
             term: Mutex::default(),
             _follower: AbortOnDropHandle::new(tokio::spawn(follow)),
-            _announcer: AbortOnDropHandle::new(tokio::spawn(announce)),
+            announcer: OnceLock::new(),
         })
     }
 
     async fn gain_lead(&self, at_least: Epoch) -> Result<(Epoch, Vec<Record>), StoreError> {
+        self.announcer.get_or_init(|| {
+            let members = Arc::clone(&self.members);
+            let announce = nodes::announce(members, self.keys.clone(), self.node.clone());
+            AbortOnDropHandle::new(tokio::spawn(announce))
+        });
         // An earlier term's lease would be in the way.
         let earlier = self.term().take();
         if let Some(earlier) = earlier {
@@ -227,5 +235,11 @@ impl Store for EtcdStore {
 
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<SeenNode>, StoreError>> {
         nodes::list(&self.members, &self.keys).boxed()
+    }
+}
+
+impl RecordSource for EtcdStore {
+    fn snapshot(&self) -> BoxFuture<'_, Result<RecordSnapshot, StoreError>> {
+        record_pages::open(Arc::clone(&self.members), self.keys.clone()).boxed()
     }
 }

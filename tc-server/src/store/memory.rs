@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use futures::future::{BoxFuture, FutureExt, ready};
 use handfast_core::{Change, Epoch, Record, RecordKey};
 
-use super::{Store, StoreError};
+use super::{RecordSnapshot, RecordSource, SnapshotOrigin, Store, StoreError, StoredRecord, codec};
 
 /// A store without a disk.
 #[derive(Debug, Default)]
@@ -18,6 +18,8 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct State {
     epoch: Epoch,
+    /// The number of batches.
+    number: u64,
     records: BTreeMap<RecordKey, Record>,
 }
 
@@ -39,6 +41,7 @@ impl MemoryStore {
         if state.epoch != epoch {
             return Err(StoreError::LostLeadership);
         }
+        state.number += u64::from(!batch.is_empty());
         for change in batch {
             match change {
                 Change::Put(record) => drop(state.records.insert(record.key(), record)),
@@ -66,5 +69,21 @@ impl Store for MemoryStore {
 
     fn confirm(&self, epoch: Epoch) -> BoxFuture<'_, Result<(), StoreError>> {
         ready(self.write(epoch, Vec::new())).boxed()
+    }
+}
+
+impl RecordSource for MemoryStore {
+    fn snapshot(&self) -> BoxFuture<'_, Result<RecordSnapshot, StoreError>> {
+        let state = self.lock();
+        let stored = |record: &Record| (codec::encode_key(record.key()), codec::encode(record));
+        let mut records: Vec<StoredRecord> = state.records.values().map(stored).collect();
+        records.sort_unstable();
+        let origin = SnapshotOrigin {
+            store: "the store in memory".to_owned(),
+            identity: None,
+            epoch: state.epoch,
+            number: state.number,
+        };
+        ready(Ok(RecordSnapshot::of(origin, records))).boxed()
     }
 }

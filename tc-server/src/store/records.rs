@@ -14,8 +14,8 @@ use std::thread;
 use handfast_core::{Change, Epoch, Record};
 use hashbrown::HashMap;
 use redb::{
-    Builder, Database, ReadableDatabase, ReadableTable, StorageBackend, Table, TableDefinition,
-    WriteTransaction,
+    Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend, Table,
+    TableDefinition, WriteTransaction,
 };
 
 use super::StoreError;
@@ -24,6 +24,7 @@ use super::directory::RECORDS;
 use super::disk::{self, DiskFile};
 use super::journal::Mark;
 use super::journal::frame::{Frame, Seed};
+use super::snapshot::{GatheredPage, PageReader, PageSender, RecordSnapshot, SnapshotOrigin};
 use crate::crash_point::crash_point;
 
 /// The engine's file in it.
@@ -214,6 +215,27 @@ impl Records {
         Ok(records)
     }
 
+    /// Reads all records as they are at this moment, on a thread of its own. The caller must have
+    /// carried the journal over.
+    pub(super) fn snapshot(&self, directory: &Path) -> Result<RecordSnapshot, StoreError> {
+        let failed = |error| open_error(directory, error);
+        let transaction = self.database.begin_read().map_err(engine_error).map_err(failed)?;
+        let mark = self.mark().map_err(failed)?;
+        let (snapshot, pages) = RecordSnapshot::begin(SnapshotOrigin {
+            store: format!("the directory {}", directory.display()),
+            identity: Some(mark.seed.identity()),
+            epoch: self.epoch().map_err(failed)?,
+            number: mark.applied,
+        });
+        let directory_read = directory.to_owned();
+        let read = move || {
+            let sent = send_pages(&transaction, &pages);
+            pages.end_blocking(sent.map_err(|error| open_error(&directory_read, error)));
+        };
+        thread::Builder::new().name("snapshot".to_owned()).spawn(read).map_err(failed)?;
+        Ok(snapshot)
+    }
+
     /// Writes changes, epoch and mark in one atomic and durable commit.
     fn commit(
         &self,
@@ -230,6 +252,20 @@ impl Records {
         write_own(&transaction, epoch, mark)?;
         transaction.commit().map_err(engine_error)
     }
+}
+
+fn send_pages(transaction: &ReadTransaction, pages: &PageSender) -> io::Result<()> {
+    let table = transaction.open_table(STORED).map_err(engine_error)?;
+    let mut gathered = GatheredPage::default();
+    for stored in table.iter().map_err(engine_error)? {
+        let (key, value) = stored.map_err(engine_error)?;
+        let page = gathered.push(key.value().to_vec(), value.value().to_vec());
+        if page.is_some_and(|page| pages.send_blocking(page) == PageReader::Gone) {
+            return Ok(());
+        }
+    }
+    pages.send_blocking(gathered.take());
+    Ok(())
 }
 
 fn write_own(transaction: &WriteTransaction, epoch: Option<Epoch>, mark: Mark) -> io::Result<()> {

@@ -18,6 +18,7 @@ mod dialect;
 mod journal;
 mod lease;
 mod nodes;
+mod record_pages;
 mod retries;
 mod schema;
 mod settings;
@@ -25,7 +26,7 @@ mod snapshot;
 mod term;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures::future::{BoxFuture, FutureExt, ready};
@@ -33,7 +34,7 @@ use handfast_core::{Change, Epoch, Record};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Leader, SeenNode, Store, StoreError};
+use super::{Leader, RecordSnapshot, RecordSource, SeenNode, Store, StoreError};
 use connection::{ConnectionSlot, SqlDatabase};
 use dialect::CallError;
 use journal::Witness;
@@ -53,7 +54,8 @@ pub struct SqlStore {
     witness: Arc<Witness>,
     leader: watch::Sender<Leader>,
     term: Mutex<Option<Arc<Term>>>,
-    _announcer: AbortOnDropHandle<()>,
+    /// Says that this process is there, from its first attempt to lead on.
+    announcer: OnceLock<AbortOnDropHandle<()>>,
 }
 
 impl SqlStore {
@@ -82,8 +84,6 @@ impl SqlStore {
             node: node.into(),
             lease: settings.lease,
         };
-        let id = settings.node.id.clone();
-        let announce = nodes::announce(database.clone(), id, Arc::clone(&candidate.node));
         Ok(Self {
             settings,
             database,
@@ -91,11 +91,16 @@ impl SqlStore {
             witness: Arc::default(),
             leader: watch::Sender::default(),
             term: Mutex::new(None),
-            _announcer: AbortOnDropHandle::new(tokio::spawn(announce)),
+            announcer: OnceLock::new(),
         })
     }
 
     async fn gain(&self, at_least: Epoch) -> Result<(Epoch, Vec<Record>), StoreError> {
+        self.announcer.get_or_init(|| {
+            let (id, node) = (self.settings.node.id.clone(), Arc::clone(&self.candidate.node));
+            let announce = nodes::announce(self.database.clone(), id, node);
+            AbortOnDropHandle::new(tokio::spawn(announce))
+        });
         if let Some(earlier) = self.end_term() {
             earlier.resign().await;
         }
@@ -231,4 +236,10 @@ impl Store for SqlStore {
 
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl RecordSource for SqlStore {
+    fn snapshot(&self) -> BoxFuture<'_, Result<RecordSnapshot, StoreError>> {
+        record_pages::open(&self.database).boxed()
+    }
 }

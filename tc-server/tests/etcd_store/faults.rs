@@ -62,7 +62,7 @@ fn batch(number: u64) -> Vec<Change> {
 fn check(before: &History, found: &[Record]) {
     let tokens = found.iter().filter_map(|record| match record {
         Record::Branch(branch) => Some((branch.xid.0 & 0xff_ffff, branch.token.0)),
-        Record::Global(_) | Record::Saga(_) | Record::Lease(_) => None,
+        Record::Global(_) | Record::Saga(_) | Record::Lease(_) | Record::Closure(_) => None,
     });
     let tokens: Vec<(u64, u64)> = tokens.collect();
     let numbers: BTreeSet<u64> = tokens.iter().map(|(number, _)| *number).collect();

@@ -8,7 +8,8 @@ use http::Method;
 use crate::application::Application;
 use crate::port::{Admin, TokensFile, roomy};
 
-const ROUTES: [(&str, &str); 17] = [
+const ROUTES: [(&str, &str); 18] = [
+    ("post", "/api/v1/backup"),
     ("get", "/api/v1/cluster"),
     ("get", "/api/v1/locks"),
     ("get", "/api/v1/locks/one"),

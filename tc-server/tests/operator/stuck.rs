@@ -1,6 +1,6 @@
 //! A store that hangs: an operator's views meanwhile and afterwards.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use axum::body::{Body, to_bytes};
 use futures::future::{BoxFuture, FutureExt as _, pending, ready};
@@ -14,7 +14,7 @@ use handfast_server::config::AdminConfig;
 use handfast_server::dispatch::{self, Dispatcher};
 use handfast_server::engine::{Engine, EngineHandle, Settings};
 use handfast_server::security::Access;
-use handfast_server::store::{CoordinatorNode, Store, StoreError};
+use handfast_server::store::{CoordinatorNode, MemoryStore, Store, StoreError};
 use http::{Request, StatusCode};
 use tokio::sync::Notify;
 use tower::ServiceExt as _;
@@ -71,7 +71,8 @@ async fn start(
         seata: None,
     };
     let (started_at, seata, peers) = (clock.now(), None, None);
-    let about = About { node, store, advertised_address, started_at, seata, peers };
+    let records = Weak::<MemoryStore>::new();
+    let about = About { node, store, records, advertised_address, started_at, seata, peers };
     let doors = (Access::Open, audit);
     let config = AdminConfig { request_timeout_ms: 3_600_000, ..AdminConfig::default() };
     let readiness = Readiness::new(standing);

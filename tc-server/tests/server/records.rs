@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, BranchRecord, BranchState, DirtyColumn, DirtyRow, Event, FencingToken,
-    FinishedBranch, GlobalRecord, GlobalState, LockMode, Mode, Record, RefusedRows, Resolution,
-    RollbackReason, RowChange, RowLock, RowStanding, Timestamp, Xid,
+    BranchId, BranchRecord, BranchState, ClosureReason, ClosureRecord, DirtyColumn, DirtyRow,
+    Event, FencingToken, FinishedBranch, GlobalRecord, GlobalState, LockMode, Mode, Record,
+    RefusedRows, Resolution, RollbackReason, RowChange, RowLock, RowStanding, Timestamp, Xid,
 };
 use handfast_server::store::codec::{CodecError, decode, encode, encode_key};
 use proptest::collection::vec;
@@ -193,9 +193,19 @@ fn branch() -> impl Strategy<Value = Record> {
     })
 }
 
+fn closure() -> impl Strategy<Value = Record> {
+    let reason = prop_oneof![Just(ClosureReason::Moved), Just(ClosureReason::Incomplete)];
+    (reason, text(), at())
+        .prop_map(|(reason, place, at)| Record::Closure(ClosureRecord { reason, place, at }))
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    prop_oneof![global(), branch(), saga(), lease(), closure()]
+}
+
 proptest! {
     #[test]
-    fn written_records_are_read_back(record in prop_oneof![global(), branch(), saga(), lease()]) {
+    fn written_records_are_read_back(record in record()) {
         let read = decode(&encode_key(record.key()), &encode(&record));
         prop_assert_eq!(read, Ok(record));
     }
@@ -216,7 +226,7 @@ proptest! {
 
     #[test]
     fn damage_never_panics(
-        record in prop_oneof![global(), branch(), saga(), lease()],
+        record in record(),
         place in any::<prop::sample::Index>(),
         bits in 1_u8..,
     ) {
@@ -267,7 +277,19 @@ fn examples() -> Vec<(&'static str, Record)> {
     examples.push(("saga-compensating", saga_records::example()));
     examples.push(("saga-with-children", saga_records::example_with_children()));
     examples.extend(lease_records::examples());
+    examples.extend(examples_of_closures());
     examples
+}
+
+fn examples_of_closures() -> [(&'static str, Record); 2] {
+    let closure = |reason| {
+        let (place, at) = ("the directory /var/lib/handfast".into(), Timestamp(3_000));
+        Record::Closure(ClosureRecord { reason, place, at })
+    };
+    [
+        ("closure-moved", closure(ClosureReason::Moved)),
+        ("closure-incomplete", closure(ClosureReason::Incomplete)),
+    ]
 }
 
 fn examples_of_branches() -> [(&'static str, Record); 5] {

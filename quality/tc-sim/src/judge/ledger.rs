@@ -131,8 +131,9 @@ impl Ledger {
                     self.sagas.insert(saga.xid, saga.clone());
                 }
                 Change::Delete(RecordKey::Saga(xid)) => drop(self.sagas.remove(xid)),
-                // No simulated client takes named locks.
-                Change::Put(Record::Lease(_)) | Change::Delete(RecordKey::Lease(_)) => {}
+                // No simulated client takes named locks, and no simulated operator moves records.
+                Change::Put(Record::Lease(_) | Record::Closure(_))
+                | Change::Delete(RecordKey::Lease(_) | RecordKey::Closure) => {}
                 Change::Delete(RecordKey::Global(xid)) => drop(self.globals.remove(xid)),
                 Change::Delete(RecordKey::Branch(xid, id)) => {
                     // A branch that was registered and removed within one batch leaves only this.
@@ -257,7 +258,8 @@ fn xid_of(change: &Change) -> Xid {
         Change::Put(Record::Branch(branch)) => branch.xid,
         Change::Put(Record::Saga(saga)) => saga.xid,
         Change::Put(Record::Lease(lease)) => lease.xid.unwrap_or_default(),
-        Change::Delete(RecordKey::Lease(_)) => Xid::default(),
+        Change::Put(Record::Closure(_))
+        | Change::Delete(RecordKey::Lease(_) | RecordKey::Closure) => Xid::default(),
         Change::Delete(
             RecordKey::Global(xid) | RecordKey::Branch(xid, _) | RecordKey::Saga(xid),
         ) => *xid,

@@ -219,6 +219,7 @@ fn describe(batch: &[Change]) -> String {
         }
         Change::Put(Record::Lease(lease)) => format!("lease {:?} of {}", lease.id, lease.name),
         Change::Put(Record::Saga(saga)) => format!("saga {} {:?}", saga.xid, saga.state),
+        Change::Put(Record::Closure(closure)) => closure.to_string(),
         Change::Delete(key) => format!("gone {key:?}"),
     });
     words.collect::<Vec<_>>().join(", ")

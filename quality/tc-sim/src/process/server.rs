@@ -139,6 +139,9 @@ impl Server {
             EngineFailure::Load(error) => {
                 self.judge.report("recorded", format!("{} cannot load: {error}", self.owner()));
             }
+            EngineFailure::Closed(closure) => {
+                self.judge.report("recorded", format!("{} finds: {closure}", self.owner()));
+            }
             EngineFailure::Invariant(what) => {
                 self.judge.report("total", format!("{}: {what}", self.owner()));
             }

@@ -41,7 +41,12 @@ impl<G: Fn() -> bool> Reader<'_, G> {
         Ok(Content { records, unapplied })
     }
 
-    async fn journal(&self, applied: u64, last: u64) -> Result<Vec<JournalBatch>, ReadError> {
+    /// Reads the batches behind `applied` up to `last`.
+    pub(super) async fn journal(
+        &self,
+        applied: u64,
+        last: u64,
+    ) -> Result<Vec<JournalBatch>, ReadError> {
         let mut pages = self.pages(self.keys.journal_between(applied, last));
         let mut batches = Vec::new();
         let mut expected = applied + 1;
@@ -97,7 +102,7 @@ impl<G: Fn() -> bool> Reader<'_, G> {
         Ok(records)
     }
 
-    fn assemble(
+    pub(super) fn assemble(
         &self,
         assembler: &mut Assembler,
         found: KeyValue,
@@ -112,7 +117,7 @@ impl<G: Fn() -> bool> Reader<'_, G> {
             .map_err(|source| StoreError::Unreadable { store: store(), source })
     }
 
-    fn pages(&self, range: KeyRange) -> Pages<'_> {
+    pub(super) fn pages(&self, range: KeyRange) -> Pages<'_> {
         Pages::of(self.members, range, self.revision)
     }
 

@@ -10,6 +10,7 @@
 //! of the segment. Pure: nothing here reads or writes files.
 
 use handfast_core::Change;
+use sha2::{Digest as _, Sha256};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::store::codec;
@@ -35,6 +36,18 @@ impl Seed {
     pub(in crate::store) fn new(number: u64) -> Self {
         let [a, b, c, d, ..] = xxh3_64_with_seed(b"magic", number).to_le_bytes();
         Self { number, magic: [a, b, c, d] }
+    }
+
+    /// Returns the seed of a cluster with this id, its first bytes.
+    pub(in crate::store) fn of_cluster(id: &[u8]) -> Self {
+        Self::new(u64::from_le_bytes(id.first_chunk().copied().unwrap_or_default()))
+    }
+
+    /// Returns a text that no other journal has, and that does not give the seed away.
+    pub(in crate::store) fn identity(self) -> String {
+        let digest =
+            Sha256::new().chain_update(b"handfast journal").chain_update(self.number.to_le_bytes());
+        digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Returns the seed of a journal whose frames begin with the magic of the first format.

@@ -66,6 +66,8 @@ pub(super) struct Statements {
     pub(super) append_batch: &'static str,
     /// Begins a transaction whose statements all see the same moment.
     pub(super) begin_snapshot: &'static str,
+    /// Lets a transaction of this connection wait a minute for the reader of its rows.
+    pub(super) wait_for_readers: &'static str,
     /// Begins a transaction that changes something.
     pub(super) begin: &'static str,
     /// Namespace, last key read, row limit. Returns keys and values in the order of keys.

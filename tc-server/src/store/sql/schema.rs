@@ -111,6 +111,5 @@ async fn read_seed(slot: &mut ConnectionSlot) -> Result<Seed, CallError> {
              that made them"
         )));
     }
-    let first = cluster_id.first_chunk().copied().unwrap_or_default();
-    Ok(Seed::new(u64::from_le_bytes(first)))
+    Ok(Seed::of_cluster(&cluster_id))
 }

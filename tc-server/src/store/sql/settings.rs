@@ -9,7 +9,8 @@ use sqlx::postgres::PgConnectOptions;
 
 use super::connection::SqlDatabase;
 use super::dialect::{Dialect, MySqlDialect, PostgresDialect};
-use crate::store::{CoordinatorNode, StoreError};
+use super::record_pages;
+use crate::store::{CoordinatorNode, RecordSnapshot, StoreError};
 
 const NAMESPACE_BYTES_MAX: usize = 64;
 const LEASE_MIN: Duration = Duration::from_millis(300);
@@ -51,6 +52,16 @@ impl SqlSettings {
             compact_bytes: 4 << 20,
             allow_unsafe: false,
         }
+    }
+
+    /// Reads the records as they are at one moment. Changes nothing in the database: tables that
+    /// are missing stay so.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unusable`] if the database does not answer or holds no such store.
+    pub async fn snapshot(&self) -> Result<RecordSnapshot, StoreError> {
+        record_pages::open(&self.database()?).await
     }
 
     /// Checks the settings, and returns the database that they name.

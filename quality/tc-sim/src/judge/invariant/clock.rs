@@ -84,8 +84,10 @@ impl Clock {
                 Change::Delete(RecordKey::Global(xid) | RecordKey::Saga(xid)) => {
                     self.check_forgotten(ledger.now, *xid, verdict);
                 }
-                Change::Put(Record::Branch(_) | Record::Lease(_))
-                | Change::Delete(RecordKey::Branch(..) | RecordKey::Lease(_)) => {}
+                Change::Put(Record::Branch(_) | Record::Lease(_) | Record::Closure(_))
+                | Change::Delete(
+                    RecordKey::Branch(..) | RecordKey::Lease(_) | RecordKey::Closure,
+                ) => {}
             }
         }
     }

@@ -70,8 +70,12 @@ fn check_change(ledger: &Ledger, change: &Change, verdict: &mut Verdict) {
                 format!("{xid} is dropped as {before:?}")
             });
         }
-        Change::Put(Record::Branch(_) | Record::Saga(_) | Record::Lease(_))
-        | Change::Delete(RecordKey::Branch(..) | RecordKey::Saga(_) | RecordKey::Lease(_)) => {}
+        Change::Put(
+            Record::Branch(_) | Record::Saga(_) | Record::Lease(_) | Record::Closure(_),
+        )
+        | Change::Delete(
+            RecordKey::Branch(..) | RecordKey::Saga(_) | RecordKey::Lease(_) | RecordKey::Closure,
+        ) => {}
     }
 }
 

@@ -87,8 +87,12 @@ fn check_change(ledger: &Ledger, change: &Change, verdict: &mut Verdict) {
                 format!("branch {xid}/{id} is forgotten and still prepared")
             });
         }
-        Change::Put(Record::Branch(_) | Record::Saga(_) | Record::Lease(_))
-        | Change::Delete(RecordKey::Global(_) | RecordKey::Saga(_) | RecordKey::Lease(_)) => {}
+        Change::Put(
+            Record::Branch(_) | Record::Saga(_) | Record::Lease(_) | Record::Closure(_),
+        )
+        | Change::Delete(
+            RecordKey::Global(_) | RecordKey::Saga(_) | RecordKey::Lease(_) | RecordKey::Closure,
+        ) => {}
     }
 }
 

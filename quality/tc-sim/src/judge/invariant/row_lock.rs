@@ -110,8 +110,9 @@ fn check_writes(ledger: &Ledger, database: usize, written: &RowChanges, verdict:
 fn branch(change: &Change) -> Option<&BranchRecord> {
     match change {
         Change::Put(Record::Branch(branch)) => Some(branch),
-        Change::Put(Record::Global(_) | Record::Saga(_) | Record::Lease(_)) | Change::Delete(_) => {
-            None
-        }
+        Change::Put(
+            Record::Global(_) | Record::Saga(_) | Record::Lease(_) | Record::Closure(_),
+        )
+        | Change::Delete(_) => None,
     }
 }

@@ -194,6 +194,7 @@ const STATEMENTS: Statements = Statements {
         WHERE p.namespace = ? AND p.number = ? AND p.epoch = ? FOR UPDATE",
     begin_snapshot: "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
         START TRANSACTION WITH CONSISTENT SNAPSHOT",
+    wait_for_readers: "SET SESSION autocommit = 1 /*M!100300 , idle_transaction_timeout = 60 */",
     begin: "START TRANSACTION",
     records: "SELECT record_key, value FROM tc_record WHERE namespace = ? AND record_key > ? \
         ORDER BY record_key LIMIT ?",

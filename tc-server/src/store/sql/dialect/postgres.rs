@@ -163,6 +163,8 @@ const STATEMENTS: Statements = Statements {
         SELECT p.namespace, $1, $2, $3, $4 FROM tc_journal p \
         WHERE p.namespace = $5 AND p.number = $6 AND p.epoch = $7 FOR UPDATE",
     begin_snapshot: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    wait_for_readers: "SELECT set_config(s.name, '60s', false) FROM pg_settings s \
+        WHERE s.name = 'idle_in_transaction_session_timeout'",
     begin: "BEGIN",
     records: "SELECT record_key, value FROM tc_record WHERE namespace = $1 AND record_key > $2 \
         ORDER BY record_key LIMIT $3",
