@@ -36,9 +36,7 @@ use handfast_etcd::{EtcdClient, EtcdOptions};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{
-    CoordinatorNode, Leader, RecordSnapshot, RecordSource, SeenNode, Store, StoreError,
-};
+use super::{CoordinatorNode, Leader, RecordSnapshot, RecordSource, SeenNode, Store, StoreError};
 use checkpoint::{Checkpoints, Marked, RecordsPlace};
 use content::Reader;
 use election::Election;

@@ -18,7 +18,8 @@ use tokio::time::{sleep, timeout};
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::shared::{Shared, behind_a_wire};
+use crate::cut::behind_a_wire;
+use crate::shared::Shared;
 
 /// The longest that a test waits.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);

@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]
+mod cut;
+#[cfg(test)]
 mod follower;
 #[cfg(test)]
 mod seata;

@@ -1,10 +1,7 @@
 //! A store of its own on one of the servers that the test run shares.
 
-use std::num::NonZeroUsize;
-use std::sync::Arc;
-
 use futures::future::{BoxFuture, FutureExt, ready};
-use handfast_test_services::{ClusterStore, Wire};
+use handfast_test_services::ClusterStore;
 use reqwest::Url;
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
 
@@ -71,22 +68,4 @@ fn fresh() -> String {
 fn with_database(mut url: Url, name: &str) -> ClusterStore {
     url.set_path(name);
     ClusterStore::Sql(url.into())
-}
-
-/// Returns the store as a node sees it whose connection can be cut.
-pub(crate) fn behind_a_wire(store: &ClusterStore) -> (ClusterStore, Arc<Wire>) {
-    let (ClusterStore::Sql(url) | ClusterStore::Etcd { endpoint: url, .. }) = store;
-    let mut url: Url = url.parse().unwrap();
-    let (host, port) = (url.host_str().unwrap().to_owned(), url.port().unwrap());
-    let wire = Wire::to(host, port, b"no such bytes", NonZeroUsize::MIN).unwrap();
-    url.set_ip_host(wire.address().ip()).unwrap();
-    url.set_port(Some(wire.address().port())).unwrap();
-    let url = String::from(url);
-    let store = match store {
-        ClusterStore::Sql(_) => ClusterStore::Sql(url),
-        ClusterStore::Etcd { namespace, .. } => {
-            ClusterStore::Etcd { endpoint: url, namespace: namespace.clone() }
-        }
-    };
-    (store, wire)
 }
