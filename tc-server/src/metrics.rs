@@ -178,5 +178,6 @@ fn install() -> PrometheusHandle {
     turned_away::register();
     metrics::describe_counter!(LEADER_CHANGES, Unit::Count, "changes of leader seen");
     metrics::counter!(LEADER_CHANGES).absolute(0);
+    metrics::gauge!(SEATA_PASSED_ON).set(0.0);
     handle
 }

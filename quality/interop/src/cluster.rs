@@ -22,13 +22,13 @@ const IDLE: [&str; 5] = [
 
 /// The coordinators, each with ports that stay through restarts.
 #[derive(Debug)]
-pub(crate) struct Cluster {
+pub(crate) struct CoordinatorCluster {
     // Dropped before the server of their store.
     nodes: Vec<Coordinator>,
     _server: DatabaseServer,
 }
 
-impl Cluster {
+impl CoordinatorCluster {
     /// Starts the server and the coordinators, and waits until each leads or knows the leader.
     pub(crate) fn start(program: &Path, folder: &Path) -> Result<Self> {
         let server =

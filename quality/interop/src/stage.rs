@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 use crate::client::{Client, ClientSetup, Endpoints, Registry, Wanted};
-use crate::cluster::Cluster;
+use crate::cluster::CoordinatorCluster;
 use crate::coordinator::Coordinator;
 use crate::database::Database;
 use crate::line::CuttableLine;
@@ -109,12 +109,12 @@ impl TestBed {
     }
 
     /// Three coordinators on a database of their own.
-    pub(crate) fn cluster(&self) -> Result<Cluster> {
-        Cluster::start(&self.program, self.folder.path())
+    pub(crate) fn cluster(&self) -> Result<CoordinatorCluster> {
+        CoordinatorCluster::start(&self.program, self.folder.path())
     }
 
     /// A process of the shop at a cluster for each registry that the client has.
-    pub(crate) fn shops_at(&self, cluster: &Cluster) -> Result<Vec<Service>> {
+    pub(crate) fn shops_at(&self, cluster: &CoordinatorCluster) -> Result<Vec<Service>> {
         let (coordinators, registries) = (cluster.addresses(), cluster.registries());
         let endpoints = Endpoints { coordinators, registries };
         let by_raft = self.client.has_raft().then_some(Registry::Raft);

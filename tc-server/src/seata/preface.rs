@@ -1,4 +1,4 @@
-//! What a node says first on a connection that it passes on to the leader: whose connection it is.
+//! The first line of a connection that a node passes on to the leader: it names the client.
 //!
 //! ```text
 //! the node that follows               the leader

@@ -1,4 +1,4 @@
-//! What is written in a test, each write separately.
+//! Records what is written in a test, each write separately.
 
 use std::io;
 use std::pin::Pin;

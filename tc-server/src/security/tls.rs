@@ -1,4 +1,4 @@
-//! TLS on the ports and between nodes, by rustls: builds acceptors and the connector from PEM files.
+//! TLS on the ports and between nodes, by rustls: builds acceptors and a connector from PEM files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -53,7 +53,7 @@ async fn a_seata_client_of_a_follower_is_served_by_the_leader<S: Shared>() {
     done.expect("phase two is called through the follower").unwrap();
 }
 
-/// What was begun and has a branch goes on; the client does nothing but connect again.
+/// A global that has a branch goes on; the client does nothing but connect again.
 async fn a_seata_client_goes_on_when_the_leader_is_killed<S: Shared>() {
     let cluster = Cluster::new::<S>().await;
     let leader = cluster.start_leader("one").await;

@@ -105,7 +105,8 @@ async fn nodes_that_take_each_other_for_the_leader_close() {
     let config = Config::tiny();
     let one = Node::start_as(&config, impatient).await;
     let other = Node::start_as(&config, impatient).await;
-    (one.follows(other.address, 1), other.follows(one.address, 1));
+    one.follows(other.address, 1);
+    other.follows(one.address, 1);
     let mut client = one.client().await;
     client.send(&Message::RegisterTm(client.identity()), MessageKind::Request).await;
     closed(&mut client).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail, ensure};
 
-use crate::cluster::Cluster;
+use crate::cluster::CoordinatorCluster;
 use crate::service::{Actor, Service};
 use crate::stage::{AMOUNT, TestBed, take_one};
 use crate::wait::{same, until};
@@ -65,7 +65,7 @@ pub(super) fn killed(stage: &TestBed) -> Result<()> {
 }
 
 fn buy_while_leaders_are_killed(
-    cluster: &Cluster,
+    cluster: &CoordinatorCluster,
     orders: &[(&Service, Orders)],
 ) -> Result<HashSet<String>> {
     let is_over = AtomicBool::new(false);
@@ -85,7 +85,7 @@ fn buy_while_leaders_are_killed(
 }
 
 fn kill_leaders(
-    cluster: &Cluster,
+    cluster: &CoordinatorCluster,
     orders: &[(&Service, Orders)],
     is_buying: impl Fn() -> bool,
 ) -> Result<()> {
