@@ -6,6 +6,8 @@ mod cluster;
 #[cfg(test)]
 mod follower;
 #[cfg(test)]
+mod processes;
+#[cfg(test)]
 mod shared;
 #[cfg(test)]
 mod takeover;
