@@ -384,8 +384,9 @@ impl Running {
         if early.is_empty() {
             return;
         }
-        // Another leader would know nothing of a global that this one began after its time.
-        if self.store.certain_until(*epoch).is_none_or(|until| clock.at < until) {
+        // Another leader would know nothing of a global that this one began after its time. The
+        // clock is looked at behind the store: when that time has passed, stores say the present.
+        if self.store.certain_until(*epoch).is_none_or(|until| Instant::now() < until) {
             self.replies.release(early);
         } else {
             batch.keep_for_the_batch(early);

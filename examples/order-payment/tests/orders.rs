@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Result, ensure};
 
-use handfast_example_shop::trial::Trial;
+use handfast_example_shop::trial::{Trial, mysql, postgres};
 use handfast_server::config::{AdminConfig, Config, GrpcConfig};
 use handfast_server::serve::{Server, ShutdownOutcome};
 
@@ -35,6 +35,22 @@ async fn sqlite_on_a_coordinator_of_somebody_else() -> Result<()> {
     ensure!(report["locks_left"] == 0 && report["unfinished"] == 0, "{report}");
     ensure!(server.shutdown().await? == ShutdownOutcome::Drained, "its clients have let go");
     Ok(())
+}
+
+#[test]
+fn three_coordinators_on_postgres() -> Result<()> {
+    PROGRAM.with_three_coordinators(&postgres()?)
+}
+
+#[test]
+fn three_coordinators_on_mysql() -> Result<()> {
+    PROGRAM.with_three_coordinators(&mysql()?)
+}
+
+#[test]
+fn several_coordinators_need_a_database_server() {
+    let error = PROGRAM.run("sqlite", &["--coordinators", "3"]).unwrap_err().to_string();
+    assert!(error.contains("--database postgres://… or mysql://…"), "{error}");
 }
 
 #[test]

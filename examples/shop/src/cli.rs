@@ -1,7 +1,8 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -45,8 +46,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "sqlite|URL", default_value = "sqlite")]
     pub(crate) database: String,
     /// A running coordinator; without it one is started in this process, on the embedded store.
-    #[arg(long, value_name = "URL", conflicts_with = "crash_coordinator")]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["crash_coordinator", "coordinators"])]
     pub(crate) coordinator: Option<String>,
+    /// Run so many coordinators as child processes on one database of the server that `--database`
+    /// names: one leads, and the others take over when it is killed.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
+    pub(crate) coordinators: u8,
     /// The admin API of that coordinator, which the proof asks for locks and unfinished
     /// transactions.
     #[arg(
@@ -57,7 +62,7 @@ pub(crate) struct Options {
     )]
     pub(crate) admin: String,
     /// Run the coordinator as a child process and kill it, without warning, N times while orders
-    /// run.
+    /// run; of several the one that leads.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) crash_coordinator: u32,
     /// Print one JSON object instead of tables.
@@ -84,6 +89,38 @@ pub(crate) struct ChildOptions {
     pub(crate) grpc: SocketAddr,
     #[arg(long)]
     pub(crate) admin: SocketAddr,
+    /// The database that it shares with others, in place of records in the folder.
+    #[arg(long)]
+    pub(crate) database: Option<String>,
+    /// The file with the password of that database.
+    #[arg(long)]
+    pub(crate) password_file: Option<PathBuf>,
+}
+
+impl ChildOptions {
+    /// The options of a coordinator that shares nothing.
+    pub(crate) fn alone(data_dir: &Path, grpc: SocketAddr, admin: SocketAddr) -> Self {
+        Self { data_dir: data_dir.to_owned(), grpc, admin, database: None, password_file: None }
+    }
+
+    /// Returns the words that give a child these options.
+    pub(crate) fn arguments(&self) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec![
+            "--data-dir".into(),
+            self.data_dir.clone().into(),
+            "--grpc".into(),
+            self.grpc.to_string().into(),
+            "--admin".into(),
+            self.admin.to_string().into(),
+        ];
+        if let Some(url) = &self.database {
+            words.extend(["--database".into(), url.into()]);
+        }
+        if let Some(file) = &self.password_file {
+            words.extend(["--password-file".into(), file.into()]);
+        }
+        words
+    }
 }
 
 #[cfg(test)]
@@ -101,6 +138,18 @@ mod tests {
     fn no_flag_is_needed() {
         let options = Arguments::try_parse_from(["order-payment"]).unwrap().options;
         assert_eq!((options.database.as_str(), options.crash_coordinator), ("sqlite", 0));
+    }
+
+    #[test]
+    fn a_child_reads_what_its_parent_was_given() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 7091));
+        let mut options = ChildOptions::alone(Path::new("/records"), address, address);
+        options.database = Some("postgres://db/tc".to_owned());
+        options.password_file = Some("/password".into());
+        let words = [vec!["order-payment".into(), "coordinator".into()], options.arguments()];
+        let read = Arguments::try_parse_from(words.concat()).unwrap().task;
+        let Some(Task::Coordinator(read)) = read else { panic!("{read:?}") };
+        assert_eq!(read.arguments(), options.arguments());
     }
 
     #[test]

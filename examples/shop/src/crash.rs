@@ -1,23 +1,35 @@
 //! Kills the coordinator while orders run, evenly spread over the run.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use tokio::sync::watch;
 
-use crate::coordinator::ChildCoordinator;
+use crate::coordinator::ChildCoordinators;
 
-/// Crashes the child `times` times, each when a further part of the `total` orders has ended, and
-/// gives it back running. `ended` counts the orders that have.
+/// Children after their crashes.
+#[derive(Debug)]
+pub(crate) struct CrashedCoordinators {
+    /// The children, running.
+    pub(crate) children: ChildCoordinators,
+    /// The longest time in which none led.
+    pub(crate) away_max: Duration,
+}
+
+/// Crashes the child that leads `times` times, each when a further part of the `total` orders has
+/// ended. `ended` counts the orders that have.
 pub(crate) async fn crash_along(
-    mut child: ChildCoordinator,
+    mut children: ChildCoordinators,
     times: u32,
     total: usize,
     mut ended: watch::Receiver<usize>,
-) -> Result<ChildCoordinator> {
+) -> Result<CrashedCoordinators> {
+    let mut away_max = Duration::ZERO;
     for threshold in thresholds(times, total) {
         ended.wait_for(|ended| *ended >= threshold).await?;
-        child.crash_and_restart().await?;
+        away_max = away_max.max(children.crash_and_restart().await?);
     }
-    Ok(child)
+    Ok(CrashedCoordinators { children, away_max })
 }
 
 /// After how many orders each crash comes: none at the very start, none at the very end.

@@ -168,7 +168,7 @@ impl Databases {
     /// Closes the pools and drops what was created on a server.
     pub(crate) async fn remove(self) -> Result<()> {
         for pool in [&self.order, &self.stock, &self.account] {
-            with_pool!(pool, |pool, _text| pool.close().await);
+            pool.close().await;
         }
         for name in &self.names {
             self.server.remove(name).await.context(name.clone())?;
@@ -200,7 +200,7 @@ impl Server {
     }
 
     /// Returns the location of a database: a URL, for SQLite of its file.
-    fn place(&self, name: &str, folder: &Path) -> String {
+    pub(crate) fn place(&self, name: &str, folder: &Path) -> String {
         match self {
             Self::Postgres(options) => options.clone().database(name).to_url_lossy().to_string(),
             Self::MySql(options) => options.clone().database(name).to_url_lossy().to_string(),
@@ -283,6 +283,11 @@ fn sqlite_options(file: &Path) -> SqliteConnectOptions {
 }
 
 impl Pool {
+    /// Closes its connections.
+    pub(crate) async fn close(&self) {
+        with_pool!(self, |pool, _text| pool.close().await);
+    }
+
     /// Opens a database of a run from another process of it.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! The parts that each example implements in its own way.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::{ArgMatches, Command};
-use handfast::Handfast;
+use handfast::{Connect, Handfast};
 use tokio::sync::watch;
 
 use crate::database::{DatabaseKind, Databases};
@@ -107,8 +107,8 @@ impl Books {
 /// The parameters that a run gives its services.
 #[derive(Debug, Clone, Copy)]
 pub struct Site<'run> {
-    /// URL of the coordinator's native API.
-    pub coordinator: &'run str,
+    /// URLs of the coordinators' native API, at least one.
+    pub coordinators: &'run [String],
     /// One for each service, empty.
     pub databases: &'run Databases,
     /// The stock and the customers.
@@ -123,7 +123,9 @@ impl Site<'_> {
     /// # Errors
     /// If the coordinator is not there.
     pub async fn connect(&self, application: &str) -> Result<Handfast> {
-        Ok(Handfast::connect(self.coordinator).application(application).await?)
+        let (first, others) = self.coordinators.split_first().context("there is no coordinator")?;
+        let connect = others.iter().fold(Handfast::connect(first), Connect::endpoint);
+        Ok(connect.application(application).await?)
     }
 
     /// Names a service of this run, and of no other.

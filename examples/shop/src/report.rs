@@ -35,6 +35,7 @@ pub(crate) struct Report {
     numbers: Numbers,
     failures: BTreeMap<String, usize>,
     resubmissions: u64,
+    away_max: Duration,
     proof: Vec<Check>,
 }
 
@@ -66,6 +67,8 @@ pub(crate) struct Measured {
     pub(crate) left: Leftovers,
     pub(crate) took: Duration,
     pub(crate) coordinator_restarts: u32,
+    /// The longest time in which no coordinator led.
+    pub(crate) away_max: Duration,
 }
 
 impl Tally {
@@ -105,7 +108,7 @@ impl Tally {
 
     /// Puts the counts beside what was measured.
     pub(crate) fn into_report(self, measured: Measured) -> Report {
-        let Measured { before, after, left, took, coordinator_restarts } = measured;
+        let Measured { before, after, left, took, coordinator_restarts, away_max } = measured;
         let failed = self.failed();
         let orders = self.committed + self.out_of_stock + self.no_funds + failed;
         let seconds = took.as_secs_f64();
@@ -128,7 +131,7 @@ impl Tally {
         };
         let proof = checks(&before, &after, &left, self.committed);
         let (failures, resubmissions) = (self.failures, self.resubmissions);
-        Report { numbers, failures, resubmissions, proof }
+        Report { numbers, failures, resubmissions, away_max, proof }
     }
 }
 
@@ -181,6 +184,7 @@ impl Report {
                 ("latency, 99 of 100 orders", numbers.p99_ms.to_string(), "ms"),
                 ("orders sent again", self.resubmissions.to_string(), "times"),
                 ("coordinator killed", numbers.coordinator_restarts.to_string(), "times"),
+                ("no coordinator, at most", rounded(self.away_max.as_secs_f64()).to_string(), "s"),
                 ("revenue", Money(numbers.revenue_cents).to_string(), "money"),
             ]
             .map(|(what, value, unit)| [what.into(), value, unit.into()]),

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use crate::cli::Options;
 use crate::client;
-use crate::coordinator::{ChildCoordinator, Coordinator};
-use crate::crash::crash_along;
+use crate::coordinator::{ChildCoordinators, Coordinator, CoordinatorDatabase};
+use crate::crash::{CrashedCoordinators, crash_along};
 use crate::database::{Databases, Server};
 use crate::example::{Example, Site};
 use crate::input::{Input, Order};
@@ -27,12 +27,15 @@ pub(crate) async fn run(example: &impl Example, options: &Options) -> Result<Rep
     let server = Server::parse(&options.database)?;
     example.accept(server.kind())?;
     let folder = TempDir::with_prefix("handfast-orders-")?;
-    let mut coordinator = Coordinator::start(options, &folder.path().join("coordinator")).await?;
+    let shared = CoordinatorDatabase::create(&server, options, folder.path()).await?;
     let run = Run { example, options, input: &input };
-    let ran = Box::pin(run.with_databases(server, &mut coordinator, folder.path())).await;
-    let stopped = coordinator.stop().await;
+    let ran = Box::pin(run.with_coordinator(server.clone(), shared.as_ref(), folder.path())).await;
+    let removed = match shared {
+        Some(shared) => shared.remove(&server).await,
+        None => Ok(()),
+    };
     let report = ran?;
-    stopped?;
+    removed.context("removing the database of the coordinators")?;
     Ok(report)
 }
 
@@ -44,6 +47,21 @@ struct Run<'run, E> {
 }
 
 impl<E: Example> Run<'_, E> {
+    async fn with_coordinator(
+        &self,
+        server: Server,
+        shared: Option<&CoordinatorDatabase>,
+        folder: &Path,
+    ) -> Result<Report> {
+        let data_dir = folder.join("coordinator");
+        let mut coordinator = Coordinator::start(self.options, &data_dir, shared).await?;
+        let ran = Box::pin(self.with_databases(server, &mut coordinator, folder)).await;
+        let stopped = coordinator.stop().await;
+        let report = ran?;
+        stopped?;
+        Ok(report)
+    }
+
     async fn with_databases(
         &self,
         server: Server,
@@ -69,25 +87,28 @@ impl<E: Example> Run<'_, E> {
     ) -> Result<Report> {
         let (options, input) = (self.options, self.input);
         let balance_cents = i64::from(options.balance);
-        let site = Site { coordinator: &coordinator.url, databases, input, balance_cents };
+        let coordinators = &coordinator.urls;
+        let site = Site { coordinators, databases, input, balance_cents };
         let services = self.example.start(&site).await?;
         let before = Holdings::read(databases, E::BOOKS).await?;
         let http = reqwest::Client::new();
 
-        let child = coordinator.take_child();
+        let children = coordinator.take_children();
         let orders = Orders { http: &http, service: &services.order.url, options };
         let started = Instant::now();
-        let (tally, child) = orders.place_all(self.example, &input.orders, child).await?;
+        let (tally, crashed) = orders.place_all(self.example, &input.orders, children).await?;
         let took = started.elapsed();
 
         let left = Leftovers::settle(self.example, databases, coordinator, &http).await?;
         let after = Holdings::read(databases, E::BOOKS).await?;
         services.stop().await?;
-        if let Some(mut child) = child {
-            child.kill().await?;
+        let mut away_max = Duration::ZERO;
+        if let Some(mut crashed) = crashed {
+            away_max = crashed.away_max;
+            crashed.children.kill().await?;
         }
         let coordinator_restarts = options.crash_coordinator;
-        let measured = Measured { before, after, left, took, coordinator_restarts };
+        let measured = Measured { before, after, left, took, coordinator_restarts, away_max };
         Ok(tally.into_report(measured))
     }
 }
@@ -109,27 +130,27 @@ struct Orders<'run> {
 }
 
 impl Orders<'_> {
-    /// Places every order, and kills the coordinator in between if there is a child to kill. What
+    /// Places every order, and kills the coordinator in between if there are children to kill. What
     /// else is done meanwhile the example knows.
     async fn place_all(
         &self,
         example: &impl Example,
         orders: &[Order],
-        child: Option<ChildCoordinator>,
-    ) -> Result<(Tally, Option<ChildCoordinator>)> {
+        children: Option<ChildCoordinators>,
+    ) -> Result<(Tally, Option<CrashedCoordinators>)> {
         let (ended, progress) = watch::channel(0);
         let (times, total) = (self.options.crash_coordinator, orders.len());
         let disturbed = example.disturb(total, progress.clone());
         let crashes = async {
-            match child {
-                Some(child) => crash_along(child, times, total, progress).await.map(Some),
+            match children {
+                Some(children) => crash_along(children, times, total, progress).await.map(Some),
                 None => Ok(None),
             }
         };
         let placed = self.place_each(orders, &ended);
-        let (tally, child, disturbed) = tokio::join!(placed, crashes, disturbed);
+        let (tally, crashed, disturbed) = tokio::join!(placed, crashes, disturbed);
         disturbed.context("disturbing the services")?;
-        Ok((tally?, child.context("crashing the coordinator")?))
+        Ok((tally?, crashed.context("crashing the coordinator")?))
     }
 
     async fn place_each(&self, orders: &[Order], ended: &watch::Sender<usize>) -> Result<Tally> {

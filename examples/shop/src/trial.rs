@@ -113,6 +113,18 @@ impl Trial {
         Ok(())
     }
 
+    /// Sixteen orders at a time over three coordinators, of which the leader is killed twice.
+    ///
+    /// # Errors
+    /// If one of them fails.
+    pub fn with_three_coordinators(self, database: &str) -> Result<()> {
+        let three = ["--coordinators", "3", "--crash-coordinator", "2", "--concurrency", "16"];
+        let report = self.run(database, &three)?;
+        ensure!(report["failed"] == 0 && report["orders"] == 120, "{report}");
+        ensure!(report["coordinator_restarts"] == 2, "{report}");
+        Ok(())
+    }
+
     /// Scripts read the same keys from each example.
     ///
     /// # Errors

@@ -1,13 +1,14 @@
-//! `handfast serve` as a process: the command line of the binary, on a data directory and ports
-//! that stay through restarts.
+//! `handfast serve` as a process: the command line of the binary, on records and ports that stay
+//! through restarts. The records are in a data directory, unless further settings name a store that
+//! several coordinators share.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use handfast_server::admin::model::{ServerStatus, TransactionDetail};
-use handfast_test_services::{AdminClient, ChildProcess, free_address};
+use handfast_test_services::{AdminClient, ChildProcess, Signal, free_address};
 use tokio::process::ChildStdout;
 use tokio::time::{Instant, sleep};
 
@@ -15,6 +16,7 @@ use crate::program::Program;
 
 const LOG_LINES_SHOWN: usize = 20;
 const READY_WITHIN: Duration = Duration::from_secs(90);
+const STOPPED_WITHIN: Duration = Duration::from_secs(60);
 /// The admin API has no request that waits for readiness.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -38,6 +40,8 @@ pub struct Coordinator {
     grpc: SocketAddr,
     admin: SocketAddr,
     client: AdminClient,
+    /// Settings beyond those that every coordinator has, each `key=value`.
+    settings: Vec<String>,
     process: Option<(ChildProcess, ChildStdout)>,
 }
 
@@ -52,18 +56,33 @@ impl Coordinator {
         log: &Path,
         listen: IpAddr,
     ) -> Result<Self> {
+        let mut coordinator = Self::new(program, data_dir, log, listen, Vec::new())?;
+        coordinator.restart(None).await?;
+        Ok(coordinator)
+    }
+
+    /// Makes a coordinator that is not started, with further settings, each `key=value`.
+    ///
+    /// # Errors
+    /// Returns the system's error if there is no free port.
+    pub fn new(
+        program: &Program,
+        data_dir: &Path,
+        log: &Path,
+        listen: IpAddr,
+        settings: Vec<String>,
+    ) -> Result<Self> {
         let admin = free_address(Ipv4Addr::LOCALHOST.into())?;
-        let mut coordinator = Self {
+        Ok(Self {
             program: program.clone(),
             data_dir: data_dir.to_owned(),
             log: log.to_owned(),
             grpc: free_address(listen)?,
             admin,
             client: AdminClient::new(admin)?,
+            settings,
             process: None,
-        };
-        coordinator.restart(None).await?;
-        Ok(coordinator)
+        })
     }
 
     /// Returns the address of the native API.
@@ -78,8 +97,14 @@ impl Coordinator {
         format!("http://{}", self.grpc)
     }
 
+    /// Returns a client of its admin API.
+    #[must_use]
+    pub fn admin(&self) -> &AdminClient {
+        &self.client
+    }
+
     /// Starts the coordinator again on its ports and records, to die at a crash point if one is
-    /// given. When this returns, it leads or has died at the point.
+    /// given. When this returns, it leads, or follows a leader, or has died at the point.
     ///
     /// # Errors
     /// Returns the end of its log if it does neither.
@@ -102,7 +127,7 @@ impl Coordinator {
             // The other host is a network namespace of this machine.
             command.arg("--insecure-allow-plaintext-and-anonymous-on-non-loopback");
         }
-        for setting in SETTINGS {
+        for setting in SETTINGS.iter().copied().chain(self.settings.iter().map(String::as_str)) {
             command.args(["--set", setting]);
         }
         command.env("TC_CLOCK_FILE", self.clock_file());
@@ -163,6 +188,19 @@ impl Coordinator {
         if let Some((mut process, _)) = self.process.take() {
             process.kill().await?;
         }
+        Ok(())
+    }
+
+    /// Stops the coordinator as planned, by SIGTERM.
+    ///
+    /// # Errors
+    /// Returns the end of its log if it does not end, or not well.
+    pub async fn stop(&mut self) -> Result<()> {
+        let running = self.running()?;
+        running.signal(Signal::SIGTERM)?;
+        let status = running.exited(STOPPED_WITHIN).await?;
+        ensure!(status.success(), "the coordinator ended with {status}:\n{}", self.last_lines());
+        self.process = None;
         Ok(())
     }
 

@@ -18,14 +18,9 @@ use sqlx::{AssertSqlSafe, MySql, MySqlPool, PgPool, Postgres, Row as _, Sqlite, 
 use crate::history::{Element, List};
 use crate::work::{ACCOUNTS, CENTS, LISTS, Product, Row, Step, elements};
 
-/// The time that a service waits for a connection of its pool, and for SQLite's writer lock.
-/// Shorter than a global may take, so that an outage shows as an error.
-pub const SERVICE_PATIENCE: Duration = Duration::from_secs(2);
-/// The same for what makes the databases and judges them, which nothing but a busy machine delays.
+/// The wait for a connection and for SQLite's writer lock of what makes the databases and judges
+/// them, which nothing but a busy machine delays.
 pub const JUDGE_PATIENCE: Duration = Duration::from_secs(60);
-
-/// The time that a branch waits for global locks.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 const TABLES: &[&str] = &[
     "CREATE TABLE account (id BIGINT NOT NULL PRIMARY KEY, cents BIGINT NOT NULL)",
@@ -180,20 +175,21 @@ impl Pool {
         })
     }
 
-    /// Lets the library take the database into globals.
+    /// Lets the library take the database into globals, whose branches wait so long for global
+    /// locks.
     ///
     /// # Errors
     /// When the database or the coordinator is away.
-    pub async fn join(&self, handfast: &Handfast) -> Result<Resource> {
+    pub async fn join(&self, handfast: &Handfast, lock: Duration) -> Result<Resource> {
         Ok(match self {
             Self::Postgres(pool) => {
-                Resource::Postgres(handfast.at(pool.clone()).lock_timeout(LOCK_TIMEOUT).await?)
+                Resource::Postgres(handfast.at(pool.clone()).lock_timeout(lock).await?)
             }
             Self::MySql(pool) => {
-                Resource::MySql(handfast.at(pool.clone()).lock_timeout(LOCK_TIMEOUT).await?)
+                Resource::MySql(handfast.at(pool.clone()).lock_timeout(lock).await?)
             }
             Self::Sqlite(pool) => {
-                Resource::Sqlite(handfast.at(pool.clone()).lock_timeout(LOCK_TIMEOUT).await?)
+                Resource::Sqlite(handfast.at(pool.clone()).lock_timeout(lock).await?)
             }
         })
     }

@@ -10,12 +10,15 @@
 //! | [`service`] | the service process: runs operations and reports their ends |
 //! | [`saga`] | the processes of a saga: a service that takes part, and a caller |
 //! | [`coordinator`], [`database`], [`wire`] | the other parts of the stage |
+//! | [`shared_store`] | the store of several coordinators |
 //! | [`tmpfs`], [`namespace`] | a disk that can be filled, a host that can be cut off |
 //! | [`program`], [`event`] | how a part is started, and what services report |
 //! | [`stage`] | all of them together, and how a fault is done to them |
 //! | [`verdict`] | the checks when the faults are over |
 //! | [`run`] | one run from its settings to its verdict |
+//! | [`cluster`] | the same with several coordinators on one store |
 
+pub mod cluster;
 pub mod coordinator;
 pub mod database;
 pub mod event;
@@ -26,6 +29,7 @@ pub mod program;
 pub mod run;
 pub mod saga;
 pub mod service;
+pub mod shared_store;
 pub mod stage;
 pub mod tmpfs;
 pub mod verdict;

@@ -6,10 +6,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use clap::{Args, Parser};
+use clap::{Args, Parser, ValueEnum};
+use handfast_crash_tests::cluster::run_cluster;
 use handfast_crash_tests::program::Program;
 use handfast_crash_tests::run::run;
-use handfast_crash_tests::stage::{REQUEST_DEADLINE, Settings};
+use handfast_crash_tests::service::TimeLimits;
+use handfast_crash_tests::shared_store::SharedKind;
+use handfast_crash_tests::stage::{ClusterSettings, Settings};
 use handfast_crash_tests::work::{Product, Workload};
 use handfast_crash_tests::{saga, service};
 
@@ -17,7 +20,7 @@ use handfast_crash_tests::{saga, service};
 #[derive(Debug, Parser)]
 enum Part {
     /// Faults by a schedule from a seed, on PostgreSQL with MariaDB and on two SQLite files in
-    /// turn.
+    /// turn; or faults of several coordinators, with services on PostgreSQL and MariaDB.
     Run(Run),
     /// A coordinator: `handfast serve` with these arguments.
     #[command(hide = true)]
@@ -53,6 +56,34 @@ struct Run {
     /// Operations that each service runs at a time.
     #[arg(long, default_value_t = 4)]
     workers: u64,
+    /// Coordinators. Several share a store, and the faults are theirs and that store's.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
+    coordinators: u8,
+    /// The store that they share: `sql` is PostgreSQL and MariaDB in turn.
+    #[arg(long, value_enum, default_value_t = StoreArgument::Sql)]
+    store: StoreArgument,
+}
+
+/// The store of several coordinators.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum StoreArgument {
+    Sql,
+    Postgres,
+    Mariadb,
+    Etcd,
+}
+
+impl StoreArgument {
+    /// Returns the kind of store in a round.
+    fn in_round(self, round: u64) -> SharedKind {
+        match self {
+            Self::Postgres => SharedKind::Postgres,
+            Self::Mariadb => SharedKind::MariaDb,
+            Self::Etcd => SharedKind::Etcd,
+            Self::Sql if round.is_multiple_of(2) => SharedKind::Postgres,
+            Self::Sql => SharedKind::MariaDb,
+        }
+    }
 }
 
 /// Each round has a fresh stage, so that a long run does not judge one endless history.
@@ -104,7 +135,14 @@ async fn run_rounds(options: &Run) -> Result<()> {
     let pairs = [[Product::Postgres, Product::MariaDb], [Product::Sqlite, Product::Sqlite]];
     let mut seed = options.seed;
     while !left.is_zero() {
-        let products = pairs[usize::try_from((seed - options.seed) % 2)?];
+        let round = ROUND.min(left);
+        let number = seed - options.seed;
+        if options.coordinators > 1 {
+            Box::pin(run_cluster_round(&program, options, number, round)).await?;
+            (left, seed) = (left - round, seed + 1);
+            continue;
+        }
+        let products = pairs[usize::try_from(number % 2)?];
         let settings = Settings {
             program: program.clone(),
             products,
@@ -112,16 +150,44 @@ async fn run_rounds(options: &Run) -> Result<()> {
             workers: options.workers,
             workload: Workload::Both,
             seed,
-            request_deadline: REQUEST_DEADLINE,
+            limits: TimeLimits::SHORT,
             data_dir: None,
             host: None,
+            cluster: None,
         };
-        let round = ROUND.min(left);
         writeln!(stdout(), "seed {seed}: {products:?}, {} s", round.as_secs())?;
         let report = Box::pin(run(settings, round)).await?;
         report.require_sound()?;
         write!(stdout(), "{report}")?;
         (left, seed) = (left - round, seed + 1);
     }
+    Ok(())
+}
+
+async fn run_cluster_round(
+    program: &Program,
+    options: &Run,
+    number: u64,
+    lasting: Duration,
+) -> Result<()> {
+    let (seed, store) = (options.seed + number, options.store.in_round(number));
+    let coordinators = usize::from(options.coordinators);
+    let settings = Settings {
+        program: program.clone(),
+        products: [Product::Postgres, Product::MariaDb],
+        services: options.services,
+        workers: options.workers,
+        workload: Workload::Both,
+        seed,
+        limits: TimeLimits::LONG,
+        data_dir: None,
+        host: None,
+        cluster: Some(ClusterSettings { coordinators, store }),
+    };
+    let seconds = lasting.as_secs();
+    writeln!(stdout(), "seed {seed}: {coordinators} coordinators on {store:?}, {seconds} s")?;
+    let report = run_cluster(settings, lasting).await?;
+    report.require_sound()?;
+    write!(stdout(), "{report}")?;
     Ok(())
 }

@@ -6,9 +6,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use handfast::Handfast;
 use handfast::saga::{Saga, SagaAction, SagaCall, SagaStatus, SagaStep, StepError};
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{Sqlite, SqlitePool, Transaction};
 
 use crate::event::{ServiceEvent, emit};
-use crate::service::{keep_trying, listen};
+use crate::service::{self, keep_trying, listen};
 
 /// Longer than any saga takes, however slow the machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -42,6 +43,10 @@ pub enum SagaEnding {
 }
 
 impl SagaEnding {
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::Forward, Self::Back, Self::ForwardWithChild, Self::BackWithChild];
+
     /// Returns the status of the saga at its end.
     #[must_use]
     pub fn status(self) -> SagaStatus {
@@ -114,8 +119,8 @@ impl SagaEnding {
 /// The role of a process, and the coordinator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Script {
-    /// The coordinator's endpoint.
-    pub endpoint: String,
+    /// The coordinators' endpoints.
+    pub endpoints: Vec<String>,
     /// The role.
     pub role: Role,
 }
@@ -135,7 +140,7 @@ pub enum Role {
 /// Returns an error if standard output is closed.
 pub async fn play(script: Script) -> Result<()> {
     listen(Arc::default());
-    let handfast = keep_trying(async || connect(&script.endpoint).await).await;
+    let handfast = keep_trying(async || connect(&script.endpoints).await).await;
     match script.role {
         Role::Service(database) => {
             let pool = open(&database).await?;
@@ -156,8 +161,8 @@ pub async fn play(script: Script) -> Result<()> {
 ///
 /// # Errors
 /// When there is no coordinator.
-pub async fn connect(endpoint: &str) -> Result<Handfast, handfast::Error> {
-    let handfast = Handfast::connect(endpoint).application("shop").request_deadline(PATIENCE);
+pub async fn connect(endpoints: &[String]) -> Result<Handfast, handfast::Error> {
+    let handfast = service::connect(endpoints).application("shop").request_deadline(PATIENCE);
     handfast.back_off(Duration::from_millis(20), Duration::from_millis(500)).await
 }
 
@@ -170,6 +175,30 @@ pub async fn create(handfast: &Handfast, database: &Path) -> Result<SqlitePool> 
     handfast.migrate(&pool).await?;
     sqlx::query(EFFECT).execute(&pool).await?;
     Ok(pool)
+}
+
+/// Runs one saga after the other until it is stopped, in each of the ways in turn; returns how
+/// many.
+///
+/// # Errors
+/// When a saga does not end in its way with exactly its traces.
+pub async fn run_sagas(
+    handfast: Handfast,
+    pool: SqlitePool,
+    stop: Arc<AtomicBool>,
+) -> Result<usize> {
+    let mut sagas = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let ending = SagaEnding::ALL[sagas % SagaEnding::ALL.len()];
+        let key = format!("order-{sagas}");
+        let saga = handfast.start_saga(&*key, ending.saga()).await?;
+        let report = saga.ended(PATIENCE).await?;
+        let found = effects(&pool, &key).await?;
+        let as_expected = report.status() == ending.status() && found == ending.effects();
+        ensure!(as_expected, "saga {key}, {ending:?}: {:?} with {found:?}", report.status());
+        sagas += 1;
+    }
+    Ok(sagas)
 }
 
 /// Returns the traces of the saga with a key.

@@ -11,35 +11,65 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures::future::try_join_all;
-use handfast::{AtError, EndError, Global, Handfast};
+use handfast::{AtError, Connect, EndError, Global, Handfast};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use crate::database::{DatabaseLocation, Form, Pool, Resource, SERVICE_PATIENCE};
+use crate::database::{DatabaseLocation, Form, Pool, Resource};
 use crate::event::{ReadValues, ServiceEvent, emit, now};
 use crate::history::Outcome;
 use crate::work::{DATABASES, Product, Row, Task, Workload};
 
-/// The timeout of a global: those of a killed service are rolled back after it.
-const TIMEOUT: Duration = Duration::from_secs(2);
 /// The time during which a window of lists is in use.
 const WINDOW_NANOSECONDS: u64 = 10_000_000_000;
 /// Operations of one process have numbers of their own.
 const OPERATIONS_PER_PROCESS: u64 = 1_000_000;
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
+/// How long a service waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeLimits {
+    /// The time after which a global is rolled back.
+    pub global: Duration,
+    /// The time within which the coordinator must answer a request.
+    pub answer: Duration,
+    /// The time that a branch waits for global locks.
+    pub lock: Duration,
+    /// The wait for a connection of the pool, and for SQLite's writer lock.
+    pub database: Duration,
+}
+
+impl TimeLimits {
+    /// Shorter than the longest outages, so that they show as answers that never came, and short
+    /// enough for the globals of a killed service to end soon. An outage of a database shows as an
+    /// error, since the wait for it is not longer than a global may take.
+    pub const SHORT: Self = Self {
+        global: Duration::from_secs(2),
+        answer: Duration::from_secs(3),
+        lock: Duration::from_secs(1),
+        database: Duration::from_secs(2),
+    };
+    /// Longer than every outage: a global that is rolled back all the same has another reason.
+    pub const LONG: Self = Self {
+        global: Duration::from_secs(45),
+        answer: Duration::from_secs(60),
+        lock: Duration::from_secs(3),
+        database: Duration::from_secs(30),
+    };
+}
+
 /// The script of a service process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Script {
     /// The number of the process among all service processes of the run, replacements included.
     pub process: u64,
-    /// The coordinator's endpoint.
-    pub endpoint: String,
+    /// The coordinators' endpoints.
+    pub endpoints: Vec<String>,
     /// The locations of the databases.
     pub databases: [DatabaseLocation; DATABASES],
-    /// The time within which the coordinator must answer a request.
-    pub request_deadline_ms: u64,
+    /// How long it waits.
+    pub limits: TimeLimits,
     /// The number of operations that run at a time.
     pub workers: u64,
     /// The kind of operations.
@@ -90,15 +120,16 @@ struct Service {
     handfast: Handfast,
     resources: [Resource; DATABASES],
     products: [Product; DATABASES],
+    limits: TimeLimits,
     next: AtomicU64,
 }
 
 impl Service {
     async fn start(script: &Script) -> Result<Self> {
+        let limits = script.limits;
         let handfast = keep_trying(async || {
-            let handfast = Handfast::connect(&script.endpoint).application("service");
-            let deadline = Duration::from_millis(script.request_deadline_ms);
-            let handfast = handfast.request_deadline(deadline);
+            let handfast = connect(&script.endpoints).application("service");
+            let handfast = handfast.request_deadline(limits.answer);
             let handfast = handfast.rollback_wait(Duration::from_secs(1));
             handfast.back_off(Duration::from_millis(20), Duration::from_millis(500)).await
         });
@@ -106,13 +137,13 @@ impl Service {
         let connections = u32::try_from(script.workers)? + 2;
         let mut resources = Vec::new();
         for place in &script.databases {
-            let pool = Pool::new(place, connections, SERVICE_PATIENCE)?;
-            resources.push(keep_trying(async || pool.join(&handfast).await).await);
+            let pool = Pool::new(place, connections, limits.database)?;
+            resources.push(keep_trying(async || pool.join(&handfast, limits.lock).await).await);
         }
         let resources = resources.try_into().expect("a resource for each database");
         let products = script.databases.clone().map(|place| place.product);
         let next = AtomicU64::new(script.process * OPERATIONS_PER_PROCESS + 1);
-        Ok(Self { handfast, resources, products, next })
+        Ok(Self { handfast, resources, products, limits, next })
     }
 
     /// Runs one operation from its choice to its end, and tells of it before and after.
@@ -128,7 +159,7 @@ impl Service {
     }
 
     async fn run(&self, operation: u64, task: &Task, form: Form) -> Result<Ended> {
-        let new = self.handfast.transaction("operation").timeout(TIMEOUT);
+        let new = self.handfast.transaction("operation").timeout(self.limits.global);
         let new = if task.reads_committed() { new.read_committed() } else { new };
         let global = match new.begin().await {
             Ok(global) => global,
@@ -214,6 +245,12 @@ fn code_of(error: &sqlx::Error) -> String {
     }
     let code = error.as_database_error().and_then(|error| error.code());
     code.map_or_else(|| "connection".to_owned(), |code| format!("SQL {code}"))
+}
+
+/// Describes a client of coordinators of which one leads.
+pub(crate) fn connect(endpoints: &[String]) -> Connect {
+    let (first, others) = endpoints.split_first().expect("a stage has a coordinator");
+    others.iter().fold(Handfast::connect(first), Connect::endpoint)
 }
 
 /// Repeats an attempt until it succeeds: a service starts while other parts are down, and none of

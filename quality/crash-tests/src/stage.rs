@@ -1,10 +1,10 @@
-//! Coordinator, databases, services and the wires between them, and how faults are done to them.
+//! Coordinators, databases, services and the wires between them, and how faults are done to them.
 
+mod coordinators;
 mod record;
 mod services;
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +20,13 @@ use crate::database::{DatabaseLocation, JUDGE_PATIENCE, Pool};
 use crate::fault::{Fault, WireEnd};
 use crate::namespace::Host;
 use crate::program::Program;
+use crate::service::{self, TimeLimits};
+use crate::shared_store::{SharedKind, SharedStore};
 use crate::wire::{Wire, WireState};
 use crate::work::{DATABASES, Product, Workload};
 
 pub use record::{Done, Record};
 use services::ServiceSlot;
-
-/// Shorter than the longest outages, so that they show as answers that never came.
-pub const REQUEST_DEADLINE: Duration = Duration::from_secs(3);
 
 /// The time within which a crash point must be reached.
 const CRASH_WITHIN: Duration = Duration::from_secs(30);
@@ -49,21 +48,35 @@ pub struct Settings {
     pub workload: Workload,
     /// Chooses operations.
     pub seed: u64,
-    /// The time that a service waits for an answer of the coordinator.
-    pub request_deadline: Duration,
+    /// How long the services wait.
+    pub limits: TimeLimits,
     /// The folder of the coordinator's records; a temporary directory unless given.
     pub data_dir: Option<PathBuf>,
     /// The host that the services are on, if it is not this one. They then reach the coordinator
     /// over its link, and not over a wire.
     pub host: Option<Arc<Host>>,
+    /// Several coordinators on a store that they share, in place of one on its directory. Services
+    /// then reach them without wires.
+    pub cluster: Option<ClusterSettings>,
+}
+
+/// Coordinators that share a store.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterSettings {
+    /// The number of coordinators.
+    pub coordinators: usize,
+    /// The kind of store.
+    pub store: SharedKind,
 }
 
 /// The whole system, running.
 #[derive(Debug)]
 pub struct RunningSystem {
     settings: Settings,
-    /// The coordinator.
-    pub coordinator: Coordinator,
+    /// The coordinators.
+    pub coordinators: Vec<Coordinator>,
+    /// The store that they share, if they are several.
+    shared: Option<SharedStore>,
     /// Connections of our own to the databases, past the wires.
     pub pools: [Pool; DATABASES],
     servers: [Option<DatabaseServer>; DATABASES],
@@ -85,17 +98,15 @@ impl RunningSystem {
     /// When a part does not start.
     pub async fn start(settings: Settings) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("handfast-crash-").tempdir()?;
-        let data_dir = settings.data_dir.clone().unwrap_or_else(|| folder.path().join("data"));
-        let log = folder.path().join("coordinator.log");
-        let listen = settings.host.as_ref().map_or(Ipv4Addr::LOCALHOST.into(), |host| host.here());
-        let coordinator = Coordinator::start(&settings.program, &data_dir, &log, listen).await?;
+        let (coordinators, shared) = coordinators::start(&settings, folder.path()).await?;
         let servers = start_servers(settings.products).await?;
         let places = [0, 1].map(|database| place(&folder, &servers, database, None));
         let pool = |place| Pool::new(place, 4, JUDGE_PATIENCE);
         let pools = [pool(&places[0])?, pool(&places[1])?];
         let mut stage = Self {
             settings,
-            coordinator,
+            coordinators,
+            shared,
             pools,
             servers,
             services: Vec::new(),
@@ -117,12 +128,22 @@ impl RunningSystem {
         Ok(stage)
     }
 
-    /// Another client of the coordinator, past the wires.
+    /// Returns the endpoints of the coordinators.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<String> {
+        self.coordinators.iter().map(Coordinator::endpoint).collect()
+    }
+
+    /// Another client of the coordinators, past the wires.
     ///
     /// # Errors
-    /// When the coordinator does not answer.
+    /// When no coordinator answers.
     pub async fn observer(&self) -> Result<Handfast> {
-        Ok(Handfast::connect(self.coordinator.endpoint()).application("observer").await?)
+        Ok(service::connect(&self.endpoints()).application("observer").await?)
+    }
+
+    fn coordinator(&mut self) -> &mut Coordinator {
+        &mut self.coordinators[0]
     }
 
     async fn make_tables(&self) -> Result<()> {
@@ -173,22 +194,22 @@ impl RunningSystem {
     /// Returns `false` if a crash point was not reached in time.
     async fn do_fault(&mut self, fault: &Fault) -> Result<bool> {
         match fault {
-            Fault::KillCoordinator => self.coordinator.restart(None).await?,
+            Fault::KillCoordinator => self.coordinator().restart(None).await?,
             Fault::SetClock(ahead_s) => {
-                self.coordinator.set_clock(*ahead_s)?;
-                self.coordinator.restart(None).await?;
+                self.coordinator().set_clock(*ahead_s)?;
+                self.coordinator().restart(None).await?;
             }
             Fault::CrashCoordinator { point, pass } => {
-                self.coordinator.restart(Some(&format!("{point}:{pass}"))).await?;
-                let crashed = self.coordinator.running()?.crashed(CRASH_WITHIN).await?;
-                self.coordinator.restart(None).await?;
+                self.coordinator().restart(Some(&format!("{point}:{pass}"))).await?;
+                let crashed = self.coordinator().running()?.crashed(CRASH_WITHIN).await?;
+                self.coordinator().restart(None).await?;
                 return Ok(crashed);
             }
             // The sleeps here and below are the length of the fault itself.
             Fault::PauseCoordinator(lasting) => {
-                self.coordinator.running()?.pause()?;
+                self.coordinator().running()?.pause()?;
                 sleep(*lasting).await;
-                self.coordinator.running()?.go_on()?;
+                self.coordinator().running()?.go_on()?;
             }
             Fault::KillService(service) => self.start_service(*service, None).await?,
             Fault::CrashService { service, point, pass } => {
@@ -274,7 +295,10 @@ impl RunningSystem {
     }
 
     async fn new_slot(&self) -> Result<ServiceSlot> {
-        let coordinator = Wire::to(self.coordinator.address()).await?;
+        let coordinator = match &self.coordinators[..] {
+            [one] => Some(Wire::to(one.address()).await?),
+            _ => None,
+        };
         let mut wires = Vec::new();
         for server in &self.servers {
             wires.push(match server {
@@ -297,11 +321,11 @@ impl RunningSystem {
         let host = self.settings.host.as_ref();
         let prefix = host.map_or_else(Vec::new, |host| host.prefix().to_vec());
         let mut command = self.settings.program.part_after(&prefix, "service", &log)?;
-        let endpoint = match host {
-            Some(_) => self.coordinator.address(),
-            None => slot.coordinator.address(),
+        let endpoints = match &slot.coordinator {
+            Some(wire) if host.is_none() => vec![format!("http://{}", wire.address())],
+            Some(_) | None => self.coordinators.iter().map(Coordinator::endpoint).collect(),
         };
-        command.arg(slot.script(&self.settings, self.processes, endpoint, places)?);
+        command.arg(slot.script(&self.settings, self.processes, endpoints, places)?);
         command.envs(point);
         slot.restart(command, Arc::clone(&self.record)).await
     }
@@ -314,9 +338,11 @@ impl RunningSystem {
         for slot in &mut self.services {
             slot.kill().await?;
         }
-        self.coordinator.kill().await?;
+        for coordinator in &mut self.coordinators {
+            coordinator.kill().await?;
+        }
         // They block until they have stopped.
-        let servers = self.servers;
+        let servers = (self.servers, self.shared);
         tokio::task::spawn_blocking(move || drop(servers)).await?;
         Ok(())
     }
@@ -345,7 +371,7 @@ async fn start_servers(products: [Product; DATABASES]) -> Result<[Option<Databas
 }
 
 /// MariaDB has none in the beginning.
-async fn make_database(server: &DatabaseServer) -> Result<()> {
+pub(crate) async fn make_database(server: &DatabaseServer) -> Result<()> {
     if server.kind() == ServerKind::MariaDb {
         let place = DatabaseLocation { product: Product::MariaDb, url: server.url() };
         let pool = Pool::new(&place, 1, JUDGE_PATIENCE)?;
@@ -398,7 +424,9 @@ impl Settings {
 impl ServiceSlot {
     fn wire(&self, end: WireEnd) -> Result<&Wire> {
         match end {
-            WireEnd::Coordinator => Ok(&self.coordinator),
+            WireEnd::Coordinator => {
+                self.coordinator.as_ref().context("the coordinators are reached without a wire")
+            }
             WireEnd::Database(database) => {
                 self.databases[database].as_ref().context("the database is a file")
             }

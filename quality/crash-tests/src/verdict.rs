@@ -80,7 +80,7 @@ impl RunningSystem {
     }
 
     async fn left(&self) -> Result<Vec<String>> {
-        let mut left = unfinished(&self.coordinator.status().await?);
+        let mut left = unfinished(&self.status().await?);
         for (database, pool) in self.pools.iter().enumerate() {
             let logs = pool.undo_rows(LOG).await?;
             if let Some(first) = logs.first() {

@@ -53,6 +53,16 @@ pub(crate) fn initialise(home: &ServerHome) -> Result<()> {
     run_step(&mut command, &home.path.with_extension("init.log"))
 }
 
+/// Copies a server as its standby, which streams from it at this address.
+pub(crate) fn copy(home: &ServerHome, primary: SocketAddr) -> Result<()> {
+    let mut command = home.command(&PROGRAMS, "pg_basebackup")?;
+    command.arg("--pgdata").arg(home.path.join("data"));
+    command.args(["--host", &primary.ip().to_string(), "--port", &primary.port().to_string()]);
+    command.args(["--username", USER, "--write-recovery-conf", "--wal-method=stream"]);
+    command.args(["--checkpoint=fast", "--no-sync"]);
+    run_step(&mut command, &home.path.with_extension("init.log"))
+}
+
 pub(crate) fn serve(home: &ServerHome, more: &[String]) -> Result<Command> {
     let mut command = home.command(&PROGRAMS, "postgres")?;
     command.arg("-D").arg(home.path.join("data")).args(["-p", &home.port.to_string()]);

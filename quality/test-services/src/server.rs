@@ -166,11 +166,41 @@ impl DatabaseServer {
         })
     }
 
+    /// Makes a standby of a PostgreSQL server, which it reaches at this address, perhaps through a
+    /// proxy.
+    ///
+    /// # Errors
+    /// Returns the end of the server's log if it does not start.
+    pub fn standby_of(primary: SocketAddr, place: &Arc<ServerDirectory>) -> Result<Self> {
+        let copy = |home: &ServerHome| postgres::copy(home, primary);
+        Self::make(ServerKind::Postgres, place, Vec::new(), &copy, &|| Ok(()))
+    }
+
     /// Makes a server with additional settings, each `name=value`.
     fn start_with(
         kind: ServerKind,
         place: &Arc<ServerDirectory>,
         settings: Vec<String>,
+        may_go_on: &dyn Fn() -> Result<()>,
+    ) -> Result<Self> {
+        let initialise = |home: &ServerHome| match kind {
+            ServerKind::Postgres => postgres::initialise(home),
+            ServerKind::MariaDb => mariadb::initialise(home),
+            // These make their files at the first start.
+            ServerKind::Redis
+            | ServerKind::RabbitMq
+            | ServerKind::Nats
+            | ServerKind::Etcd
+            | ServerKind::ZooKeeper => Ok(()),
+        };
+        Self::make(kind, place, settings, &initialise, may_go_on)
+    }
+
+    fn make(
+        kind: ServerKind,
+        place: &Arc<ServerDirectory>,
+        settings: Vec<String>,
+        initialise: &dyn Fn(&ServerHome) -> Result<()>,
         may_go_on: &dyn Fn() -> Result<()>,
     ) -> Result<Self> {
         let account = account(kind.account())?;
@@ -180,16 +210,7 @@ impl DatabaseServer {
         let path = place.path().join(format!("{name}-{port}"));
         make_folder(&path, account.as_ref())?;
         let home = ServerHome { path, account, port };
-        match kind {
-            ServerKind::Postgres => postgres::initialise(&home)?,
-            ServerKind::MariaDb => mariadb::initialise(&home)?,
-            // These make their files at the first start.
-            ServerKind::Redis
-            | ServerKind::RabbitMq
-            | ServerKind::Nats
-            | ServerKind::Etcd
-            | ServerKind::ZooKeeper => {}
-        }
+        initialise(&home)?;
         let log = home.path.with_extension("log");
         let (process, name_server, place) = (None, None, Arc::clone(place));
         let mut server = Self { kind, process, name_server, home, settings, log, place };

@@ -70,7 +70,10 @@ impl SqlStore {
         let mut slot = ConnectionSlot::new(database.clone());
         match schema::prepare(&mut slot, settings.allow_unsafe).await {
             Ok(_) => {}
-            Err(CallError::Lasting(reason)) => return Err(database.unusable(reason)),
+            // A URL that names a replica is a mistake. Later, a replica is waited for.
+            Err(CallError::Lasting(reason) | CallError::Replica(reason)) => {
+                return Err(database.unusable(reason));
+            }
             Err(error) => {
                 let store = &*database.name;
                 tracing::warn!(store, %error, "the database cannot be reached");
@@ -126,11 +129,14 @@ impl SqlStore {
         }
     }
 
-    /// Checks the server and the tables. Waits for a database that is away.
+    /// Checks the server and the tables. Waits for a database that is away, or whose standby has
+    /// not become the primary yet.
     async fn prepare(&self) -> Result<Ground, StoreError> {
-        let mut slot = ConnectionSlot::new(self.database.clone());
         let mut retries = Retries::of("checking the database");
         loop {
+            // A connection of its own for each attempt: after a fail-over the address may lead to
+            // another server, and what was the primary may be a replica.
+            let mut slot = ConnectionSlot::new(self.database.clone());
             match schema::prepare(&mut slot, self.settings.allow_unsafe).await {
                 Ok(ground) => return Ok(ground),
                 Err(error) => retries.pause(&self.database, error).await?,

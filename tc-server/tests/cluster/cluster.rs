@@ -1,6 +1,9 @@
 //! Nodes of one cluster, each with ports of its own, and the requests that tests send them.
 
 use std::fs;
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +13,7 @@ use handfast_proto::v1::{
     RowKeys,
 };
 use handfast_server::admin::model::{Cluster as ClusterView, NodeStanding};
+use handfast_server::config::Config;
 use handfast_server::serve::{RunningServer, Server};
 use handfast_test_services::{ClusterStore, Wire, cluster_config};
 use http::StatusCode;
@@ -32,10 +36,18 @@ pub(crate) struct Cluster {
     folder: TempDir,
 }
 
-/// One coordinator.
+/// The requests that tests send to one coordinator.
+#[derive(Clone, Debug)]
+pub(crate) struct Requests {
+    pub(crate) grpc: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    http: reqwest::Client,
+}
+
+/// One coordinator, in the test's process.
 pub(crate) struct Node {
     pub(crate) server: RunningServer,
-    http: reqwest::Client,
+    requests: Requests,
 }
 
 impl Cluster {
@@ -57,8 +69,13 @@ impl Cluster {
     async fn start_on(&self, store: &ClusterStore, name: &str) -> Node {
         let server = Server::launch(cluster_config(store, self.folder.path(), name)).await;
         let server = server.unwrap();
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        Node { server, http }
+        let requests = Requests::to(server.grpc_address, server.admin_address);
+        Node { server, requests }
+    }
+
+    /// Returns the configuration of a node, and the folder of its files.
+    pub(crate) fn config(&self, name: &str) -> (Config, &Path) {
+        (cluster_config(&self.store, self.folder.path(), name), self.folder.path())
     }
 
     /// Returns the lines of a node's audit log: the action, and the epoch in which the node led.
@@ -89,23 +106,45 @@ impl Cluster {
     }
 }
 
+impl Deref for Node {
+    type Target = Requests;
+
+    fn deref(&self) -> &Requests {
+        &self.requests
+    }
+}
+
 impl Node {
+    /// Ends the node with the effect of a crash.
+    pub(crate) fn crash(self) {
+        drop(self.server);
+    }
+}
+
+impl Requests {
+    pub(crate) fn to(grpc: SocketAddr, admin: SocketAddr) -> Self {
+        // A node in this process installs it as well; an error says that it is there.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self { grpc, admin, http }
+    }
+
     /// Asks the admin API.
     pub(crate) async fn get(&self, path: &str) -> (StatusCode, String) {
-        let url = format!("http://{}{path}", self.server.admin_address);
+        let url = format!("http://{}{path}", self.admin);
         let answer = self.http.get(url).send().await.unwrap();
         (answer.status(), answer.text().await.unwrap())
     }
 
     /// Asks as a node that takes this one for the leader does.
     pub(crate) async fn get_passed_on(&self, path: &str) -> (StatusCode, String) {
-        let url = format!("http://{}{path}", self.server.admin_address);
+        let url = format!("http://{}{path}", self.admin);
         let answer = self.http.get(url).header("handfast-passed-on", "1").send().await.unwrap();
         (answer.status(), answer.text().await.unwrap())
     }
 
     pub(crate) async fn post(&self, path: &str) -> (StatusCode, String) {
-        let url = format!("http://{}{path}", self.server.admin_address);
+        let url = format!("http://{}{path}", self.admin);
         let json = ("content-type", "application/json");
         let answer = self.http.post(url).header(json.0, json.1).body("{}").send().await.unwrap();
         (answer.status(), answer.text().await.unwrap())
@@ -133,50 +172,52 @@ impl Node {
     }
 
     pub(crate) async fn client(&self) -> CoordinatorClient<Channel> {
-        let endpoint = format!("http://{}", self.server.grpc_address);
+        let endpoint = format!("http://{}", self.grpc);
         let channel = Endpoint::from_shared(endpoint).unwrap().connect().await.unwrap();
         CoordinatorClient::new(channel)
     }
 
     /// Begins a global by a unary call.
     pub(crate) async fn begin(&self) -> String {
-        let request = BeginRequest {
-            application: "orders".to_owned(),
-            name: "place-order".to_owned(),
-            timeout_ms: 600_000,
-        };
-        self.client().await.begin(request).await.unwrap().into_inner().xid
+        self.client().await.begin(begin()).await.unwrap().into_inner().xid
     }
 
     /// Registers a branch that locks a row.
     pub(crate) async fn register(&self, xid: &str, branch_id: u64) -> Result<u64, Status> {
-        let keys = vec![format!("1:{branch_id}").into_bytes()];
-        let rows = RowKeys { table: "orders".to_owned(), mode: LockMode::Exclusive.into(), keys };
-        let request = RegisterBranchRequest {
-            xid: xid.to_owned(),
-            branch_id,
-            resource_id: "sqlite:orders".to_owned(),
-            mode: handfast_proto::v1::Mode::At.into(),
-            rows: vec![rows],
-            ..RegisterBranchRequest::default()
-        };
+        let request = registration(xid, branch_id);
         let reply = self.client().await.register_branch(request).await?;
         Ok(reply.into_inner().fencing_token)
     }
 
     /// Commits a global, and returns its status.
     pub(crate) async fn commit(&self, xid: &str) -> Result<GlobalStatus, Status> {
-        let request = EndRequest {
-            xid: xid.to_owned(),
-            decision: Decision::Commit.into(),
-            ..EndRequest::default()
-        };
-        let reply: EndReply = self.client().await.end(request).await?.into_inner();
+        let reply: EndReply = self.client().await.end(commit(xid)).await?.into_inner();
         Ok(reply.status())
     }
+}
 
-    /// Ends the node with the effect of a crash.
-    pub(crate) fn crash(self) {
-        drop(self.server);
+pub(crate) fn begin() -> BeginRequest {
+    BeginRequest {
+        application: "orders".to_owned(),
+        name: "place-order".to_owned(),
+        timeout_ms: 600_000,
     }
+}
+
+/// Returns the registration of a branch that locks a row of its own.
+pub(crate) fn registration(xid: &str, branch_id: u64) -> RegisterBranchRequest {
+    let keys = vec![format!("1:{branch_id}").into_bytes()];
+    let rows = RowKeys { table: "orders".to_owned(), mode: LockMode::Exclusive.into(), keys };
+    RegisterBranchRequest {
+        xid: xid.to_owned(),
+        branch_id,
+        resource_id: "sqlite:orders".to_owned(),
+        mode: handfast_proto::v1::Mode::At.into(),
+        rows: vec![rows],
+        ..RegisterBranchRequest::default()
+    }
+}
+
+pub(crate) fn commit(xid: &str) -> EndRequest {
+    EndRequest { xid: xid.to_owned(), decision: Decision::Commit.into(), ..EndRequest::default() }
 }

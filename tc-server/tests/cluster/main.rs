@@ -8,6 +8,8 @@ mod cut;
 #[cfg(test)]
 mod follower;
 #[cfg(test)]
+mod processes;
+#[cfg(test)]
 mod seata;
 #[cfg(test)]
 mod seata_client;

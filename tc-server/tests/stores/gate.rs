@@ -52,6 +52,8 @@ pub(crate) struct Gate {
 
 #[derive(Debug)]
 struct Shared {
+    /// Where connections lead that are made from here on.
+    server: Mutex<(String, u16)>,
     is_stopped: watch::Sender<bool>,
     trap: Mutex<Option<Trap>>,
     /// Connections that are open.
@@ -92,6 +94,7 @@ impl Gate {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
+            server: Mutex::new(server),
             is_stopped: watch::Sender::new(false),
             trap: Mutex::new(None),
             open: watch::Sender::default(),
@@ -102,7 +105,8 @@ impl Gate {
         tokio::spawn(async move {
             for id in 0.. {
                 let (client, _) = listener.accept().await.unwrap();
-                tokio::spawn(carry(id, client, server.clone(), Arc::clone(&accepted)));
+                let server = accepted.server.lock().unwrap().clone();
+                tokio::spawn(carry(id, client, server, Arc::clone(&accepted)));
             }
         });
         Self { address, shared }
@@ -110,6 +114,11 @@ impl Gate {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Leads connections that are made from here on to another server.
+    pub(crate) fn lead_to(&self, server: SocketAddr) {
+        *self.shared.server.lock().unwrap() = (server.ip().to_string(), server.port());
     }
 
     /// Lets nothing pass from here on.

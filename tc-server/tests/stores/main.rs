@@ -22,6 +22,8 @@ mod leads;
 #[cfg(test)]
 mod sql_under_test;
 #[cfg(test)]
+mod standby;
+#[cfg(test)]
 mod store_under_test;
 
 /// Makes one test a store of functions `async fn name<S: StoreUnderTest>()`.

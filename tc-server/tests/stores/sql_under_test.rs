@@ -67,7 +67,7 @@ impl<K: Kind> Sql<K> {
     }
 
     /// Returns the URL of the database at an address.
-    fn url_at(&self, host: &str, port: u16) -> String {
+    pub(crate) fn url_at(&self, host: &str, port: u16) -> String {
         let Self { address: Address { user, .. }, database, .. } = self;
         format!("{user}{host}:{port}/{database}?{}", K::NO_TLS)
     }

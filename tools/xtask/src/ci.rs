@@ -65,9 +65,10 @@ fn check_features(interrupts: &Interrupts) -> Result<()> {
     Ok(())
 }
 
-/// Runs the examples at their own small size: in AT mode on each database, and once with a
-/// coordinator that dies; in the other modes where they differ; as a choreography by each broker,
-/// with relays and consumers that die; the sale on each database. Their tests do the rest.
+/// Runs the examples at their own small size: in AT mode on each database, once with a coordinator
+/// that dies, and with three that share the database server and of which the leader dies; in the
+/// other modes where they differ; as a choreography by each broker, with relays and consumers that
+/// die; the sale on each database. Their tests do the rest.
 fn run_examples(interrupts: &Interrupts, programs: Programs) -> Result<()> {
     let services = RunningServers::start(interrupts)?;
     let run = |name: &str, arguments: &[&str]| {
@@ -89,6 +90,8 @@ fn run_examples(interrupts: &Interrupts, programs: Programs) -> Result<()> {
         let sale = [&SALE[..], &["--database", &url]].concat();
         run("flash-sale", &sale)?;
         run("order-payment", &["--database", &url])?;
+        let leaders = ["--coordinators", "3", "--crash-coordinator", CRASHES, "--database", &url];
+        run("order-payment", &leaders)?;
         run("order-payment-xa", &["--database", &url])?;
     }
     Ok(())

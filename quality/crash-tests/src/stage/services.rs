@@ -27,7 +27,8 @@ const BREAK_EVERY: Duration = Duration::from_millis(300);
 /// One service: its wires and the process that runs now.
 #[derive(Debug)]
 pub(super) struct ServiceSlot {
-    pub(super) coordinator: Wire,
+    /// None to several coordinators.
+    pub(super) coordinator: Option<Wire>,
     /// None to a file.
     pub(super) databases: [Option<Wire>; DATABASES],
     running: Option<Running>,
@@ -43,7 +44,7 @@ struct Running {
 }
 
 impl ServiceSlot {
-    pub(super) fn new(coordinator: Wire, databases: [Option<Wire>; DATABASES]) -> Self {
+    pub(super) fn new(coordinator: Option<Wire>, databases: [Option<Wire>; DATABASES]) -> Self {
         Self { coordinator, databases, running: None }
     }
 
@@ -57,14 +58,14 @@ impl ServiceSlot {
         &self,
         settings: &Settings,
         process: u64,
-        endpoint: SocketAddr,
+        endpoints: Vec<String>,
         databases: [DatabaseLocation; DATABASES],
     ) -> Result<String> {
         let script = Script {
             process,
-            endpoint: format!("http://{endpoint}"),
+            endpoints,
             databases,
-            request_deadline_ms: u64::try_from(settings.request_deadline.as_millis())?,
+            limits: settings.limits,
             workers: settings.workers,
             workload: settings.workload,
             seed: settings.seed,

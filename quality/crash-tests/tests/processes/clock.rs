@@ -32,7 +32,7 @@ impl Scene {
         let (records, log) = (folder.path().join("records"), folder.path().join("coordinator.log"));
         let listen = Ipv4Addr::LOCALHOST.into();
         let coordinator = Coordinator::start(&program, &records, &log, listen).await.unwrap();
-        let handfast = saga::connect(&coordinator.endpoint()).await.unwrap();
+        let handfast = saga::connect(&[coordinator.endpoint()]).await.unwrap();
         let pool = saga::create(&handfast, &folder.path().join("shop.db")).await.unwrap();
         sqlx::query("CREATE TABLE entry (id INTEGER PRIMARY KEY)").execute(&pool).await.unwrap();
         let resource = handfast.at(pool.clone()).await.unwrap();

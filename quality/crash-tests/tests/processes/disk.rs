@@ -26,14 +26,14 @@ async fn a_full_disk_stops_the_coordinator_until_there_is_room() {
         disk.fill().unwrap();
         // The journal has its room already. What cannot be carried over from it ends the
         // coordinator, which says why: under work where a segment is full, or at the start.
-        let ended = stage.coordinator.running().unwrap().exited(ENDS_WITHIN).await.unwrap();
+        let ended = stage.coordinators[0].running().unwrap().exited(ENDS_WITHIN).await.unwrap();
         assert_eq!(ended.code(), Some(EXIT_STORE_FAILED));
         // The engine cuts a write that did not fit off at the start, which may make room for some
         // others, or for none.
-        stage.coordinator.spawn(None).await.unwrap();
+        stage.coordinators[0].spawn(None).await.unwrap();
     }
     disk.free().unwrap();
-    stage.coordinator.restart(None).await.unwrap();
+    stage.coordinators[0].restart(None).await.unwrap();
     stage.until_progress().await.unwrap();
     assert_sound(stage).await;
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use handfast_crash_tests::fault::{COORDINATOR_POINTS, Fault, SERVICE_POINTS};
+use handfast_crash_tests::service::TimeLimits;
 use handfast_crash_tests::stage::{RunningSystem, Settings};
 
 use crate::stages::{FILES, MIXED, assert_sound, settings};
@@ -16,8 +17,8 @@ const TRIES: usize = 3;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_coordinator_that_dies_at_any_point_loses_nothing() {
     // So long that a request which is not sent again holds its operation up for good.
-    let request_deadline = Duration::from_secs(300);
-    let settings = Settings { request_deadline, ..settings(FILES, 11) };
+    let limits = TimeLimits { answer: Duration::from_secs(300), ..TimeLimits::SHORT };
+    let settings = Settings { limits, ..settings(FILES, 11) };
     let mut stage = RunningSystem::start(settings).await.unwrap();
     for point in COORDINATOR_POINTS {
         // It leads once in its life.

@@ -4,7 +4,8 @@ use std::io::Write;
 
 use handfast_crash_tests::program::Program;
 use handfast_crash_tests::run::Report;
-use handfast_crash_tests::stage::{REQUEST_DEADLINE, RunningSystem, Settings};
+use handfast_crash_tests::service::TimeLimits;
+use handfast_crash_tests::stage::{RunningSystem, Settings};
 use handfast_crash_tests::work::{Product, Workload};
 
 pub(crate) const FILES: [Product; 2] = [Product::Sqlite, Product::Sqlite];
@@ -20,9 +21,10 @@ pub(crate) fn settings(products: [Product; 2], seed: u64) -> Settings {
         workers: 3,
         workload: Workload::Both,
         seed,
-        request_deadline: REQUEST_DEADLINE,
+        limits: TimeLimits::SHORT,
         data_dir: None,
         host: None,
+        cluster: None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use handfast_server::admin::model::{Resources, ServerStatus, TransactionDetail};
+use handfast_server::admin::model::{Cluster, Resources, ServerStatus, TransactionDetail};
 use serde::de::DeserializeOwned;
 
 const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
@@ -28,10 +28,28 @@ impl AdminClient {
         Ok(Self { http, base: format!("http://{address}") })
     }
 
-    /// Returns whether the coordinator leads. One that does not answer does not.
+    /// Returns whether the coordinator leads, or follows a leader that it knows. One that does not
+    /// answer does neither.
     pub async fn is_ready(&self) -> bool {
-        let answer = self.http.get(format!("{}/readyz", self.base)).send().await;
+        self.is_success("/readyz").await
+    }
+
+    /// Returns whether the coordinator leads. One that does not answer does not.
+    pub async fn leads(&self) -> bool {
+        self.is_success("/readyz?leader").await
+    }
+
+    async fn is_success(&self, path: &str) -> bool {
+        let answer = self.http.get(format!("{}{path}", self.base)).send().await;
         answer.is_ok_and(|answer| answer.status().is_success())
+    }
+
+    /// Returns where the coordinator stands among those that share its store.
+    ///
+    /// # Errors
+    /// Returns an error if the coordinator does not answer.
+    pub async fn cluster(&self) -> Result<Cluster> {
+        self.get("cluster").await
     }
 
     /// Returns the counts of the coordinator.

@@ -277,7 +277,7 @@ impl ConnectionSlot {
     fn keep_after<T>(&mut self, connection: Connection, answer: &Result<T, CallError>) {
         match answer {
             Ok(_) | Err(CallError::Duplicate | CallError::Again(_)) => self.keep(connection),
-            Err(CallError::Unknown(_) | CallError::Lasting(_)) => {}
+            Err(CallError::Unknown(_) | CallError::Replica(_) | CallError::Lasting(_)) => {}
         }
     }
 }

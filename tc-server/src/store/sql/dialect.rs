@@ -35,6 +35,9 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync {
     /// [`Statements::server_settings`], each a name and a value.
     fn complaints(&self, settings: &[(String, String)]) -> Vec<String>;
 
+    /// Returns how the same rows show that the server is a replica, if it is one.
+    fn replica(&self, settings: &[(String, String)]) -> Option<String>;
+
     /// Returns the largest batch in bytes that the server takes, by the same rows.
     fn batch_bytes_max(&self, settings: &[(String, String)]) -> usize;
 }
@@ -107,6 +110,9 @@ pub(super) enum CallError {
     /// something took effect is not known.
     #[error("{0}")]
     Unknown(String),
+    /// The server is a replica. In a fail-over it becomes the primary soon.
+    #[error("{0}")]
+    Replica(String),
     /// Trying again does not help.
     #[error("{0}")]
     Lasting(String),

@@ -41,11 +41,16 @@ async fn check_server(slot: &mut ConnectionSlot, allow_unsafe: bool) -> Result<u
     for mut row in slot.fetch(dialect.statements().server_settings, &[]).await? {
         settings.push((row.text()?, row.text()?));
     }
-    let complaints = dialect.complaints(&settings).join("; ");
-    if !complaints.is_empty() && !allow_unsafe {
-        return Err(CallError::Lasting(complaints));
-    }
-    if !complaints.is_empty() {
+    let (complaints, replica) = (dialect.complaints(&settings), dialect.replica(&settings));
+    if !allow_unsafe {
+        if !complaints.is_empty() {
+            return Err(CallError::Lasting(complaints.join("; ")));
+        }
+        if let Some(replica) = replica {
+            return Err(CallError::Replica(replica));
+        }
+    } else if !complaints.is_empty() || replica.is_some() {
+        let complaints = complaints.into_iter().chain(replica).collect::<Vec<_>>().join("; ");
         let store = &*slot.database().name;
         tracing::warn!(store, complaints, "the database may lose acknowledged changes");
     }

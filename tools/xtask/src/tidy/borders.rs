@@ -126,7 +126,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("seed-defects", &["handfast-locks", "handfast-migrations", "handfast-test-services"]),
     // Optional: the feature `harness` starts coordinators in tests and their children.
     ("handfast-test-services", &["handfast-server"]),
-    ("handfast-crash-tests", &["handfast", "handfast-server", "handfast-test-services"]),
+    (
+        "handfast-crash-tests",
+        &["handfast", "handfast-locks", "handfast-server", "handfast-test-services"],
+    ),
     ("handfast-interop", &["handfast-test-services"]),
     ("xtask", &["handfast-test-services"]),
 ];

@@ -125,16 +125,17 @@ impl Dialect for MySqlDialect {
         if is("log_bin", "ON") && is_not("sync_binlog", "1") {
             complaints.push("`sync_binlog` is not 1 and the binlog is on: set it to 1".to_owned());
         }
-        for name in ["read_only", "super_read_only"] {
-            if is(name, "ON") {
-                complaints.push(format!("`{name}` is on: name the primary in the URL"));
-            }
-        }
         if packet_bytes(settings) < PACKET_BYTES_MIN {
             let name = "max_allowed_packet";
             complaints.push(format!("`{name}` is less than {PACKET_BYTES_MIN}: raise it"));
         }
         complaints
+    }
+
+    fn replica(&self, settings: &[(String, String)]) -> Option<String> {
+        let is_on = |name: &&str| setting(settings, name) == Some("ON");
+        let name = ["read_only", "super_read_only"].into_iter().find(is_on)?;
+        Some(format!("`{name}` is on: name the primary in the URL"))
     }
 
     fn batch_bytes_max(&self, settings: &[(String, String)]) -> usize {

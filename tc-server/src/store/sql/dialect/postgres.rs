@@ -116,10 +116,12 @@ impl Dialect for PostgresDialect {
             let name = "synchronous_commit";
             complaints.push(format!("`{name}` stays {level}: connect without a pooler"));
         }
-        if setting(settings, "in_recovery") == Some("on") {
-            complaints.push("it is a standby: name the primary in the URL".to_owned());
-        }
         complaints
+    }
+
+    fn replica(&self, settings: &[(String, String)]) -> Option<String> {
+        let is_standby = setting(settings, "in_recovery") == Some("on");
+        is_standby.then(|| "it is a standby: name the primary in the URL".to_owned())
     }
 
     fn batch_bytes_max(&self, _settings: &[(String, String)]) -> usize {

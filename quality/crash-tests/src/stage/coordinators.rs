@@ -1,0 +1,168 @@
+//! The coordinators of a stage: one on its directory, or several on a store that they share, with
+//! the faults that are done to those.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use handfast_server::admin::model::ServerStatus;
+use tokio::time::{Instant, sleep};
+
+use super::{CRASH_WITHIN, PROGRESS_WITHIN, RunningSystem, Settings};
+use crate::cluster::fault::{ClusterFault, FaultyNode};
+use crate::coordinator::Coordinator;
+use crate::shared_store::SharedStore;
+use crate::wire::WireState;
+
+/// No request waits until a node leads.
+const ASK_EVERY: Duration = Duration::from_millis(20);
+
+/// Starts the coordinators that the settings ask for.
+pub(super) async fn start(
+    settings: &Settings,
+    folder: &Path,
+) -> Result<(Vec<Coordinator>, Option<SharedStore>)> {
+    let here: IpAddr = Ipv4Addr::LOCALHOST.into();
+    let Some(cluster) = settings.cluster else {
+        let data_dir = settings.data_dir.clone().unwrap_or_else(|| folder.join("data"));
+        let log = folder.join("coordinator.log");
+        let listen = settings.host.as_ref().map_or(here, |host| host.here());
+        let one = Coordinator::start(&settings.program, &data_dir, &log, listen).await?;
+        return Ok((vec![one], None));
+    };
+    let store = SharedStore::start(cluster.store, cluster.coordinators, folder).await?;
+    let mut nodes = Vec::new();
+    for number in 0..cluster.coordinators {
+        let data_dir = folder.join(format!("node-{number}"));
+        let (log, settings_of_node) = (data_dir.with_extension("log"), store.settings(number));
+        let mut node =
+            Coordinator::new(&settings.program, &data_dir, &log, here, settings_of_node)?;
+        node.restart(None).await?;
+        nodes.push(node);
+    }
+    Ok((nodes, Some(store)))
+}
+
+impl RunningSystem {
+    /// Returns the counts of the coordinator that leads.
+    ///
+    /// # Errors
+    /// When none answers.
+    pub async fn status(&self) -> Result<ServerStatus> {
+        self.coordinators[self.leader().await?].status().await
+    }
+
+    /// Waits until one of the coordinators leads, and returns its number.
+    ///
+    /// # Errors
+    /// When none does in time.
+    pub async fn leader(&self) -> Result<usize> {
+        let started = Instant::now();
+        while started.elapsed() < PROGRESS_WITHIN {
+            for (number, coordinator) in self.coordinators.iter().enumerate() {
+                if coordinator.admin().leads().await {
+                    return Ok(number);
+                }
+            }
+            sleep(ASK_EVERY).await;
+        }
+        bail!("no coordinator leads within {PROGRESS_WITHIN:?}")
+    }
+
+    /// Does a fault to coordinators that share a store, undoes it, and waits until an operation
+    /// commits again.
+    ///
+    /// # Errors
+    /// Returns an error if the fault cannot be done, or no operation commits afterwards.
+    pub async fn suffer_in_cluster(&mut self, fault: &ClusterFault) -> Result<()> {
+        let happened = self.do_cluster_fault(fault).await.with_context(|| fault.to_string())?;
+        if happened {
+            *self.faults.entry(fault.to_string()).or_default() += 1;
+        }
+        self.until_progress().await.with_context(|| format!("after: {fault}"))
+    }
+
+    /// Returns `false` if a crash point was not reached in time.
+    async fn do_cluster_fault(&mut self, fault: &ClusterFault) -> Result<bool> {
+        match fault {
+            ClusterFault::Kill(node, down) => {
+                let node = self.number_of(*node).await?;
+                self.coordinators[node].kill().await?;
+                // The sleeps here and below are the length of the fault itself.
+                sleep(*down).await;
+                self.coordinators[node].restart(None).await?;
+            }
+            ClusterFault::Stop(node) => {
+                let node = self.number_of(*node).await?;
+                self.coordinators[node].stop().await?;
+                self.coordinators[node].restart(None).await?;
+            }
+            ClusterFault::Pause(node, lasting) => {
+                let node = self.number_of(*node).await?;
+                self.coordinators[node].running()?.pause()?;
+                sleep(*lasting).await;
+                self.coordinators[node].running()?.go_on()?;
+            }
+            ClusterFault::CutOff(node, state, lasting) => {
+                let node = self.number_of(*node).await?;
+                self.shared()?.set_wires(node, *state);
+                sleep(*lasting).await;
+                self.shared()?.set_wires(node, WireState::Sound);
+            }
+            ClusterFault::KillAll => {
+                for coordinator in &mut self.coordinators {
+                    coordinator.kill().await?;
+                }
+                self.restart_all().await?;
+            }
+            ClusterFault::CrashInTheLead { point, pass } => {
+                return self.crash_in_the_lead(&format!("{point}:{pass}")).await;
+            }
+            ClusterFault::KillServer(server) => {
+                let shared = self.shared.as_mut().context("there is no shared store")?;
+                shared.restart(*server % shared.server_count()).await?;
+            }
+            ClusterFault::PauseStore(lasting) => {
+                self.shared()?.pause();
+                sleep(*lasting).await;
+                self.shared()?.go_on();
+            }
+        }
+        Ok(true)
+    }
+
+    /// Lets a follower take the lead, and die at a point. The others are killed for it: each of
+    /// them could take the lead as well.
+    async fn crash_in_the_lead(&mut self, point_and_pass: &str) -> Result<bool> {
+        let next = (self.leader().await? + 1) % self.coordinators.len();
+        self.coordinators[next].restart(Some(point_and_pass)).await?;
+        for (_, other) in self.coordinators.iter_mut().enumerate().filter(|it| it.0 != next) {
+            other.kill().await?;
+        }
+        let crashed = self.coordinators[next].running()?.crashed(CRASH_WITHIN).await?;
+        self.restart_all().await?;
+        Ok(crashed)
+    }
+
+    async fn restart_all(&mut self) -> Result<()> {
+        for coordinator in &mut self.coordinators {
+            coordinator.restart(None).await?;
+        }
+        Ok(())
+    }
+
+    async fn number_of(&self, node: FaultyNode) -> Result<usize> {
+        match node {
+            FaultyNode::Leader => self.leader().await,
+            FaultyNode::Numbered(number) => {
+                ensure!(number < self.coordinators.len(), "there is no coordinator {number}");
+                Ok(number)
+            }
+        }
+    }
+
+    fn shared(&self) -> Result<&SharedStore> {
+        self.shared.as_ref().context("there is no shared store")
+    }
+}
