@@ -29,7 +29,6 @@ use std::time::Instant;
 use futures::future::{BoxFuture, FutureExt, pending, ready};
 use handfast_core::{Change, Epoch, Record};
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 
 pub use directory::DirectoryLock;
 pub(crate) use directory::make as make_directory;
@@ -38,6 +37,8 @@ pub use etcd::{EtcdStore, EtcdStoreSettings};
 pub use handfast_etcd::EtcdOptions;
 pub use memory::MemoryStore;
 pub use sql::{SqlSettings, SqlStore};
+/// The channel of [`Store::leader`], for stores outside of this crate.
+pub use tokio::sync::watch;
 
 /// Durable records with one writer.
 ///

@@ -96,7 +96,7 @@ async fn a_compaction_of_a_deposed_leader_changes_nothing<S: SharedStore>() {
         next.store.commit(second, vec![delete(2)]).await.unwrap();
     }
     compact_behind(&shared, last + 1, &next, second).await;
-    sleeper.gate.go_on_to_the_end().await;
+    shared.wake(&sleeper).await;
     next.store.commit(second, put(3, "on")).await.unwrap();
     let (_, records) = next.store.lead(Epoch(0)).await.unwrap();
     assert_eq!(names(&records), named(&[(1, "newest"), (3, "on"), (FILLING, "filling")]));
