@@ -269,9 +269,12 @@ impl StoreHost {
         is_laid
     }
 
-    /// Reads the records up to a mark.
-    pub(super) fn read(&self, mark: RowPosition) -> EncodedRecords {
+    /// Reads the records up to a mark, unless a later leader has carried over more.
+    pub(super) fn read(&self, mark: RowPosition) -> Option<EncodedRecords> {
         let state = self.lock();
+        if state.journal.applied() > mark.number {
+            return None;
+        }
         let records = state.journal.read(mark.number);
         let is_newest = state.journal.newest() == mark;
         drop(state);
@@ -279,7 +282,7 @@ impl StoreHost {
             let event = LeadEvent::Read { epoch: mark.epoch, records: &records };
             self.observer.observe(&Observation::Lead(event));
         }
-        records
+        Some(records)
     }
 
     /// Reports that a leader has ended as planned.

@@ -114,7 +114,7 @@ impl SimStore {
         let mark = self.lay_mark(term).await?;
         while term.is_certain(self.world.now()) {
             if let Ok(records) = self.ask(move |host| host.read(mark)).await {
-                return Some((mark, records));
+                return records.map(|records| (mark, records));
             }
         }
         None
