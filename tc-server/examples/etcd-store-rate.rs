@@ -85,6 +85,7 @@ fn open(members: &[DatabaseServer]) -> Result<EtcdStore> {
         namespace: "measured".to_owned(),
         node: CoordinatorNode { id, version, grpc: at(), admin: at(), seata: None },
         lease: Duration::from_secs(60),
+        checkpoint_bytes: EtcdStoreSettings::CHECKPOINT_BYTES,
     };
     Ok(EtcdStore::open(settings)?)
 }

@@ -30,7 +30,6 @@ use std::time::{Duration, Instant};
 use futures::future::{BoxFuture, FutureExt, pending, ready};
 use handfast_core::{Change, Epoch, Record};
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 
 pub use directory::DirectoryLock;
 pub(crate) use directory::{holds_records, make as make_directory};
@@ -40,6 +39,8 @@ pub use handfast_etcd::EtcdOptions;
 pub use memory::MemoryStore;
 pub use snapshot::{RecordSnapshot, RecordSource, SnapshotOrigin, StoredRecord};
 pub use sql::{SqlSettings, SqlStore};
+/// The channel of [`Store::leader`], for stores outside of this crate.
+pub use tokio::sync::watch;
 
 /// Durable records with one writer.
 ///

@@ -3,7 +3,7 @@
 //!
 //! The core, the engine with its batching and DURABLE-FIRST, phase-two dispatch, the gRPC front end
 //! behind its transport, the record codec, and the client's link protocol are the product's code.
-//! The network, the disk, time, the databases, the broker, and the parts of the client that need
+//! The network, the store, time, the databases, the broker, and the parts of the client that need
 //! sqlx or tokio are models; `process/client/mod.rs` lists which file stands for which. There is no
 //! runtime, no socket and no real clock: the same seed gives the same run, line for line.
 //!
@@ -13,7 +13,7 @@
 //! | --- | --- |
 //! | `random`, `plan` | chance, and what a run simulates |
 //! | `world` | virtual time, tasks, the log |
-//! | `model` | databases, broker, disk and network, and what can be observed of them |
+//! | `model` | databases, broker, store and network, and what can be observed of them |
 //! | `workload` | orders, transfers, sagas and events, and the audit of their result |
 //! | `judge` | the ledger, and the invariants |
 //! | `process` | coordinators and services |

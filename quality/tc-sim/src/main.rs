@@ -121,6 +121,7 @@ fn run_many(arguments: &Arguments) -> Result<bool> {
 struct Totals {
     runs: u64,
     simulated: u64,
+    leads: u64,
     globals: u64,
     committed: u64,
     modes: ModeCounts,
@@ -134,6 +135,7 @@ impl Totals {
     fn add(&mut self, plan: &Plan, outcome: Outcome) {
         self.runs += 1;
         self.simulated += outcome.simulated;
+        self.leads += outcome.leads;
         self.globals += outcome.globals;
         self.committed += outcome.committed;
         self.modes.add(&outcome.modes);
@@ -156,6 +158,7 @@ impl Totals {
         let hours = self.simulated as f64 / 3.6e9;
         writeln!(out, "{:>12} seeds, {} failed", self.runs, self.failed.len())?;
         writeln!(out, "{hours:>12.1} simulated hours")?;
+        writeln!(out, "{:>12} times the lead was taken", self.leads)?;
         writeln!(out, "{:>12} globals stored, {} committed", self.globals, self.committed)?;
         let ModeCounts { confirmed, cancelled, barred, completed, compensated, .. } = self.modes;
         let ModeCounts { xa_committed, xa_rolled_back, .. } = self.modes;

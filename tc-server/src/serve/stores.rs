@@ -111,7 +111,8 @@ fn etcd_settings(config: &Config, node: CoordinatorNode) -> Result<EtcdStoreSett
     }
     let namespace = config.cluster.namespace.clone();
     let lease = Duration::from_millis(config.cluster.lease_ms);
-    Ok(EtcdStoreSettings { etcd, namespace, node, lease })
+    let checkpoint_bytes = EtcdStoreSettings::CHECKPOINT_BYTES;
+    Ok(EtcdStoreSettings { etcd, namespace, node, lease, checkpoint_bytes })
 }
 
 /// Reads a file that holds a secret and a line end.

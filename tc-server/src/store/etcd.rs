@@ -60,6 +60,14 @@ pub struct EtcdStoreSettings {
     /// cluster that elects its own leader, or a busy machine, costs the lead; too long: a
     /// coordinator that was killed is followed late.
     pub lease: Duration,
+    /// Bytes of the journal after which it is carried over into the records. Too few: etcd does
+    /// most of its work twice; too many: a new leader reads for longer.
+    pub checkpoint_bytes: usize,
+}
+
+impl EtcdStoreSettings {
+    /// The default for [`EtcdStoreSettings::checkpoint_bytes`].
+    pub const CHECKPOINT_BYTES: usize = 4 << 20;
 }
 
 /// The store of several coordinators in an etcd cluster.
@@ -69,6 +77,7 @@ pub struct EtcdStore {
     keys: Keys,
     node: CoordinatorNode,
     lease: Duration,
+    checkpoint_bytes: usize,
     election: Arc<Election>,
     /// The largest number of a batch that this process has acknowledged or read.
     acknowledged: Arc<AtomicU64>,
@@ -86,7 +95,7 @@ impl EtcdStore {
     ///
     /// [`StoreError::Unusable`] for settings that cannot be used.
     pub fn open(settings: EtcdStoreSettings) -> Result<Self, StoreError> {
-        let EtcdStoreSettings { etcd, namespace, node, lease } = settings;
+        let EtcdStoreSettings { etcd, namespace, node, lease, checkpoint_bytes } = settings;
         let store = format!("etcd under /handfast/{namespace}");
         let Some(keys) = Keys::of(&namespace) else {
             let reason = "a namespace has up to 64 letters, digits, `-`, `_` and `.`".to_owned();
@@ -100,6 +109,7 @@ impl EtcdStore {
             keys,
             node,
             lease,
+            checkpoint_bytes,
             election,
             acknowledged: Arc::default(),
             term: Mutex::default(),
@@ -167,7 +177,8 @@ impl EtcdStore {
         self.acknowledged.fetch_max(number, Ordering::Relaxed);
         let (members, keys) = (Arc::clone(&self.members), self.keys.clone());
         let place = RecordsPlace { members, keys, epoch, lease: Arc::clone(&lease.state) };
-        let checkpoints = Checkpoints::new(place, stored.marked, content.unapplied);
+        let enough = self.checkpoint_bytes;
+        let checkpoints = Checkpoints::new(place, enough, stored.marked, content.unapplied);
         let term = EtcdTerm {
             epoch,
             lease,

@@ -159,6 +159,8 @@ impl SqlStore {
         let mut retries = Retries::of("reading the records");
         loop {
             match snapshot::read(&mut slot, mark.number, ground.seed).await {
+                // A later leader has compacted its batches: they are not this epoch's to read.
+                Ok(content) if content.applied > mark.number => return Ok(None),
                 Ok(content) => {
                     let journal_bytes = content.journal_bytes;
                     return Ok(Some((Beginning { slot, mark, journal_bytes }, content)));

@@ -142,7 +142,9 @@ fn settings_that_cannot_be_used_are_refused() {
     let open = |members: &[&str], namespace: &str| {
         let etcd = EtcdOptions::new(members.iter().copied());
         let (namespace, node, lease) = (namespace.to_owned(), node("first"), LONG);
-        EtcdStore::open(EtcdStoreSettings { etcd, namespace, node, lease }).map(drop)
+        let checkpoint_bytes = EtcdStoreSettings::CHECKPOINT_BYTES;
+        EtcdStore::open(EtcdStoreSettings { etcd, namespace, node, lease, checkpoint_bytes })
+            .map(drop)
     };
     for (members, namespace, words) in [
         (&["http://127.0.0.1:1"][..], "a/b", "a namespace has"),

@@ -145,8 +145,13 @@ impl Candidate {
         lease: Duration,
         runtime: Runtime,
     ) -> Self {
-        let settings =
-            EtcdStoreSettings { etcd, namespace: shared.name.clone(), node: node(name), lease };
+        let settings = EtcdStoreSettings {
+            etcd,
+            namespace: shared.name.clone(),
+            node: node(name),
+            lease,
+            checkpoint_bytes: EtcdStoreSettings::CHECKPOINT_BYTES,
+        };
         let _within = runtime.enter();
         let store = Arc::new(EtcdStore::open(settings).unwrap());
         Self { store, runtime }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use handfast_core::{Change, Epoch};
-use handfast_server::store::{MemoryStore, Store, StoreError};
+use handfast_server::store::{Leader, MemoryStore, Store, StoreError};
 use tokio::time::timeout;
 
 use crate::gate::{LIMIT, Trap};
@@ -16,6 +16,13 @@ crate::on_shared_stores!(
     a_leader_that_sleeps_through_a_compaction_stores_nothing,
     a_compaction_of_a_deposed_leader_changes_nothing,
 );
+
+mod reading {
+    use super::a_candidate_that_sleeps_before_it_reads_follows;
+
+    // The store in etcd reads at the revision of the mark.
+    crate::on_sql_stores!(a_candidate_that_sleeps_before_it_reads_follows);
+}
 
 async fn compaction_keeps_the_records<S: SharedStore>() {
     let shared = S::create().await;
@@ -99,8 +106,33 @@ async fn a_compaction_of_a_deposed_leader_changes_nothing<S: SharedStore>() {
         next.store.commit(second, vec![delete(2)]).await.unwrap();
     }
     compact_behind(&shared, last + 1, &next, second).await;
-    sleeper.gate.go_on_to_the_end().await;
+    shared.wake(&sleeper).await;
     next.store.commit(second, put(3, "on")).await.unwrap();
     let (_, records) = next.store.lead(Epoch(0)).await.unwrap();
     assert_eq!(names(&records), named(&[(1, "newest"), (3, "on"), (FILLING, "filling")]));
+}
+
+/// Regression: its process ended, since the records were of a later epoch than its own.
+async fn a_candidate_that_sleeps_before_it_reads_follows<S: SharedStore>() {
+    let shared = S::create().await;
+    let (sleeper, next) = (shared.process(LONG).await, shared.process(COMPACTING).await);
+    sleeper.gate.set(Trap::Stop(b"REPEATABLE READ", 1));
+    let store = Arc::clone(&sleeper.store);
+    let mut asleep = tokio::spawn(async move { store.lead(Epoch(0)).await });
+    sleeper.gate.stopped().await;
+    let (_, mark) = shared.batches().await;
+    shared.end_lease().await;
+    let (epoch, _) = timeout(LIMIT, next.store.lead(Epoch(0))).await.unwrap().unwrap();
+    compact_behind(&shared, mark, &next, epoch).await;
+
+    sleeper.gate.go_on();
+    let leads = Leader::Elsewhere { epoch, node: next.node.clone() };
+    let mut leader = sleeper.store.leader();
+    let follows = timeout(LIMIT, leader.wait_for(|leader| *leader == leads));
+    tokio::select! {
+        led = &mut asleep => panic!("the sleeper leads: {led:?}"),
+        follows = follows => drop(follows.unwrap().unwrap()),
+    }
+    asleep.abort();
+    next.store.confirm(epoch).await.unwrap();
 }

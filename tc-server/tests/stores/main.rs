@@ -1,5 +1,5 @@
 //! One suite of the contract of `Store`, run against every store, and what is particular to stores
-//! in SQL databases.
+//! in SQL databases. What is particular to the store in etcd is in `tests/etcd_store`.
 //!
 //! A store that is added implements [`StoreUnderTest`](store_under_test::StoreUnderTest) and, if
 //! several processes share it, [`SharedStore`](store_under_test::SharedStore), and is named in the
@@ -11,6 +11,8 @@ mod compaction;
 mod contract;
 #[cfg(test)]
 mod databases;
+#[cfg(test)]
+mod etcd_under_test;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
@@ -41,6 +43,7 @@ macro_rules! on_every_store {
 macro_rules! on_shared_stores {
     ($($case:ident),* $(,)?) => {
         crate::on_sql_stores!($($case),*);
+        crate::tests_on!(etcd, crate::etcd_under_test::Etcd, $($case),*);
     };
 }
 

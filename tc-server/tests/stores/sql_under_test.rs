@@ -123,14 +123,20 @@ impl<K: Kind> StoreUnderTest for Sql<K> {
 }
 
 impl<K: Kind> SharedStore for Sql<K> {
-    /// With the lease that is taken, and with the mark.
-    const EPOCH_PASSES_WITH_MARK: usize = 2;
+    const DRAWS_EPOCH_WITH_LEASE: bool = true;
+    /// The bytes are the same in both orders. They pass with the lease that is taken, and with the
+    /// mark.
+    const EPOCH_WITH_MARK: (&'static [u8], usize) = (b"ZZZ", 2);
     /// The look at the newest row, which is prepared with the lease and with the mark.
     const BEFORE_MARK: (&'static [u8], usize) = (b"ORDER BY number DESC", 2);
     const COMPACTION: &'static [u8] = b"UPDATE tc_mark";
 
     fn process(&self, options: Options) -> BoxFuture<'_, Process> {
         Box::pin(self.open_with(options, |_| {}))
+    }
+
+    fn wake<'p>(&'p self, process: &'p Process) -> BoxFuture<'p, ()> {
+        Box::pin(process.gate.go_on_to_the_end())
     }
 
     fn end_lease(&self) -> BoxFuture<'_, ()> {

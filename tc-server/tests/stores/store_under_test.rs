@@ -22,8 +22,12 @@ pub(crate) trait StoreUnderTest: Send + Sync + 'static {
 
 /// A store that several processes have open.
 pub(crate) trait SharedStore: StoreUnderTest {
-    /// How often the epoch asked for passes on the way to the store until it passes with the mark.
-    const EPOCH_PASSES_WITH_MARK: usize;
+    /// Whether an epoch is drawn with the lease, so that it is later than that of a candidate
+    /// that had the lease before.
+    const DRAWS_EPOCH_WITH_LEASE: bool;
+    /// The bytes of epoch 0x5A5A5A, and how often they pass on the way to the store until they pass
+    /// with the mark.
+    const EPOCH_WITH_MARK: (&'static [u8], usize);
     /// Bytes that pass, for the n-th time in a lead, when the lease is taken and the mark is not
     /// begun.
     const BEFORE_MARK: (&'static [u8], usize);
@@ -32,6 +36,10 @@ pub(crate) trait SharedStore: StoreUnderTest {
 
     /// Opens the store as another process.
     fn process(&self, options: Options) -> BoxFuture<'_, Process>;
+
+    /// Lets a process whose gate was stopped go on, and waits until the store has dealt with the
+    /// request that had stopped it.
+    fn wake<'p>(&'p self, process: &'p Process) -> BoxFuture<'p, ()>;
 
     /// Ends the lease of the process that leads, which does not hear of it.
     fn end_lease(&self) -> BoxFuture<'_, ()>;

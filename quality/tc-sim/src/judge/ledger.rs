@@ -71,6 +71,8 @@ pub(crate) enum BranchState {
 pub(crate) struct Ledger {
     /// The time of the observation, in microseconds.
     pub(crate) now: u64,
+    /// How often a coordinator has taken the lead.
+    pub(crate) leads: u64,
     pub(crate) globals: BTreeMap<Xid, GlobalRecord>,
     pub(crate) branches: BTreeMap<BranchKey, BranchRecord>,
     /// Every branch that was ever stored.

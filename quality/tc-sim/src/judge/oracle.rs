@@ -5,7 +5,7 @@ use std::fmt;
 use super::invariant::{self, Invariant};
 use super::ledger::Ledger;
 use super::verdict::{Verdict, Violation};
-use crate::model::observation::Observation;
+use crate::model::observation::{LeadEvent, Observation};
 
 /// All invariants, and the ledger that they judge by.
 pub(crate) struct Oracle {
@@ -34,10 +34,11 @@ impl Oracle {
         self.ledger.now = now;
         self.judge(now, observation);
         match observation {
-            Observation::Stored { batch } => {
+            Observation::Stored { batch, .. } => {
                 self.ledger.store(batch);
                 self.judge(now, &Observation::Recorded { batch });
             }
+            Observation::Lead(LeadEvent::Marked { .. }) => self.ledger.leads += 1,
             Observation::LocalCommit { database, written } => {
                 self.ledger.commit(*database, written);
             }
@@ -49,6 +50,7 @@ impl Oracle {
             }
             Observation::RequestArrived { .. }
             | Observation::ReplySent { .. }
+            | Observation::Lead(LeadEvent::Read { .. } | LeadEvent::Resigned { .. })
             | Observation::Recorded { .. }
             | Observation::PreparedEnded { branch: None, .. }
             | Observation::CommittedRead { .. }

@@ -2,7 +2,9 @@
 //!
 //! Models and processes report through [`Observer`] and do not know the judge behind it.
 
-use handfast_core::{Change, Decision, Xid};
+use std::collections::BTreeMap;
+
+use handfast_core::{Change, Decision, Epoch, Xid};
 use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::server_message::Body as ServerBody;
 
@@ -20,9 +22,11 @@ pub(crate) enum Observation<'o> {
     /// A request has reached a coordinator's process.
     RequestArrived { request: &'o ClientBody },
     /// A reply or a call leaves a coordinator; a reply with the request that it answers.
-    ReplySent { request: Option<&'o ClientBody>, reply: &'o ServerBody },
+    ReplySent { server: usize, request: Option<Asked<'o>>, reply: &'o ServerBody },
+    /// The lead has changed, or is about to.
+    Lead(LeadEvent<'o>),
     /// A batch is durable. The ledger does not have it yet.
-    Stored { batch: &'o [Change] },
+    Stored { epoch: Epoch, batch: &'o [Change] },
     /// A batch is durable, and the ledger has it. Reported by the judge itself.
     Recorded { batch: &'o [Change] },
     /// A local transaction has committed. The ledger does not have it yet.
@@ -37,6 +41,26 @@ pub(crate) enum Observation<'o> {
     OutcomeReported { xid: Xid, outcome: ReportedOutcome },
     /// The run is over, and everything has had its time to end.
     Ended { end: &'o FinalState },
+}
+
+/// A request that is answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'o> {
+    pub(crate) body: &'o ClientBody,
+    /// When it first arrived on the connection that the answer leaves on.
+    pub(crate) at: u64,
+}
+
+/// A step from one leader to the next, as the store sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LeadEvent<'o> {
+    /// A coordinator has laid its mark. Earlier leaders may believe until then that no other one
+    /// leads.
+    Marked { server: usize, epoch: Epoch, displaced_until: u64 },
+    /// The records are read under a mark that is the newest row.
+    Read { epoch: Epoch, records: &'o BTreeMap<Vec<u8>, Vec<u8>> },
+    /// A leader that was asked to stop gives up the lead.
+    Resigned { epoch: Epoch },
 }
 
 /// The outcome that the launcher of a global was given.

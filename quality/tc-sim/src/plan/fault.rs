@@ -36,23 +36,24 @@ pub enum Fault {
     DatabaseAnswerLost,
     /// A database is slow.
     DatabaseSlow,
-    /// A batch that was being written when its process died is lost.
+    /// A batch that was being written when its process died or lost the lead is lost.
     WriteLost,
     /// A batch that was being written when its process died is stored in part. The store notices it
     /// and drops the whole batch.
     WriteTorn,
-    /// A batch that was being written when its process died is stored, without an acknowledgement.
+    /// A batch that was being written when its process died or lost the lead is stored, without an
+    /// acknowledgement.
     WriteUnacknowledged,
     /// A write fails.
     DiskError,
-    /// Writes take long.
+    /// The store takes long.
     DiskSlow,
-    /// Writes block for a while.
+    /// The store stands still for a while.
     DiskStuck,
     /// The wall clock of a coordinator's machine is set, by up to 300 days. Its next process reads
     /// it.
     ClockStep,
-    /// The other coordinator takes the leadership, and the first one does not notice at once.
+    /// Another coordinator takes the leadership, and the first one does not notice at once.
     LeadershipTaken,
     /// A service's process dies between two steps of a branch that is prepared, of a relay or of a
     /// consumer.
@@ -61,11 +62,23 @@ pub enum Fault {
     BrokerDown,
     /// The broker has accepted an event or an acknowledgement, and its answer is lost.
     BrokerAnswerLost,
+    /// A coordinator is asked to stop, and ends as planned.
+    ServerStopped,
+    /// A request to the store never arrives, and its connection breaks.
+    StoreRequestLost,
+    /// The store has carried a request out, and its answer is lost with the connection.
+    StoreAnswerLost,
+    /// A coordinator does not reach the store for a while. Its clients reach it.
+    StoreCutOff,
+    /// A leader stands still between a batch and its sending, until its lease is over.
+    LeaderAsleep,
+    /// A candidate stands still between its lease and its mark, until the lease is over.
+    CandidateAsleep,
 }
 
 impl Fault {
     /// Every fault.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 31] = [
         Self::MessageLost,
         Self::MessageDoubled,
         Self::MessageDelayed,
@@ -91,6 +104,22 @@ impl Fault {
         Self::ClientCrashAtPoint,
         Self::BrokerDown,
         Self::BrokerAnswerLost,
+        Self::ServerStopped,
+        Self::StoreRequestLost,
+        Self::StoreAnswerLost,
+        Self::StoreCutOff,
+        Self::LeaderAsleep,
+        Self::CandidateAsleep,
+    ];
+
+    /// The faults that a seed draws last, so that the rest of a plan does not depend on them.
+    pub(super) const DRAWN_LAST: [Self; 6] = [
+        Self::ServerStopped,
+        Self::StoreRequestLost,
+        Self::StoreAnswerLost,
+        Self::StoreCutOff,
+        Self::LeaderAsleep,
+        Self::CandidateAsleep,
     ];
 
     /// Returns the modes that a plan needs one of to have this fault. Empty if it needs none.
@@ -103,6 +132,20 @@ impl Fault {
         } else {
             &[]
         }
+    }
+
+    /// Returns whether a plan needs several coordinators to have this fault.
+    #[must_use]
+    pub fn requires_several_servers(self) -> bool {
+        matches!(
+            self,
+            Self::LeadershipTaken
+                | Self::StoreRequestLost
+                | Self::StoreAnswerLost
+                | Self::StoreCutOff
+                | Self::LeaderAsleep
+                | Self::CandidateAsleep
+        )
     }
 
     /// Returns its name in reports and plans.
@@ -134,6 +177,12 @@ impl Fault {
             Self::ClientCrashAtPoint => "client-crash-at-point",
             Self::BrokerDown => "broker-down",
             Self::BrokerAnswerLost => "broker-answer-lost",
+            Self::ServerStopped => "server-stopped",
+            Self::StoreRequestLost => "store-request-lost",
+            Self::StoreAnswerLost => "store-answer-lost",
+            Self::StoreCutOff => "store-cut-off",
+            Self::LeaderAsleep => "leader-asleep",
+            Self::CandidateAsleep => "candidate-asleep",
         }
     }
 

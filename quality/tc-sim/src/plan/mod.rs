@@ -14,7 +14,7 @@ pub use fault::{Fault, Faults};
 pub use mode::Mode;
 
 /// How often each fault strikes, in thousandths of its chances. For a fault that is inflicted on a
-/// process, a connection or a disk it is the weight of the choice.
+/// process, a connection or the store it is the weight of the choice.
 const WEIGHTS: &[(Fault, u64)] = &[
     (Fault::MessageLost, 10),
     (Fault::MessageDoubled, 20),
@@ -41,6 +41,12 @@ const WEIGHTS: &[(Fault, u64)] = &[
     (Fault::ClientCrashAtPoint, 15),
     (Fault::BrokerDown, 10),
     (Fault::BrokerAnswerLost, 30),
+    (Fault::ServerStopped, 20),
+    (Fault::StoreRequestLost, 5),
+    (Fault::StoreAnswerLost, 10),
+    (Fault::StoreCutOff, 20),
+    (Fault::LeaderAsleep, 4),
+    (Fault::CandidateAsleep, 60),
 ];
 
 /// The plan of one run.
@@ -48,6 +54,8 @@ const WEIGHTS: &[(Fault, u64)] = &[
 pub struct Plan {
     /// The seed of everything that is drawn.
     pub seed: u64,
+    /// The number of coordinators. One has a store of its own; several share one, and one leads.
+    pub servers: usize,
     /// The number of services.
     pub clients: usize,
     /// The number of databases. The first holds stock, the others accounts.
@@ -73,13 +81,15 @@ impl Plan {
     pub fn of_seed(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let kept_permille = [1_000, 700, 400, 200][random.index(4)];
+        let early = Fault::ALL.into_iter().filter(|fault| !Fault::DRAWN_LAST.contains(fault));
         let (always, by_mode): (Vec<_>, Vec<_>) =
-            Fault::ALL.into_iter().partition(|fault| fault.requires_one_of().is_empty());
+            early.partition(|fault| fault.requires_one_of().is_empty());
         let drop_of = |random: &mut Random, faults: Vec<Fault>| -> BTreeSet<Fault> {
             faults.into_iter().filter(|_| !random.happens(kept_permille)).collect()
         };
         let mut plan = Self {
             seed,
+            servers: 1,
             without: drop_of(&mut random, always),
             clients: 2 + random.index(3),
             databases: 2 + random.index(2),
@@ -91,6 +101,8 @@ impl Plan {
             modes: Mode::ALL.into_iter().filter(|_| random.happens(500)).collect(),
         };
         plan.without.extend(drop_of(&mut random, by_mode));
+        plan.servers = [1, 1, 2, 3, 3][random.index(5)];
+        plan.without.extend(drop_of(&mut random, Fault::DRAWN_LAST.to_vec()));
         plan
     }
 
@@ -99,14 +111,9 @@ impl Plan {
     pub fn permille(&self, fault: Fault) -> u64 {
         let weight = WEIGHTS.iter().find(|(of, _)| *of == fault).map_or(0, |(_, weight)| *weight);
         let modes = fault.requires_one_of();
-        let is_possible = modes.is_empty() || modes.iter().any(|mode| self.modes.contains(mode));
-        if is_possible && !self.without.contains(&fault) { weight } else { 0 }
-    }
-
-    /// Returns the number of coordinators: two if the leadership may move, or else one.
-    #[must_use]
-    pub fn servers(&self) -> usize {
-        if self.without.contains(&Fault::LeadershipTaken) { 1 } else { 2 }
+        let has_mode = modes.is_empty() || modes.iter().any(|mode| self.modes.contains(mode));
+        let has_servers = self.servers > 1 || !fault.requires_several_servers();
+        if has_mode && has_servers && !self.without.contains(&fault) { weight } else { 0 }
     }
 }
 
@@ -114,8 +121,10 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "seed={} clients={} databases={} transactions={} rows={} workers={} faults-ms={}",
+            "seed={} servers={} clients={} databases={} transactions={} rows={} workers={} \
+             faults-ms={}",
             self.seed,
+            self.servers,
             self.clients,
             self.databases,
             self.transactions,
@@ -168,6 +177,7 @@ impl Plan {
     fn set(&mut self, name: &str, value: &str) -> Option<()> {
         match name {
             "seed" => {}
+            "servers" => self.servers = value.parse().ok().filter(|servers| *servers > 0)?,
             "clients" => self.clients = value.parse().ok()?,
             "databases" => self.databases = value.parse().ok()?,
             "transactions" => self.transactions = value.parse().ok()?,
@@ -208,6 +218,7 @@ mod tests {
             "seed=1 color=red",
             "seed=1 without=x",
             "seed=1 modes=x",
+            "seed=1 servers=0",
         ] {
             assert!(invalid.parse::<Plan>().is_err(), "{invalid}");
         }

@@ -1,5 +1,5 @@
 //! The parts that exist once in a run: the databases, the broker, the network, and the coordinators
-//! with their disk. It knows no client.
+//! with their store. It knows no client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,13 +8,16 @@ use super::server::Server;
 use crate::judge::Judge;
 use crate::model::broker::Broker;
 use crate::model::database::{Database, Flavour};
-use crate::model::disk::Disk;
 use crate::model::network::Network;
 use crate::model::observation::Observer;
-use crate::plan::Mode;
+use crate::model::store::StoreHost;
+use crate::plan::{Fault, Mode};
 use crate::workload::Workload;
 use crate::workload::transfers::prepared_before_start;
 use crate::world::World;
+
+/// The offsets of clocks that were never set alike.
+const CLOCK_OFFSETS_MS: [i64; 5] = [0, -3_600_000, 3_600_000, -90_000, 90_000];
 
 /// The simulated installation, without its clients.
 pub(crate) struct Installation {
@@ -23,7 +26,7 @@ pub(crate) struct Installation {
     pub(crate) workload: Arc<Workload>,
     pub(crate) databases: Vec<Arc<Database>>,
     pub(crate) broker: Arc<Broker>,
-    pub(crate) disk: Arc<Disk>,
+    pub(crate) store: Arc<StoreHost>,
     pub(crate) network: Arc<Network>,
     pub(crate) servers: Vec<Arc<Server>>,
 }
@@ -32,7 +35,7 @@ impl Installation {
     pub(crate) fn new(world: &Arc<World>, judge: &Arc<Judge>) -> Arc<Self> {
         let plan = &world.plan;
         let observer = || -> Arc<dyn Observer> { Arc::clone(judge) as _ };
-        let disk = Arc::new(Disk::new());
+        let store = StoreHost::new(world, observer());
         let network = Network::new(world, observer());
         let workload = Arc::new(Workload::new(plan));
         let flavours = [Flavour::MariaDb, Flavour::Postgres, Flavour::Sqlite];
@@ -46,8 +49,8 @@ impl Installation {
                 prepared_before_start().into_iter().for_each(|name| database.add_prepared(name));
             }
         }
-        let servers = (0..plan.servers())
-            .map(|index| Server::new(world, judge, index, &disk, &network))
+        let servers = (0..plan.servers)
+            .map(|index| Server::new(world, judge, index, &store, &network))
             .collect();
         Arc::new(Self {
             world: Arc::clone(world),
@@ -55,10 +58,23 @@ impl Installation {
             workload,
             databases,
             broker: Arc::new(Broker::new(world)),
-            disk,
+            store,
             network,
             servers,
         })
+    }
+
+    /// Sets the clocks of several coordinators apart, if clocks are wrong at all in this run.
+    pub(crate) fn set_clocks(&self) {
+        let world = &self.world;
+        if self.servers.len() == 1 || world.plan.permille(Fault::ClockStep) == 0 {
+            return;
+        }
+        for server in &self.servers {
+            let offset =
+                world.draw(|random| CLOCK_OFFSETS_MS[random.index(CLOCK_OFFSETS_MS.len())]);
+            server.set_clock(offset);
+        }
     }
 }
 

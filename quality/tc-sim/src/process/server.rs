@@ -1,8 +1,8 @@
 //! A coordinator's process: the real engine, dispatcher and gRPC front end on virtual time.
 //!
 //! Not in it are the transport (HTTP/2, TLS, tokens), the admin port, the command line and the
-//! embedded store. [`crate::model::network`] stands for the transport, and [`crate::model::disk`]
-//! for the store.
+//! stores. [`crate::model::network`] stands for the transport, and [`crate::model::store`] for the
+//! stores.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -19,21 +19,21 @@ use handfast_server::over_http::HttpCaller;
 use handfast_server::store::Store;
 
 use crate::judge::Judge;
-use crate::model::disk::{Disk, SimStore};
 use crate::model::network::Network;
-use crate::model::observation::Observer;
+use crate::model::store::{SimStore, StoreHost, address_of};
 use crate::random::Random;
 use crate::world::{MS, Owner, SECOND, World};
 
-/// The coordinators' wall clocks at the start, in milliseconds.
-const STARTED_AT_MS: u64 = 1_700_000_000_000;
+/// The coordinators' wall clocks at the start, in milliseconds: late enough that epochs begin where
+/// the clock stands, and early enough that they do not with a clock that was set back.
+const STARTED_AT_MS: u64 = 1_775_000_000_000;
 
 /// A machine that a coordinator runs on.
 pub(crate) struct Server {
     world: Arc<World>,
     judge: Arc<Judge>,
     index: usize,
-    disk: Arc<Disk>,
+    store: Arc<StoreHost>,
     network: Arc<Network>,
     /// The wall clock's offset from virtual time, in milliseconds.
     clock_offset_ms: AtomicI64,
@@ -52,18 +52,22 @@ impl Server {
         world: &Arc<World>,
         judge: &Arc<Judge>,
         index: usize,
-        disk: &Arc<Disk>,
+        store: &Arc<StoreHost>,
         network: &Arc<Network>,
     ) -> Arc<Self> {
         Arc::new(Self {
             world: Arc::clone(world),
             judge: Arc::clone(judge),
             index,
-            disk: Arc::clone(disk),
+            store: Arc::clone(store),
             network: Arc::clone(network),
             clock_offset_ms: AtomicI64::new(0),
             process: Mutex::new(None),
         })
+    }
+
+    pub(crate) fn index(&self) -> usize {
+        self.index
     }
 
     pub(crate) fn owner(&self) -> Owner {
@@ -80,8 +84,9 @@ impl Server {
         let server = Arc::clone(self);
         self.world.log(self.owner(), || "starts".to_owned());
         self.world.spawn(self.owner(), async move {
-            if let Err(failure) = server.serve().await {
-                server.fail(&failure);
+            match server.serve().await {
+                Ok(()) => server.exit().await,
+                Err(failure) => server.fail(&failure),
             }
         });
     }
@@ -97,6 +102,25 @@ impl Server {
             server.world.sleep(down_for).await;
             server.start();
         });
+    }
+
+    /// Asks the process to stop, as a signal does. Returns whether there is one.
+    pub(crate) fn stop(&self) -> bool {
+        let Some(process) = self.process() else { return false };
+        self.world.spawn(self.owner(), async move {
+            process.front.go_away("the coordinator is shutting down").await;
+            process.engine.stop();
+        });
+        true
+    }
+
+    /// Ends the process because its engine has stopped, when what is queued for clients has left.
+    async fn exit(self: &Arc<Self>) {
+        if let Some(process) = self.process() {
+            process.front.close_all().await;
+        }
+        self.world.sleep(self.world.between(MS, 20 * MS)).await;
+        self.crash(self.world.between(10 * MS, 4 * SECOND));
     }
 
     /// Drops the process.
@@ -117,11 +141,10 @@ impl Server {
         let (dispatcher, timer) =
             Dispatcher::prepare(Arc::clone(&clock), dispatch_settings(), seed);
         world.spawn(self.owner(), timer);
-        let (world, disk) = (Arc::clone(world), Arc::clone(&self.disk));
-        let observer: Arc<dyn Observer> = Arc::clone(&self.judge) as _;
-        let store: Arc<dyn Store> = Arc::new(SimStore::new(world, observer, disk, self.index));
+        let store: Arc<dyn Store> = Arc::new(SimStore::open(&self.store, self.index));
         let phase_two: Arc<dyn EffectSink> = Arc::new(dispatcher.clone());
-        let prepared = Engine::prepare(store, clock, engine_settings(), phase_two);
+        let settings = engine_settings(&address_of(self.index));
+        let prepared = Engine::prepare(store, clock, settings, phase_two);
         let engine = prepared.handle;
         let (bounds, no_http) = (Bounds::default(), HttpCaller::disabled());
         let front =
@@ -160,8 +183,8 @@ impl fmt::Debug for Server {
     }
 }
 
-fn engine_settings() -> engine::Settings {
-    engine::Settings { batch_max: 64, ..engine::Settings::new("sim:1") }
+fn engine_settings(address: &str) -> engine::Settings {
+    engine::Settings { batch_max: 64, ..engine::Settings::new(address) }
 }
 
 fn dispatch_settings() -> dispatch::Settings {

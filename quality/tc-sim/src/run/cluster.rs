@@ -39,6 +39,7 @@ impl Cluster {
 
     /// Lives through the whole run.
     pub(super) async fn live(self: Arc<Self>) {
+        self.installation.set_clocks();
         self.installation.servers.iter().for_each(Server::start);
         (0..self.services.count()).for_each(|index| self.services.start(index));
         let (installation, services) = (Arc::clone(&self.installation), Arc::clone(&self.services));
@@ -57,7 +58,7 @@ impl Cluster {
     fn heal(&self) {
         self.world.log(Owner::World, || "faults are over".to_owned());
         self.world.end_faults();
-        self.installation.disk.heal();
+        self.installation.store.heal();
         self.installation.databases.iter().for_each(|database| database.heal());
     }
 
@@ -111,8 +112,9 @@ impl Cluster {
 
     /// Inspects the leader's memory: its own invariants, and whether anything is left in it.
     async fn inspect_leader(&self) -> Vec<String> {
-        let leader = &self.installation.servers[self.installation.disk.leader()];
-        let Some(process) = leader.process() else { return vec!["no server leads".to_owned()] };
+        let Installation { store, servers, .. } = &*self.installation;
+        let leader = store.leader().and_then(|leader| servers[leader].process());
+        let Some(process) = leader else { return vec!["no server leads".to_owned()] };
         let inspect = |coordinator: &handfast_core::Coordinator| {
             (coordinator.check_invariants(), coordinator.counts())
         };

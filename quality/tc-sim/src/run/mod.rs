@@ -26,6 +26,8 @@ pub struct Outcome {
     pub faults: Faults,
     /// The length of the run, in microseconds of virtual time.
     pub simulated: u64,
+    /// How often a coordinator took the lead.
+    pub leads: u64,
     /// The number of globals that were stored.
     pub globals: u64,
     /// The number of globals that were committed.
@@ -102,6 +104,7 @@ fn run_with(plan: &Plan, log: LogMode) -> Outcome {
         checks: oracle.checks(),
         faults: world.faults(),
         simulated: world.now(),
+        leads: oracle.ledger().leads,
         globals: globals.len() as u64,
         committed: committed as u64,
         modes: count_modes(oracle.ledger()),

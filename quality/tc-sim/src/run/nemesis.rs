@@ -1,4 +1,4 @@
-//! Inflicts faults on processes, connections and disks, one after the other, until the faults are
+//! Inflicts faults on processes, connections and the store, one after the other, until the faults are
 //! over. All other kinds are drawn where they strike, for each message or write.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::process::installation::Installation;
 use crate::world::{MS, Owner, SECOND, World};
 
 /// The faults that are inflicted.
-const INFLICTED: [Fault; 13] = [
+const INFLICTED: [Fault; 15] = [
     Fault::ConnectionCut,
     Fault::ConnectionCutOneWay,
     Fault::ServerCrash,
@@ -23,6 +23,8 @@ const INFLICTED: [Fault; 13] = [
     Fault::DiskStuck,
     Fault::ClockStep,
     Fault::LeadershipTaken,
+    Fault::ServerStopped,
+    Fault::StoreCutOff,
 ];
 
 /// The settings of a wall clock, in seconds from the true time.
@@ -55,11 +57,10 @@ impl Nemesis {
 
     /// Inflicts a fault. Returns whether there was anything to inflict it on.
     fn inflict(&self, fault: Fault) -> bool {
-        let Installation { world, network, disk, servers, databases, .. } = &*self.installation;
+        let Installation { world, network, store, servers, databases, .. } = &*self.installation;
         world.log(Owner::World, || format!("fault: {fault}"));
         let now = world.now();
-        let server = world.draw(|random| random.index(servers.len()));
-        let server = &servers[server];
+        let server = &servers[self.draw_server()];
         let client = world.draw(|random| random.index(self.services.count()));
         let database = world.draw(|random| random.index(databases.len()));
         let database = &databases[database];
@@ -77,16 +78,17 @@ impl Nemesis {
             }
             Fault::DatabaseCrash => database.crash(world.between(10 * MS, 3 * SECOND)),
             Fault::DatabaseSlow => database.slow_down(now + world.between(SECOND, 8 * SECOND)),
-            Fault::DiskError => disk.fail_next_write(),
-            Fault::DiskSlow => disk.slow_down(now + world.between(SECOND, 8 * SECOND)),
-            Fault::DiskStuck => disk.stall(now + world.between(SECOND, 8 * SECOND)),
+            Fault::DiskError => store.fail_next_write(),
+            Fault::DiskSlow => store.slow_down(now + world.between(SECOND, 8 * SECOND)),
+            Fault::DiskStuck => store.stall(now + world.between(SECOND, 8 * SECOND)),
             Fault::ClockStep => {
                 let step = world.draw(|random| CLOCK_STEPS_S[random.index(CLOCK_STEPS_S.len())]);
                 server.set_clock(step * 1_000);
             }
-            Fault::LeadershipTaken => {
-                let next = (disk.leader() + 1) % servers.len();
-                disk.move_leadership(next);
+            Fault::LeadershipTaken => store.take_lease_away(),
+            Fault::ServerStopped => return server.stop(),
+            Fault::StoreCutOff => {
+                store.cut_off(server.index(), now + world.between(SECOND, 8 * SECOND));
             }
             Fault::MessageLost
             | Fault::MessageDoubled
@@ -99,9 +101,21 @@ impl Nemesis {
             | Fault::WriteUnacknowledged
             | Fault::ClientCrashAtPoint
             | Fault::BrokerDown
-            | Fault::BrokerAnswerLost => return false,
+            | Fault::BrokerAnswerLost
+            | Fault::StoreRequestLost
+            | Fault::StoreAnswerLost
+            | Fault::LeaderAsleep
+            | Fault::CandidateAsleep => return false,
         }
         true
+    }
+
+    /// Draws a coordinator: the leader in half of the cases, and any in the others.
+    fn draw_server(&self) -> usize {
+        let Installation { world, store, servers, .. } = &*self.installation;
+        let leader = store.leader().filter(|_| servers.len() > 1);
+        let leader = leader.filter(|_| world.draw(|random| random.happens(500)));
+        leader.unwrap_or_else(|| world.draw(|random| random.index(servers.len())))
     }
 }
 

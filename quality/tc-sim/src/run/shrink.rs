@@ -44,6 +44,7 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
     for mode in Mode::ALL {
         smaller(&|plan| plan.modes.retain(|kept| *kept != mode));
     }
+    smaller(&|plan| plan.servers = (plan.servers - 1).max(1));
     smaller(&|plan| plan.clients = (plan.clients - 1).max(1));
     smaller(&|plan| plan.databases = (plan.databases - 1).max(2));
     smaller(&|plan| plan.workers = (plan.workers - 1).max(1));

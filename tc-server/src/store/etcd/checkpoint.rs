@@ -1,4 +1,4 @@
-//! Carries the journal over into the records, about 4 MiB at a time, while batches go on.
+//! Carries the journal over into the records, some megabytes at a time, while batches go on.
 //!
 //! A checkpoint writes the last change of each key in several requests, and then moves the mark and
 //! deletes the batches in one. Broken off in between it does no harm: the journal still has a later
@@ -25,10 +25,8 @@ use super::members::Members;
 use super::record_parts;
 use crate::store::StoreError;
 
-/// The bytes of batches that are carried over together.
-const CHECKPOINT_BYTES: usize = 4 << 20;
-/// The bytes of batches at which the next one waits for the checkpoint (BOUNDED).
-const UNAPPLIED_MAX: usize = 4 * CHECKPOINT_BYTES;
+/// How many times the bytes of a checkpoint there are when the next batch waits for it (BOUNDED).
+const UNAPPLIED_MAX: usize = 4;
 /// The steps of a request. etcd takes 128 by default.
 const STEPS_MAX: usize = 100;
 
@@ -36,6 +34,8 @@ const STEPS_MAX: usize = 100;
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     place: RecordsPlace,
+    /// The bytes of batches that are carried over together.
+    enough: usize,
     marked: Marked,
     unapplied: Vec<JournalBatch>,
     bytes: usize,
@@ -68,9 +68,14 @@ struct Checkpoint {
 
 impl Checkpoints {
     /// Begins with the batches that the leader has read, its mark among them.
-    pub(super) fn new(place: RecordsPlace, marked: Marked, unapplied: Vec<JournalBatch>) -> Self {
+    pub(super) fn new(
+        place: RecordsPlace,
+        enough: usize,
+        marked: Marked,
+        unapplied: Vec<JournalBatch>,
+    ) -> Self {
         let bytes = unapplied.iter().map(JournalBatch::len).sum();
-        let mut checkpoints = Self { place, marked, unapplied, bytes, running: None };
+        let mut checkpoints = Self { place, enough, marked, unapplied, bytes, running: None };
         checkpoints.begin_if_due();
         checkpoints
     }
@@ -78,7 +83,7 @@ impl Checkpoints {
     /// Waits for the running checkpoint if too many batches have come meanwhile, and reports the
     /// failure of one that has ended.
     pub(super) async fn make_room(&mut self) -> Result<(), StoreError> {
-        let is_full = self.bytes >= UNAPPLIED_MAX;
+        let is_full = self.bytes / UNAPPLIED_MAX >= self.enough;
         let Some(running) = self.running.take_if(|running| is_full || running.is_finished()) else {
             return Ok(());
         };
@@ -100,7 +105,7 @@ impl Checkpoints {
     }
 
     fn begin_if_due(&mut self) {
-        if self.running.is_some() || self.bytes < CHECKPOINT_BYTES {
+        if self.running.is_some() || self.bytes < self.enough {
             return;
         }
         let batches = std::mem::take(&mut self.unapplied);

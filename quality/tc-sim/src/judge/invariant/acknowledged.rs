@@ -26,14 +26,15 @@ impl Invariant for Acknowledged {
 
     fn observe(&mut self, ledger: &Ledger, observation: &Observation<'_>, verdict: &mut Verdict) {
         match observation {
-            Observation::ReplySent { request, reply } => {
-                check_reply(ledger, *request, reply, verdict);
+            Observation::ReplySent { request, reply, .. } => {
+                check_reply(ledger, request.map(|request| request.body), reply, verdict);
             }
             Observation::OutcomeReported { xid, outcome } => {
                 self.reported.insert(*xid, *outcome);
             }
             Observation::Ended { .. } => self.check_reported(ledger, verdict),
             Observation::RequestArrived { .. }
+            | Observation::Lead(_)
             | Observation::Stored { .. }
             | Observation::Recorded { .. }
             | Observation::LocalCommit { .. }

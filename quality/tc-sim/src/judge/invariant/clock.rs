@@ -16,7 +16,7 @@ use crate::judge::verdict::Verdict;
 use crate::model::observation::Observation;
 use crate::world::{MS, SECOND};
 
-/// How long a batch may take to be stored, on a disk that is stuck.
+/// How long a batch may take to be stored, in a store that is stuck.
 const STORED_WITHIN: u64 = 30 * SECOND;
 
 /// The error of subtracting times that are rounded to whole milliseconds.
@@ -51,6 +51,7 @@ impl Invariant for Clock {
             Observation::Recorded { batch } => self.check_batch(ledger, batch, verdict),
             Observation::RequestArrived { .. }
             | Observation::ReplySent { .. }
+            | Observation::Lead(_)
             | Observation::Stored { .. }
             | Observation::LocalCommit { .. }
             | Observation::Prepared { .. }

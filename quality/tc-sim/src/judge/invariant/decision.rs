@@ -26,11 +26,11 @@ impl Invariant for DecidedOnce {
 
     fn observe(&mut self, ledger: &Ledger, observation: &Observation<'_>, verdict: &mut Verdict) {
         match observation {
-            Observation::Stored { batch } => {
+            Observation::Stored { batch, .. } => {
                 batch.iter().for_each(|change| check_change(ledger, change, verdict));
             }
-            Observation::ReplySent { request: Some(request), reply } => {
-                if let Some((xid, decision)) = reported_decision(request, reply) {
+            Observation::ReplySent { request: Some(request), reply, .. } => {
+                if let Some((xid, decision)) = reported_decision(request.body, reply) {
                     let first = *self.reported.entry(xid.to_owned()).or_insert(decision);
                     verdict.require(first == decision, || {
                         format!("{xid} was reported as decided {first:?}, then {decision:?}")
@@ -39,6 +39,7 @@ impl Invariant for DecidedOnce {
             }
             Observation::ReplySent { request: None, .. }
             | Observation::RequestArrived { .. }
+            | Observation::Lead(_)
             | Observation::Recorded { .. }
             | Observation::LocalCommit { .. }
             | Observation::CommittedRead { .. }

@@ -28,6 +28,7 @@ impl Invariant for EventsInOrder {
             Observation::Ended { .. } => check_end(ledger, verdict),
             Observation::RequestArrived { .. }
             | Observation::ReplySent { .. }
+            | Observation::Lead(_)
             | Observation::Stored { .. }
             | Observation::Recorded { .. }
             | Observation::Prepared { .. }

@@ -27,6 +27,7 @@ impl Invariant for Fenced {
             Observation::Ended { .. } => check_end(ledger, verdict),
             Observation::RequestArrived { .. }
             | Observation::ReplySent { .. }
+            | Observation::Lead(_)
             | Observation::Stored { .. }
             | Observation::Recorded { .. }
             | Observation::CommittedRead { .. }

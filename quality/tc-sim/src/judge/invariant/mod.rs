@@ -2,6 +2,7 @@
 
 mod acknowledged;
 mod atomic_outcome;
+mod change_of_leader;
 mod clock;
 mod committed_read;
 mod conservation;
@@ -10,6 +11,7 @@ mod event;
 mod every_global_ends;
 mod exactly_once;
 mod fenced;
+mod one_leader;
 mod prepared;
 mod refused_registration;
 mod row_lock;
@@ -33,6 +35,7 @@ pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
     vec![
         Box::new(acknowledged::Acknowledged::default()),
         Box::new(atomic_outcome::AtomicOutcome),
+        Box::new(change_of_leader::ChangeOfLeader::default()),
         Box::new(clock::Clock::default()),
         Box::new(committed_read::CommittedRead),
         Box::new(conservation::Conservation),
@@ -41,6 +44,7 @@ pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(every_global_ends::EveryGlobalEnds),
         Box::new(exactly_once::ExactlyOnce::default()),
         Box::new(fenced::Fenced),
+        Box::new(one_leader::OneLeader::default()),
         Box::new(prepared::PreparedBranches),
         Box::new(refused_registration::RefusedRegistration::default()),
         Box::new(row_lock::RowLock::default()),

@@ -27,12 +27,13 @@ impl Invariant for PreparedBranches {
             Observation::PreparedEnded { name, branch, decision } => {
                 check_ended(ledger, name, *branch, *decision, verdict);
             }
-            Observation::Stored { batch } => {
+            Observation::Stored { batch, .. } => {
                 batch.iter().for_each(|change| check_change(ledger, change, verdict));
             }
             Observation::Ended { end } => check_left(end, verdict),
             Observation::RequestArrived { .. }
             | Observation::ReplySent { .. }
+            | Observation::Lead(_)
             | Observation::Recorded { .. }
             | Observation::LocalCommit { .. }
             | Observation::CommittedRead { .. }

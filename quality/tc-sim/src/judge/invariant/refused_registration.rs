@@ -12,7 +12,7 @@ use crate::judge::verdict::Verdict;
 use crate::model::observation::Observation;
 
 /// Codes of refusals after which the branch may be registered all the same.
-const UNSURE: [&str; 3] = ["HF-TC-BUSY", "HF-TC-STOPPING", "HF-TC-NOT-LEADING"];
+pub(super) const UNSURE: [&str; 3] = ["HF-TC-BUSY", "HF-TC-STOPPING", "HF-TC-NOT-LEADING"];
 
 /// The invariant, with how often each branch's registration arrived and was refused.
 #[derive(Debug, Default)]
@@ -36,13 +36,15 @@ impl Invariant for RefusedRegistration {
             Observation::ReplySent {
                 request: Some(request),
                 reply: ServerBody::Rejected(refusal),
+                ..
             } => {
-                if let Some(key) = registration(request) {
+                if let Some(key) = registration(request.body) {
                     self.check_refused(ledger, key, &refusal.code, verdict);
                 }
             }
-            Observation::Stored { batch } => check_batch(ledger, batch, verdict),
+            Observation::Stored { batch, .. } => check_batch(ledger, batch, verdict),
             Observation::ReplySent { .. }
+            | Observation::Lead(_)
             | Observation::Recorded { .. }
             | Observation::LocalCommit { .. }
             | Observation::Prepared { .. }

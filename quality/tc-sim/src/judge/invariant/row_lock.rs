@@ -36,6 +36,7 @@ impl Invariant for RowLock {
             }
             Observation::RequestArrived { .. }
             | Observation::ReplySent { .. }
+            | Observation::Lead(_)
             | Observation::Stored { .. }
             | Observation::CommittedRead { .. }
             | Observation::Prepared { .. }

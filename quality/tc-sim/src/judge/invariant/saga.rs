@@ -41,6 +41,7 @@ impl Invariant for Saga {
             }
             Observation::RequestArrived { .. }
             | Observation::ReplySent { .. }
+            | Observation::Lead(_)
             | Observation::Stored { .. }
             | Observation::Recorded { .. }
             | Observation::CommittedRead { .. }

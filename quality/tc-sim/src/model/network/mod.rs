@@ -19,7 +19,7 @@ use handfast_rm_core::link::{ConnectionFailure, ConnectionId};
 use handfast_server::grpc::{GrpcFrontend, Outbound};
 use tonic::Status;
 
-use super::observation::{Observation, Observer};
+use super::observation::{Asked, Observation, Observer};
 use crate::plan::Fault;
 use crate::world::{MS, Owner, SECOND, World};
 use inbound::{InboundQueue, InboundStream};
@@ -61,8 +61,8 @@ struct State {
     server_end: End,
     up: Channel,
     down: Channel,
-    /// The requests that have arrived on it, by message id.
-    requests: BTreeMap<u64, ClientBody>,
+    /// The requests that have arrived on it, by message id, and when each first did.
+    requests: BTreeMap<u64, (ClientBody, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,21 +270,22 @@ impl Connection {
         for message in &frame.messages {
             let Some(reply) = &message.body else { continue };
             let request = self.lock().requests.get(&message.id).cloned();
-            let request = request.as_ref();
-            let server = Owner::Server(self.server);
-            self.world.log(server, || log_format::server_message(message.id, reply));
-            self.observer.observe(&Observation::ReplySent { request, reply });
+            let request = request.as_ref().map(|(body, at)| Asked { body, at: *at });
+            let owner = Owner::Server(self.server);
+            self.world.log(owner, || log_format::server_message(message.id, reply));
+            self.observer.observe(&Observation::ReplySent { server: self.server, request, reply });
         }
     }
 
     fn arrive(&self, frame: ClientFrame) {
+        let now = self.world.now();
         let mut state = self.lock();
         if state.server_end == End::Closed || state.up.dead {
             return;
         }
         for message in &frame.messages {
             if let Some(request) = &message.body {
-                state.requests.insert(message.id, request.clone());
+                state.requests.entry(message.id).or_insert_with(|| (request.clone(), now));
             }
         }
         drop(state);

@@ -46,6 +46,7 @@ use super::installation::Installation;
 use crate::judge::Judge;
 use crate::model::database::{Database, HeldConnection};
 use crate::model::network::{Connection, Endpoint};
+use crate::model::store::address_of;
 use crate::model::values::{self, EventId};
 use crate::plan::{self, Fault};
 use crate::random::Random;
@@ -97,9 +98,7 @@ impl ClientProcess {
         let settings = Settings {
             client_id: format!("client-{index}-{life}"),
             application: format!("service-{index}"),
-            endpoints: (0..installation.servers.len())
-                .map(|server| format!("sim:{server}"))
-                .collect(),
+            endpoints: (0..installation.servers.len()).map(address_of).collect(),
             connect_timeout: Duration::from_secs(2),
             back_off_base: Duration::from_millis(50),
             back_off_max: Duration::from_secs(1),
