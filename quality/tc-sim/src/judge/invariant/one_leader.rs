@@ -163,7 +163,11 @@ fn check_numbers(ledger: &Ledger, epoch: Epoch, change: &Change, verdict: &mut V
             }
             ("fencing token", branch.token.0)
         }
-        Record::Global(_) | Record::Saga(_) | Record::Branch(_) | Record::Lease(_) => return,
+        Record::Global(_)
+        | Record::Saga(_)
+        | Record::Branch(_)
+        | Record::Lease(_)
+        | Record::Closure(_) => return,
     };
     verdict.require(epoch_of(number) == epoch, || {
         format!("{what} {number} is not of epoch {}, under which it is stored", epoch.0)
@@ -199,7 +203,7 @@ fn is_in_ledger(ledger: &Ledger, record: &Record) -> bool {
         Record::Global(global) => ledger.globals.get(&global.xid) == Some(global),
         Record::Branch(branch) => ledger.branches.get(&(branch.xid, branch.id)) == Some(branch),
         Record::Saga(saga) => ledger.sagas.get(&saga.xid) == Some(saga),
-        // No simulated client takes named locks.
-        Record::Lease(_) => false,
+        // No simulated client takes named locks, and no simulated operator moves records.
+        Record::Lease(_) | Record::Closure(_) => false,
     }
 }
