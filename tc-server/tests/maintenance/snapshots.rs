@@ -47,7 +47,9 @@ async fn open<S: Shared>() -> Arc<dyn OpenStore> {
         }
         ClusterStore::Etcd { endpoint, namespace } => {
             let etcd = EtcdOptions::new([endpoint]);
-            let settings = EtcdStoreSettings { etcd, namespace, node: node(), lease };
+            let checkpoint_bytes = EtcdStoreSettings::CHECKPOINT_BYTES;
+            let node = node();
+            let settings = EtcdStoreSettings { etcd, namespace, node, lease, checkpoint_bytes };
             Arc::new(EtcdStore::open(settings).unwrap())
         }
     }
