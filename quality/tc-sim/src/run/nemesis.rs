@@ -1,5 +1,5 @@
-//! Inflicts faults on processes, connections and the store, one after the other, until the faults are
-//! over. All other kinds are drawn where they strike, for each message or write.
+//! Inflicts faults on processes, connections and the store, one after the other, until the faults
+//! are over. All other kinds are drawn where they strike, for each message or write.
 
 use std::sync::Arc;
 
