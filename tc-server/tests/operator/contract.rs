@@ -8,9 +8,10 @@ use http::Method;
 use crate::application::Application;
 use crate::port::{Admin, TokensFile, roomy};
 
-const ROUTES: [(&str, &str); 18] = [
+const ROUTES: [(&str, &str); 19] = [
     ("post", "/api/v1/backup"),
     ("get", "/api/v1/cluster"),
+    ("post", "/api/v1/cluster/transfer"),
     ("get", "/api/v1/locks"),
     ("get", "/api/v1/locks/one"),
     ("get", "/api/v1/named-locks"),
