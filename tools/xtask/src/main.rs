@@ -74,8 +74,8 @@ enum Task {
     },
     /// Break the code on purpose, one mutation at a time, and show which check notices.
     Mutations {
-        /// Only mutations whose name or area (a file of `quality/mutations/`) holds this.
-        name: Option<String>,
+        /// Only mutations whose name or area (a file of `quality/mutations/`) holds one of these.
+        names: Vec<String>,
     },
     /// Stop holders of locks for longer than their lease, by the thousand; look for lost updates.
     Pauses(pauses::Options),
@@ -116,7 +116,7 @@ fn run(task: Task) -> Result<()> {
         Task::Interop { arguments } => {
             interop::run_clients(&interrupts, program::package("handfast-interop"), &arguments)
         }
-        Task::Mutations { name } => mutations::run_all(&interrupts, name.as_deref()),
+        Task::Mutations { names } => mutations::run_all(&interrupts, &names),
         Task::Pauses(options) => pauses::run_pauses(&interrupts, &options),
         Task::Optimize => optimize::build(&interrupts),
         Task::Fuzz { seconds } => fuzz::run_targets(&interrupts, seconds),

@@ -39,31 +39,39 @@ struct Copy {
     variables: Vec<(&'static str, String)>,
 }
 
-/// Applies each mutation whose name or area holds `filter`, and prints what notices it.
+/// Applies each mutation whose name or area holds one of `filters`, or each if there are none, and
+/// prints what notices it.
 ///
 /// # Errors
 ///
 /// A mutation that nothing notices, that cannot be applied, or that does not build; a check that
-/// runs no test.
-pub(crate) fn run_all(interrupts: &Interrupts, filter: Option<&str>) -> Result<()> {
+/// runs no test. The other mutations are tried out all the same.
+pub(crate) fn run_all(interrupts: &Interrupts, filters: &[String]) -> Result<()> {
     let files = source_files()?;
     let wanted = |mutation: &Mutation| {
-        filter.is_none_or(|text| mutation.name.contains(text) || mutation.area.contains(text))
+        let holds = |text: &String| mutation.name.contains(text) || mutation.area.contains(text);
+        filters.is_empty() || filters.iter().any(holds)
     };
     let mutations: Vec<Mutation> = catalogue::read(&files)?.into_iter().filter(wanted).collect();
     if mutations.is_empty() {
-        bail!("no mutation has {} in its name or area", filter.unwrap_or_default());
+        bail!("no mutation has {} in its name or area", filters.join(" or "));
     }
     let copy = Copy::make(interrupts, files, &mutations)?;
     let (mut unnoticed, mut figures) = (Vec::new(), BTreeMap::<&str, usize>::new());
     for mutation in &mutations {
+        let outcome = copy.try_out(mutation);
+        // An interrupt ends the check as well, which is no finding.
         interrupts.check()?;
-        let noticed = copy.try_out(mutation).with_context(|| mutation.name.clone())?;
-        let by = noticed.as_deref().unwrap_or("NOT NOTICED");
+        let (by, noticed) = match outcome {
+            Ok(Some(check)) => (check, true),
+            Ok(None) => ("NOT NOTICED".to_owned(), false),
+            Err(error) => (format!("NOT TRIED: {error:#}"), false),
+        };
         say(format_args!("| {} | {} | {by} |", mutation.name, mutation.breaks));
-        match noticed {
-            Some(_) => *figures.entry(&mutation.area).or_default() += 1,
-            None => unnoticed.push(mutation.name.as_str()),
+        if noticed {
+            *figures.entry(&mutation.area).or_default() += 1;
+        } else {
+            unnoticed.push(mutation.name.as_str());
         }
     }
     for (area, noticed) in figures {
