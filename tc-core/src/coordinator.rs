@@ -53,6 +53,7 @@ impl Coordinator {
     ) -> Decided {
         self.environment.asker = asker;
         let decided = self.decide(now, request, out);
+        // What `decide` is given without a sender must not count for this one.
         self.environment.asker = Asker::default();
         decided
     }
@@ -98,6 +99,8 @@ impl Coordinator {
 
     /// Adds every call that phase two owes, for a server that has just taken the lead.
     pub fn owed(&self, out: &mut Outcome) {
+        // Votes are not owed: a voting lives in memory alone, and the client asks for its commit
+        // again.
         for global in self.globals.iter() {
             out.effects.extend(global.due().map(Effect::PhaseTwo));
         }
@@ -118,6 +121,7 @@ impl Coordinator {
     /// is.
     #[must_use]
     pub fn status(&self, xid: Xid) -> GlobalStatus {
+        // Globals and sagas draw their XIDs from one counter, so at most one of the tables has it.
         let of_saga = || self.sagas.get(xid).map(SagaRecord::global_status);
         let finished = || self.history.get(xid).map(|global| global.status()).or_else(of_saga);
         self.globals.get(xid).map(Global::status).or_else(finished).unwrap_or(GlobalStatus::Unknown)
@@ -225,6 +229,7 @@ impl Coordinator {
     }
 
     fn client_gone(&mut self, now: Timestamp, client: ClientId) -> HandlerResult {
+        // BOUNDED: a client that leaves nothing behind takes no place in the set.
         if self.globals.first_without_branch(client).is_some() {
             self.departed.add(client, now.after_ms(self.environment.limits.client_grace_ms));
         }

@@ -28,6 +28,7 @@ impl WaitGraph<'_> {
         if !self.is_waited_for(start) {
             return None;
         }
+        // A global from which no path led back to the start is not looked into a second time.
         let mut seen = BTreeSet::new();
         let mut path = vec![(start, self.blockers_of(start).into_iter())];
         while let Some((_, blockers)) = path.last_mut() {

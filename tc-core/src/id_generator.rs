@@ -74,9 +74,11 @@ impl IdGenerator {
 }
 
 fn draw(epoch: Epoch, counter: &mut u64, what: &'static str) -> Result<u64, Rejection> {
+    // A counter that ran over would draw the numbers of the next epoch.
     if *counter == COUNTER_MAX {
         return Err(Rejection::LimitReached { what, max: COUNTER_MAX });
     }
+    // The counter grows before it is used: 0 is never drawn, and stands for no number elsewhere.
     *counter += 1;
     Ok((epoch.0 << COUNTER_BITS) | *counter)
 }

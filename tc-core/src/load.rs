@@ -70,6 +70,8 @@ impl Coordinator {
             coordinator.sagas.restore(&mut coordinator.environment.names, epoch, saga)?;
         }
         for global in globals.into_values() {
+            // Both maps are in the order of XIDs. A branch with a smaller one than this global's
+            // has no global, and `restore` refuses it.
             let later = branches.split_off(&(Xid(global.xid.0.saturating_add(1)), 0));
             let own = std::mem::replace(&mut branches, later);
             coordinator.restore(epoch, global, own)?;
@@ -78,6 +80,8 @@ impl Coordinator {
             let Self { leases, environment, globals, .. } = &mut coordinator;
             leases.restore(&mut environment.names, globals, epoch, lease)?;
         }
+        // They were added in the order of their XIDs, and are forgotten in that in which they
+        // finished.
         coordinator.history.put_in_order();
         branches.into_values().next().map_or(Ok(coordinator), |branch| Err(orphan(&branch)))
     }
@@ -108,10 +112,12 @@ impl Coordinator {
         if let Some(branch) = branches.values().find(|branch| branch.xid != xid) {
             return Err(orphan(branch));
         }
+        // The counter of this epoch would draw the same XID again.
         if xid.0 >> COUNTER_BITS >= epoch.0 {
             return Err(LoadError::XidOfLaterEpoch(xid));
         }
         let Some(phase) = phase_of(record.state) else {
+            // The batch that ends a global deletes the records of its branches as well.
             self.history.add(self.environment.names.shared(record));
             return branches.values().next().map_or(Ok(()), |branch| Err(orphan(branch)));
         };
@@ -119,6 +125,8 @@ impl Coordinator {
         for branch in branches.into_values() {
             self.restore_branch(&mut global, branch)?;
         }
+        // The last branch and the global end in one batch, so that no batch leaves this behind. No
+        // answer of a branch could end such a global.
         if phase != Phase::Active && global.unfinished == 0 {
             return Err(LoadError::NothingLeftToDo(xid));
         }
@@ -160,6 +168,7 @@ impl Coordinator {
         }
         let finished = branch.is_finished();
         global.add(branch);
+        // `add` has counted the branch as unfinished.
         global.unfinished -= u32::from(finished);
         global.refused += u32::from(refused);
         Ok(())
@@ -238,6 +247,8 @@ fn restore_global(names: &mut Names, record: GlobalRecord, phase: Phase) -> Glob
         origin: names.origin(&Origin { address, application, name }),
         client: ClientId::default(),
         begun_at: record.begun_at,
+        // The record has the deadline that was set at the begin, so this is the whole length
+        // (GRACE).
         timeout_ms: record.deadline.0.saturating_sub(record.begun_at.0),
         deadline: record.deadline,
         phase,

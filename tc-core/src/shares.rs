@@ -46,6 +46,7 @@ impl ShareTally {
 }
 
 fn take<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K, count: usize) {
+    // A sender without a name was not counted when it came.
     let Some(known) = counts.get_mut(key) else { return };
     *known -= count;
     if *known == 0 {
@@ -88,6 +89,7 @@ pub(crate) fn check_share(
 
 /// So many per cent of a limit, and never nothing: of a small limit all.
 fn share_of(max: usize, percent: usize) -> usize {
+    // The product is taken in two parts, so that a limit of `usize::MAX` does not overflow.
     let kept_back =
         max / 100 * (100 - percent.min(100)) + max % 100 * (100 - percent.min(100)) / 100;
     max - kept_back

@@ -13,6 +13,7 @@ use crate::row_lock::table::Touched;
 impl Coordinator {
     /// Does what is due, of each kind no more than a tick may (BOUNDED).
     pub(crate) fn tick(&mut self, now: Timestamp, out: &mut Outcome) -> HandlerResult {
+        // With a limit of 0 nothing would ever run out.
         let max = self.environment.limits.expiries_per_tick_max.max(1);
         self.global_wing(now, out).tick(max);
         for _ in 0..max {
@@ -35,6 +36,7 @@ impl Coordinator {
     /// Ends what clients have left that have been gone for long enough.
     fn tick_departed(&mut self, now: Timestamp, max: usize, out: &mut Outcome) {
         for _ in 0..max {
+            // Each turn ends one global: a client may have left more of them than one tick may end.
             let Some(client) = self.departed.first_due(now) else { return };
             match self.globals.first_without_branch(client) {
                 Some(xid) => self.global_wing(now, out).abandon(xid),
@@ -58,6 +60,8 @@ impl Globals<'_> {
         }
         for _ in 0..max {
             let Some(id) = self.rows.waiters.expired(now) else { break };
+            // Each is settled by itself: `expire_waiter` relies on QUEUE, and the end of one wait
+            // may have freed the rows of the next.
             let mut touched = Touched::new();
             self.expire_waiter(id, &mut touched);
             self.settle(touched);
@@ -80,12 +84,14 @@ impl Globals<'_> {
             let phase = Phase::RollingBack(RollbackReason::Timeout);
             self.decide_global(xid, phase, "decided: roll back (its client is gone)");
         } else {
+            // It leaves no record and no place in the history, as after a restart (decision 0002).
             self.globals.remove(xid);
         }
     }
 
     /// Makes room for a global that has just been added to the history (BOUNDED).
     pub(crate) fn forget_beyond_the_limit(&mut self) {
+        // One goes for one that has come. What a lowered limit leaves over goes with the ticks.
         if self.history.len() > self.on.limits.history_max {
             self.forget_oldest();
         }

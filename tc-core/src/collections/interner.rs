@@ -113,6 +113,8 @@ impl<T: Hash + Eq + Shared> Interner<T> {
         if let Some(known) = self.known.find(hash, |known| (**known).borrow() == value) {
             return known.clone();
         }
+        // A sweep waits until the table has doubled since the last one: each entry pays for a few
+        // looks.
         if self.known.len() >= self.sweep_at {
             self.known.sweep(|known| Arc::strong_count(known) > 1 || known.is_shared());
             self.sweep_at = SWEEP_MIN.max(self.known.len().saturating_mul(2));

@@ -129,6 +129,7 @@ impl<T> XidMap<T> {
 
     /// Drops empty blocks: at the start, and everywhere once they are the most.
     fn sweep(&mut self) {
+        // XIDs are drawn in order, so blocks become empty at the start first.
         while self.blocks.pop_front_if(|block| block.len == 0).is_some() {
             self.empty -= 1;
         }

@@ -1,9 +1,10 @@
 //! Clients that have gone: what they have begun and no branch has joined ends after a grace.
 //!
-//! A global without a branch is known to its launcher alone, so that nothing happens to it any more
-//! when that has gone, and it would keep its place until its time limit. It is forgotten, as by a
-//! restart (decision 0002). One that has a branch keeps its time: a decision may have been made and
-//! be on its way. A process that comes back in time, over a new connection, finds all as it was.
+//! A global without a branch is known to its transaction manager alone, so that nothing happens to
+//! it any more when that has gone, and it would keep its place until its time limit. It is
+//! forgotten, as by a restart (decision 0002). One that has a branch keeps its time: a decision may
+//! have been made and be on its way. A process that comes back in time, over a new connection,
+//! finds all as it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -49,6 +49,7 @@ impl Globals<'_> {
 
     /// How a global stands that has just been decided.
     pub(crate) fn status_decided(&self, xid: Xid, phase: Phase) -> GlobalStatus {
+        // With `limits.history_max` at 0 the global is forgotten before its decision is answered.
         let status = self.status(xid);
         match phase {
             Phase::Active => status,
@@ -74,6 +75,7 @@ impl Globals<'_> {
             | GlobalStatus::Committing
             | GlobalStatus::Committed => false,
         };
+        // A request to commit that has led to a rollback is not refused when it is sent again.
         let as_the_first_time = led_to || made == Some(asked);
         if as_the_first_time { Ok(status) } else { Err(self.already_decided(xid)) }
     }
@@ -95,6 +97,7 @@ impl Globals<'_> {
             }
             ReplyWhen::Effective => under_way,
         };
+        // Without room to wait the answer is the status reached: the decision stands either way.
         match to {
             Some(to) if waits && self.check_room_to_wait().is_ok() => {
                 self.waiting.await_end(xid, to, self.on.asker);
@@ -106,6 +109,7 @@ impl Globals<'_> {
 
     /// Whether phase two of a commit changes nothing that others can see.
     fn is_in_effect(&self, xid: Xid) -> bool {
+        // AT branches have committed in phase one, and phase two deletes their undo rows.
         self.globals.get(xid).is_some_and(|global| {
             global.phase == Phase::Committing
                 && global.branches.iter().all(|branch| branch.mode == Mode::At)
@@ -116,10 +120,14 @@ impl Globals<'_> {
     pub(crate) fn decide_global(&mut self, xid: Xid, phase: Phase, event: &str) {
         let event = self.on.names.text_of(event);
         let events_max = self.on.limits.events_per_global_max;
+        // This comes before the calls of phase two: the dispatcher takes effects in order, and the
+        // hold on the votes would remove these calls as well.
         let voting = self.close_voting(xid);
         let decided = self.globals.change(xid, |global| {
             global.phase = phase;
             global.note(self.on.now, event, events_max);
+            // Without an unfinished branch the record of the end, written below, tells the
+            // decision.
             if global.unfinished > 0 {
                 global.stored = true;
                 self.on.out.changes.push(Change::Put(Record::Global(global.record())));
@@ -137,6 +145,8 @@ impl Globals<'_> {
             None | Some(0) => self.finish_global(xid),
             Some(_) => self.release_or_keep_rows(xid, phase, &mut touched),
         }
+        // This comes before `settle`, which could grant them rows: no branch joins a decided
+        // global.
         if !self.rows.waiters.is_idle() {
             self.refuse_waiters_of(xid, &mut touched);
         }
@@ -144,9 +154,11 @@ impl Globals<'_> {
         if self.leases.concerns_globals() {
             self.named_locks().refuse_turns_behind(xid);
         }
+        // On a rollback the leases protect the undoing as well, and end with the global.
         if phase == Phase::Committing {
             self.end_leases_of(xid);
         }
+        // The replies come last: they name the status that all of the above has led to.
         if let Some(voting) = voting {
             self.answer_askers(xid, voting, phase);
         }
@@ -165,6 +177,9 @@ impl Globals<'_> {
             // LOCK-OWNER: the locks go with the decision, by the change that stores it. The
             // branches' records still name the rows; `load` ignores them under a commit.
             Phase::Committing => self.release_all_rows(xid, touched),
+            // LOCK-OWNER: on a rollback each branch keeps its rows until it reports them restored.
+            // A request that holds database locks must not wait for that, since the rollback may
+            // need them.
             Phase::RollingBack(_) if self.rows.waiters.is_idle() => {}
             Phase::RollingBack(_) => {
                 let global = self.globals.get(xid);
@@ -195,9 +210,12 @@ impl Globals<'_> {
             Phase::Active => unreachable!("DECIDED-ONCE: an undecided global does not finish"),
         };
         record.finished_branches = global.branches.iter().map(Branch::finished).collect();
+        // All of this is in one batch: a restart finds either a decided global that still has a
+        // call to make, or a finished one without branches.
         let branches = global.branches.iter().map(|branch| RecordKey::Branch(xid, branch.id));
         self.on.out.changes.push(Change::Put(Record::Global(record.clone())));
         self.on.out.changes.extend(branches.map(Change::Delete));
+        // The status is read first: the history may forget the global at once.
         let status = record.status();
         self.history.add(record);
         self.forget_beyond_the_limit();

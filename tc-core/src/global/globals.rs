@@ -44,6 +44,7 @@ impl Globals<'_> {
         let limits = self.on.limits;
         let what = "unfinished globals";
         check_limit(what, self.globals.len() + 1, limits.globals_max)?;
+        // A global counts for the application that its begin names, whatever its connection's is.
         let owner = Asker { client: self.on.asker.client, application: application.clone() };
         check_share(limits, &[self.globals.open()], &owner, what, 1, limits.globals_max)?;
         let timeout_ms = timeout_ms.unwrap_or(limits.timeout_ms_default).min(limits.timeout_ms_max);
@@ -79,6 +80,8 @@ impl Globals<'_> {
             }
             Some(Awaited::End(xid)) => self.waiting.forget_end(xid, waiting),
             Some(Awaited::Votes(xid)) => self.forget_asker(xid, waiting),
+            // Requests for named locks are not in `waiting`. A request that is answered is in
+            // neither.
             None => self.named_locks().forget_turn(waiting),
         }
         Ok(None)

@@ -68,6 +68,7 @@ impl History {
 
     /// Has nothing have finished after the restart, which finished before it.
     pub(crate) fn resume(&mut self, restart: Restart) {
+        // None overtakes another one by this, so the order of forgetting stays.
         for (finished_at, _) in &mut self.finished {
             *finished_at = restart.no_later(*finished_at);
         }

@@ -51,6 +51,7 @@ impl Globals<'_> {
         }
         self.note_action(xid, &format!("retry by {operator}"));
         if let Some(global) = self.globals.get(xid) {
+            // `due` would leave the refused branches out.
             let calls = global.next_branches().into_iter().filter_map(|it| global.call(it));
             self.on.out.effects.extend(calls.map(Effect::PhaseTwo));
         }
@@ -109,6 +110,7 @@ impl Globals<'_> {
         };
         self.note_action(xid, &format!("branch {id}: {how} by {operator}"));
         self.put_branch(xid, id);
+        // The operator's answer concerns this branch. Calls of the others are out already.
         if let Some(global) = self.globals.get(xid) {
             self.on
                 .out

@@ -51,6 +51,7 @@ impl Globals<'_> {
         let locks = &self.rows.table;
         let done = self.globals.change(xid, |global| {
             let (sequence, held) = mark_finished(global, id, self.on.now)?;
+            // The last branch ends with its global, whose end deletes the record of every branch.
             if global.unfinished > 0 {
                 self.on.out.effects.extend(next_after(global, sequence).map(Effect::PhaseTwo));
                 let record = global.branch_at(sequence)?.record(xid, locks);
@@ -62,6 +63,7 @@ impl Globals<'_> {
         if unfinished == 0 {
             self.finish_global(xid);
         }
+        // LOCK-OWNER: the rows are released by the change that stores the branch as finished.
         let mut touched = Touched::new();
         self.rows.table.release_branch(held.as_slice(), xid, sequence, &mut touched);
         self.settle(touched);
@@ -80,6 +82,7 @@ impl Globals<'_> {
     fn refuse_branch(&mut self, xid: Xid, id: BranchId, error: Arc<str>, rows: Arc<RefusedRows>) {
         let error = self.on.names.text(&error);
         let begins = self.globals.change(xid, |global| {
+            // Operators are called once for the global, however many of its branches refuse.
             let begins = global.refused == 0;
             let branch = global.branch_mut(id)?;
             branch.fail(self.on.now, error.clone()).refusal = Some((error.clone(), rows));
@@ -90,6 +93,8 @@ impl Globals<'_> {
             begins.then_some(OperatorNeeded { xid, address, branch: id, resource, error })
         });
         self.put_branch(xid, id);
+        // Requests that wait for the end are answered: no time limit bounds how long an operator
+        // takes.
         self.answer_ends(xid, self.status(xid));
         self.refuse_waiters_of_stuck(xid, id);
         self.on.out.effects.extend(begins.flatten().map(Effect::NeedsOperator));
@@ -116,7 +121,7 @@ impl Globals<'_> {
     }
 }
 
-/// Marks a branch finished and takes its rows out, in that order of its record.
+/// Marks a branch finished and takes its rows out, so that its next record names none.
 fn mark_finished(global: &mut Global, id: BranchId, now: Timestamp) -> Option<(u32, HeldLocks)> {
     let branch = global.branch_mut(id)?;
     let before = std::mem::replace(&mut branch.stage, BranchStage::Finished);
@@ -129,6 +134,7 @@ fn mark_finished(global: &mut Global, id: BranchId, now: Timestamp) -> Option<(u
 
 /// The call that waited for a branch to be rolled back: the one registered before it in its line.
 fn next_after(global: &Global, sequence: u32) -> Option<PhaseTwoCall> {
+    // A commit has called all of its branches at once.
     if global.paused || !global.is_rolling_back() {
         return None;
     }

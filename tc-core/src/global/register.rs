@@ -33,11 +33,14 @@ impl Globals<'_> {
         self.admit(xid, &pending)?;
         let rows = self.distinct_rows(rows)?;
         let wanted = self.wanted_rows(Some(xid), &pending.resource, &rows)?;
+        // A request that is in no queue yet stands behind all that are.
         if let Some(blocker) = self.rows.blocker(Some(xid), &wanted, WaitId(u64::MAX)) {
             let goal = WaitGoal::Join(xid, pending);
             return self.wait_or_refuse(to, goal, wanted, wait, blocker);
         }
         let token = self.join(xid, pending, &wanted, Some(rows));
+        // A refused request leaves the slots that `wanted_rows` has made. A granted one may change
+        // the rank of other requests of its global, and close a cycle with that.
         if token.is_err() || !self.rows.waiters.is_idle() {
             let mut touched = wanted.iter().map(|row| row.lock).collect();
             self.after_change_of_rows(xid, &mut touched);
@@ -73,6 +76,7 @@ impl Globals<'_> {
                 Err(Rejection::BranchMismatch { xid, branch: pending.id })
             }
             Some(_) => Ok(global),
+            // VOTES: a branch that joined in the midst of a voting would not have been asked.
             None if self.votings.contains_key(&xid) => Err(Rejection::Voting(xid)),
             None => {
                 let max = self.on.limits.branches_per_global_max;
@@ -165,9 +169,11 @@ impl Globals<'_> {
             LockPlan::Take { sequence, missing } => (sequence, missing),
             LockPlan::HasAll(granted_before) => return Ok(granted_before),
         };
+        // The last step that can be refused comes before the first change.
         let token = self.on.ids.token()?;
         let locks = &mut self.rows.table;
         self.globals.change(xid, |global| {
+            // Decision 0002: the first branch stores its global, in the same batch.
             if !std::mem::replace(&mut global.stored, true) {
                 self.on.out.changes.push(Change::Put(Record::Global(global.record())));
             }
@@ -179,6 +185,7 @@ impl Globals<'_> {
             let Some(branch) = global.branch_mut(id) else { return };
             branch.token = token;
             branch.hold(xid, &missing, locks);
+            // A branch that is just made holds the rows of this request and no others.
             let record = match given {
                 Some(rows) if is_new => branch.record_with(xid, rows),
                 Some(_) | None => branch.record(xid, locks),
@@ -195,6 +202,8 @@ impl Globals<'_> {
         pending: &PendingBranch,
         rows: &[WantedRow],
     ) -> Result<LockPlan, Rejection> {
+        // A granted request has waited, and its global may have reached a limit or begun a voting
+        // meanwhile.
         let global = self.admit(xid, pending)?;
         let known = global.branch(pending.id);
         let sequence = known.map(|branch| branch.sequence).or_else(|| global.next_sequence());

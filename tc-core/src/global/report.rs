@@ -56,6 +56,7 @@ impl Globals<'_> {
         let global = self.globals.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         let known = global.branch(branch).is_some();
         match outcome {
+            // The branch need not be known: its registration may still wait in a queue.
             PhaseOneOutcome::Failed => self.remove_branch(xid, branch),
             PhaseOneOutcome::Done | PhaseOneOutcome::Unknown if !known => {
                 return Err(Rejection::UnknownBranch { xid, branch });
@@ -63,6 +64,7 @@ impl Globals<'_> {
             PhaseOneOutcome::Done => self.mark_done(xid, branch),
             PhaseOneOutcome::Unknown => self.mark_unknown(xid, branch),
         }
+        // A participant that has prepared by itself, or has gone, need not vote any more.
         self.count_votes(xid);
         Ok(Some(Reply::Reported))
     }
@@ -118,6 +120,7 @@ impl Globals<'_> {
                 removed.sequence,
                 &mut touched,
             );
+            // Without these rows other requests of the global may have lost their rank.
             self.after_change_of_rows(xid, &mut touched);
         }
         self.settle(touched);

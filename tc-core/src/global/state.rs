@@ -215,6 +215,8 @@ impl Global {
             Phase::Active => NextBranches::new(),
             Phase::Committing => unfinished.collect(),
             Phase::RollingBack(_) => {
+                // Decision 0003: each line is called from its end, and lines do not wait for one
+                // another.
                 let mut orders = BTreeSet::new();
                 unfinished.rev().filter(|branch| orders.insert(branch.rollback_order())).collect()
             }

@@ -90,6 +90,7 @@ impl GlobalTable {
             self.rows.leave(global.client, application, rows);
             self.rows.enter(global.client, application, global.rows());
         }
+        // DEADLINE: no phase leads back to `Active`, so nothing is ever added here.
         if was == Phase::Active && global.phase != Phase::Active {
             self.deadlines.remove(&(global.deadline, xid));
         }
@@ -146,6 +147,7 @@ impl GlobalTable {
 
     /// Gives each undecided global what the restart leaves of its time.
     pub(crate) fn resume(&mut self, restart: Restart) {
+        // `change` keeps the set by the phase alone, and here the deadline itself moves.
         let undecided = std::mem::take(&mut self.deadlines);
         for (_, xid) in undecided {
             let Some(global) = self.by_xid.get_mut(xid) else { continue };

@@ -60,6 +60,7 @@ impl Globals<'_> {
     /// Asks the participants, unless they are being asked. The reply follows the decision.
     fn start_voting(&mut self, xid: Xid, commit: Commit) -> HandlerResult {
         let Commit { to, rounds, by, reason, reply_when } = commit;
+        // This comes before any participant is asked: a refused request leaves no voting behind.
         if to.is_some() {
             self.check_room_to_wait()?;
         }
@@ -108,6 +109,8 @@ impl Globals<'_> {
                 PhaseTwoOutcome::Retryable { error },
                 VoteRequest::CanCommit | VoteRequest::Prepare,
             ) => {
+                // VOTES: this decides nothing. The question stays with the dispatcher, which asks
+                // again.
                 self.fail_branch(xid, branch, error);
             }
             (
@@ -155,6 +158,7 @@ impl Globals<'_> {
     pub(crate) fn answer_askers(&mut self, xid: Xid, voting: Voting, phase: Phase) {
         let status = self.status_decided(xid, phase);
         for (to, reply_when) in voting.askers {
+            // Its place is given up first: the wait for the end, if there is one, takes another.
             self.waiting.leave(to, Awaited::Votes(xid));
             let reply = if phase.answers_a_commit() {
                 self.answer_end(Some(to), xid, status, reply_when)

@@ -91,6 +91,7 @@ impl NamedLocks<'_> {
         };
         let held = self.leases.change(id, renew).unwrap_or(Ok(None))?;
         self.put_lease(id);
+        // What a smaller share has given back may be enough for the next request.
         self.grant_turns(&wanted.name);
         let holder = self.leases.holder(self.on.now, &wanted.name);
         let busy = Reply::LockBusy { holder };
@@ -109,6 +110,8 @@ impl NamedLocks<'_> {
             return Err(Rejection::LockTokenTaken { token: wanted.token });
         }
         let holder = self.leases.holder(self.on.now, &wanted.name);
+        // A request that does not wait is answered, and leaves the place of the earlier one as it
+        // is.
         let Some(to) = to.filter(|_| wanted.wait_ms > 0) else {
             return Ok(Acquired::Answered(Reply::LockBusy { holder }));
         };
@@ -170,6 +173,7 @@ impl NamedLocks<'_> {
             granted_at: self.on.now,
             ends_at: self.on.now.after_ms(wanted.lease_ms),
             lease_ms: wanted.lease_ms,
+            // It is no sooner than the end of the lease, which is granted for its whole length.
             hold_until: wanted
                 .hold_ms_max
                 .map(|max| self.on.now.after_ms(max.max(wanted.lease_ms))),
@@ -224,6 +228,8 @@ impl NamedLocks<'_> {
     /// Grants every request whose turn it is.
     pub(super) fn grant_turns(&mut self, name: &str) {
         while let Some((id, share, xid)) = self.leases.next_turn(name) {
+            // A request for another number of parts than the holders' is refused in its turn: it
+            // would keep those behind it waiting for a lock that they could share.
             let parts = self.leases.other_parts(name, share);
             if parts.is_none() && !self.leases.has_room(name, share, xid) {
                 return;

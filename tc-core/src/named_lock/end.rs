@@ -21,6 +21,7 @@ impl NamedLocks<'_> {
 
     fn renew_lock(&mut self, token: LockToken, lease_ms: u64) -> bool {
         let Some(Acquisition::Held(id)) = self.leases.acquisition(token) else { return false };
+        // A lease whose time is up stays in the table until a tick, or a request for it, comes.
         let renew = |lease: &mut LeaseRecord| {
             lease.is_held(self.on.now) && lease.renew(self.on.now, lease_ms)
         };
@@ -39,6 +40,7 @@ impl NamedLocks<'_> {
         token: LockToken,
         refuses_late: bool,
     ) -> HandlerResult {
+        // The token is barred although nothing may be found below: its request may still arrive.
         if refuses_late {
             self.leases.barred.add(self.on.now, token);
         }
@@ -50,6 +52,8 @@ impl NamedLocks<'_> {
             }
             None => false,
         };
+        // This reply leaves before the change is stored (decision 0011). The other one names a
+        // holder, and waits for what it has seen to be durable.
         if freed {
             return Ok(Some(Reply::LockFreed));
         }

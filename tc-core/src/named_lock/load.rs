@@ -20,6 +20,7 @@ impl LeaseTable {
         let LeaseRecord { ref name, share, xid, token, .. } = record;
         let is_later = record.id.0 >> COUNTER_BITS >= epoch.0;
         let owner = xid.map(|xid| globals.get(xid));
+        // A decision to commit ends the leases of its global in the same batch.
         let owns = owner.is_none_or(|it| it.is_some_and(|it| it.phase != Phase::Committing));
         let is_all = |other: &LeaseRecord| share == LockShare::All || other.share == LockShare::All;
         let is_other = |other: &LeaseRecord| xid.is_none() || other.xid != xid;

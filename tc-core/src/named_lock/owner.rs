@@ -17,6 +17,7 @@ impl NamedLocks<'_> {
     pub(crate) fn end_leases_of(&mut self, xid: Xid) {
         let owned: Vec<Acquisition> = self.leases.of_global(xid).collect();
         for acquisition in owned {
+            // What the global waited for was refused when it was decided (`refuse_turns_of`).
             let Acquisition::Held(id) = acquisition else { continue };
             let name = self.leases.lease(id).map(|lease| lease.name.clone());
             self.drop_lease(id);
@@ -48,6 +49,7 @@ impl NamedLocks<'_> {
         for acquisition in acquisitions {
             let Acquisition::Held(id) = acquisition else { continue };
             let Some(lease) = self.leases.lease(id) else { continue };
+            // Only a global can hold, in rows or databases, what the rollback needs.
             let is_global = |(_, turn): &(TurnId, &Turn)| turn.wanted.xid.is_some();
             let queue = self.leases.queue(&lease.name).filter(is_global);
             let behind: Vec<TurnId> = queue.map(|(id, _)| id).collect();
@@ -105,6 +107,8 @@ impl LeaseTable {
         let NewLease { name, share, xid, .. } = &turn.wanted;
         let ahead = self.queue(name).take_while(|(other, _)| *other != id);
         let ahead: Vec<&NewLease> = ahead.map(|(_, turn)| &turn.wanted).collect();
+        // A request without a global has no node in the graph: what is in its way is in the way of
+        // all behind it.
         let strangers = ahead.iter().filter(|wanted| wanted.xid.is_none());
         let mut wanted = strangers.map(|wanted| wanted.share).chain([*share]);
         let is_shared = wanted.all(|share| share != LockShare::All);

@@ -188,6 +188,7 @@ impl LeaseTable {
         let own = |lease: &LeaseRecord| xid.is_some() && lease.xid == xid;
         let mut others = self.held(name).filter(|lease| !own(lease));
         let LockShare::Part { of } = share else { return others.next().is_none() };
+        // A global that holds all of the lock may take parts beside that.
         let covered = self.held(name).any(|it| own(it) && it.share == LockShare::All);
         let parts = self.held(name).count() < usize::try_from(of).unwrap_or(usize::MAX);
         covered || (parts && others.all(|lease| lease.share != LockShare::All))
@@ -235,6 +236,7 @@ impl LeaseTable {
     /// Gives each lease its whole length again.
     pub(crate) fn resume(&mut self, now: Timestamp) {
         let mut ids: Vec<LeaseId> = self.leases.keys().copied().collect();
+        // The order is that of ids, since that of a hash map must not show (PURE).
         ids.sort_unstable();
         for id in ids {
             self.change(id, |lease| lease.resume(now));
@@ -304,6 +306,7 @@ impl LeaseTable {
     fn leave(&mut self, name: &Arc<str>, leave: impl FnOnce(&mut NamedLock) -> bool) {
         let Entry::Occupied(mut lock) = self.locks.entry(Arc::clone(name)) else { return };
         leave(lock.get_mut());
+        // BOUNDED: a name that is neither held nor waited for takes no room.
         if *lock.get() == NamedLock::default() {
             lock.remove();
         }

@@ -36,6 +36,7 @@ impl Globals<'_> {
                 Waiter { reply_to, xid, owner, goal, rows, blocked_at, holding, since, deadline };
             self.enqueue(waiter)
         });
+        // Slots that were made for this request alone are given back.
         if let Err(rejection) = waits {
             locks.into_iter().for_each(|lock| self.rows.table.reclaim(lock));
             return Err(rejection);
@@ -97,6 +98,8 @@ impl Globals<'_> {
         // There was no cycle before, so one there is goes through this request.
         match xid.and_then(|xid| self.graph().find_cycle(xid)) {
             Some(cycle) => {
+                // The queues are again as they were before it came, so no other request's turn
+                // comes by this.
                 self.leave_queues(id, &mut Touched::new());
                 Err(self.deadlock(&cycle))
             }
@@ -168,9 +171,13 @@ impl Globals<'_> {
         touched: &mut Touched,
     ) {
         for &lock in held {
+            // The next place is looked up each time: a refusal takes a request out of this very
+            // queue.
             let mut after = None;
             while let Some((place, claim)) = self.rows.table.next_claim(lock, after) {
                 after = Some(place);
+                // A request may also wait behind other requests alone, and share the row with this
+                // holder.
                 let waits_for_it = self
                     .rows
                     .table
@@ -197,6 +204,7 @@ impl Globals<'_> {
         if self.rows.waiters.is_idle() {
             return touched.into_iter().for_each(|lock| self.rows.table.reclaim(lock));
         }
+        // QUEUE: a grant takes its request out of other queues, whose rows are looked at in turn.
         while let Some(lock) = touched.pop() {
             let mut after = None;
             while let Some((place, _)) = self.rows.table.next_claim(lock, after) {
@@ -244,6 +252,8 @@ impl Globals<'_> {
             if let Some(&id) = ids.iter().rev().find(closes) {
                 self.refuse(id, rejection, touched);
             } else if !self.named_locks().refuse_turn_towards(xid, next, rejection) {
+                // Each edge out of the global is one of its own requests, so one of them led into
+                // the cycle. A graph that broke this rule must not keep the search going for ever.
                 return;
             }
         }
@@ -261,6 +271,7 @@ impl Globals<'_> {
                 self.rows.table.dequeue(row.lock, row.place(id));
                 waiter.rows[place].rank = rank;
                 self.rows.table.enqueue(row.lock, waiter.rows[place].place(id), claim);
+                // With another rank it may be next, or may have left another request's way free.
                 touched.push(row.lock);
             }
         }

@@ -52,6 +52,7 @@ impl RowLocks {
     }
 
     fn waiter_in_the_way(&self, xid: Option<Xid>, row: &WantedRow, id: WaitId) -> Option<Xid> {
+        // What the global holds in this mode already is taken from no request before it.
         if self.table.covers(row.lock, xid, row.mode) {
             return None;
         }

@@ -41,8 +41,8 @@ pub(crate) struct QueuePosition {
 /// The order of places in a row's queue, before the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// The global holds the row already. It stands before all others, since they wait for it to let
-    /// go: behind them it would wait for them in turn, for ever.
+    /// The global holds the row already. It stands before all others, since they wait for it to
+    /// release the row: behind them it would wait for them in turn, for ever.
     Holder,
     /// The time from which a newcomer to the row counts as waiting. A global that holds other rows
     /// gets a head start (`queue`).
@@ -143,6 +143,7 @@ impl LockTable {
         }
         let key = RowKey::new(key);
         let slot = Some(Slot { space: space.clone(), key, state: State::Unused });
+        // The slot freed last is used first: hashes have no part in which slot a row gets (PURE).
         let lock = match self.free.pop() {
             Some(lock) => {
                 self.slots[lock.0 as usize] = slot;
@@ -162,6 +163,7 @@ impl LockTable {
 
     /// Frees the slot if the row is neither held nor waited for.
     pub(crate) fn reclaim(&mut self, lock: LockId) {
+        // A row may be among the touched ones several times, and is freed the first time.
         let Some(slot) = &mut self.slots[lock.0 as usize] else { return };
         slot.simplify();
         if !matches!(slot.state, State::Unused) {

@@ -37,6 +37,7 @@ impl Sagas<'_> {
             return;
         }
         let told = self.on.limits.step_attempts_told;
+        // Operators are called when the saga begins to need one, and not with each further failure.
         let needed = self.status(xid).kind() == StatusKind::NeedsOperator;
         let next =
             self.table.change(xid, |saga| saga.take(self.on.now, step, decision, outcome, told));
@@ -53,7 +54,7 @@ impl Sagas<'_> {
         self.forget_sagas_for(xid);
     }
 
-    /// Takes back a saga whose time, or the time of a step of it, has run self.on.out.
+    /// Takes back a saga whose time, or the time of a step of it, has run out.
     pub(crate) fn expire_saga(&mut self, xid: Xid) {
         let restart = self.on.restart;
         let timeout = self.table.get(xid).and_then(|saga| saga.next_timeout(restart));
@@ -65,6 +66,8 @@ impl Sagas<'_> {
 
     pub(super) fn turn_back(&mut self, xid: Xid, cause: TurnCause, reason: &str) {
         let withdrawn = self.table.change(xid, |saga| saga.turn_back(cause));
+        // No compensation takes the place of these calls, so the dispatcher would repeat them for
+        // ever.
         let held = withdrawn.into_iter().flatten();
         let hold = |step: StepRef| Effect::Hold { xid, branch: Some(step.branch()) };
         self.on.out.effects.extend(held.map(hold));
@@ -82,12 +85,14 @@ impl Sagas<'_> {
             let calls = begun.into_iter().filter_map(|step| saga.call(step));
             self.on.out.effects.extend(calls.map(Effect::PhaseTwo));
         }
+        // DURABLE-FIRST: the steps are stored as begun in the batch behind which their calls leave.
         self.put_saga(xid);
     }
 
     pub(super) fn put_saga(&mut self, xid: Xid) {
         let Some(saga) = self.table.get(xid) else { return };
         self.on.out.changes.push(Change::Put(Record::Saga(saga.clone())));
+        // A saga that needs an operator is answered as well: when one comes is not known.
         let ends = !matches!(saga.status(), SagaStatus::Running | SagaStatus::Compensating);
         if ends {
             let shown = saga.clone();

@@ -107,6 +107,8 @@ impl SagaDefinition {
 
     /// That the children are a tree, of names of which no two are one.
     pub(super) fn check_children(&self, limits: &Limits) -> Result<(), SagaFault> {
+        // Depths and paths, here and in later checks, follow the parents upwards. In a circle they
+        // would never end.
         self.check_tree()?;
         let depth = |part| self.levels(part).count();
         for child in self.each_child() {

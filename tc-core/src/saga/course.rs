@@ -38,6 +38,8 @@ impl SagaRecord {
     /// Gives back the steps whose calls must not be made any more.
     pub(crate) fn turn_back(&mut self, cause: TurnCause) -> Vec<StepRef> {
         self.state = SagaState::Compensating(cause);
+        // The error is kept apart from the step, whose last failure may soon be that of its
+        // compensation.
         let failed = cause.step().and_then(|step| self.steps[step.place()].last_failure.as_ref());
         self.cause_error = failed.map(|(_, error)| Arc::clone(error));
         let mut withdrawn = Vec::new();
@@ -48,6 +50,7 @@ impl SagaRecord {
             }
             let failed = TurnCause::Refused(step) == cause || TurnCause::Exhausted(step) == cause;
             let was_owed = under_way || failed;
+            // For the others the dispatcher replaces the call by that of the compensation.
             if was_owed && !is_compensated(definition) && definition.kind != StepKind::Signal {
                 withdrawn.push(step);
             }
@@ -146,6 +149,7 @@ impl SagaRecord {
         for step in &begun {
             let record = &mut self.steps[step.place()];
             record.state = StepState::Compensating;
+            // From here on the attempts of the compensation count towards the call of an operator.
             record.attempts = 0;
         }
         begun

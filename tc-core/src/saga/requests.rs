@@ -26,6 +26,8 @@ impl Sagas<'_> {
             }
             return Ok(Some(Reply::Saga(Box::new(known.clone()))));
         }
+        // The key is looked at first: a saga that was started before is found, whatever the limits
+        // are meanwhile.
         let invalid = |fault| Rejection::SagaInvalid { name: definition.name.clone(), fault };
         definition.check(self.on.limits).map_err(invalid)?;
         let (what, max) = ("unfinished sagas", self.on.limits.sagas_max);
@@ -63,6 +65,7 @@ impl Sagas<'_> {
     ) -> HandlerResult {
         let saga = self.table.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         let under_way = matches!(saga.status(), SagaStatus::Running | SagaStatus::Compensating);
+        // Requests for named locks take of the same room, which this wing cannot see.
         match (to, reply_when) {
             (Some(to), ReplyWhen::Finished | ReplyWhen::Effective) if under_way && room.is_ok() => {
                 self.waiting.await_end(xid, to, self.on.asker);
@@ -197,9 +200,11 @@ impl Sagas<'_> {
         };
         let name = saga.definition.path(SagaPart::Step(step));
         self.table.change(xid, |saga| saga.finish(self.on.now, step, ended));
+        // Without this the dispatcher goes on with a call whose answer counts no more.
         self.on.out.effects.push(Effect::Hold { xid, branch: Some(branch) });
         self.note_saga(xid, &format!("step {name}: accepted as {ended} by {operator}"));
         self.advance_saga(xid);
+        // The status is read first: the saga may be forgotten at once.
         let status = self.status(xid);
         self.forget_sagas_for(xid);
         Ok(Some(Reply::Operated(status)))

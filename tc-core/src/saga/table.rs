@@ -97,6 +97,8 @@ impl SagaTable {
 
     /// Gives each saga, child and step what the restart leaves of its time.
     pub(crate) fn resume(&mut self, restart: Restart) {
+        // The sets are made again from nothing: their entries stand under times that `resume`
+        // moves.
         (self.restart, self.timeouts, self.ended) = (restart, BTreeSet::new(), BTreeSet::new());
         let xids: Vec<Xid> = self.by_xid.iter().map(|saga| saga.xid).collect();
         for xid in xids {
