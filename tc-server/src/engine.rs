@@ -126,6 +126,7 @@ impl Engine {
         phase_two: Arc<dyn EffectSink>,
     ) -> ReadyEngine<impl Future<Output = Result<(), EngineFailure>> + Send> {
         let inbox = Arc::new(Inbox::new(settings.queue_max));
+        // There is no state to decide anything from before the engine leads.
         inbox.suspend();
         let standing = watch::Sender::new(Standing::without_lead(&store.leader().borrow()));
         let receiver = standing.subscribe();
@@ -197,6 +198,7 @@ enum Wakeup {
 impl Running {
     async fn run(mut self) -> Result<(), EngineFailure> {
         while let Some(mut term) = self.lead().await? {
+            // The inbox comes first, so that a front end that sees the engine lead finds it open.
             self.inbox.resume();
             self.standing.send_replace(Standing::Leading(term.epoch));
             match self.serve(&mut term).await {
@@ -220,6 +222,7 @@ impl Running {
     /// Gains the lead, however long that takes. Returns `None` if the engine is stopped meanwhile.
     async fn lead(&self) -> Result<Option<Term>, EngineFailure> {
         let mut leader = self.store.leader();
+        // One future lives through all turns: dropping it would give up the attempt to lead.
         let mut gained = pin!(self.gain());
         loop {
             self.follow(&leader.borrow_and_update());
@@ -240,6 +243,8 @@ impl Running {
     }
 
     async fn gain(&self) -> Result<Term, EngineFailure> {
+        // The clock is looked at once for epoch and counters: gaining the lead may last into the
+        // next minute (decision 0014).
         let epoch_taken_at = self.clock.now();
         let (epoch, records) = self.store.lead(Epoch::of_clock(epoch_taken_at)).await?;
         crash_point("after-lead");
@@ -255,6 +260,7 @@ impl Running {
     /// Gives up the lead, and leaves another process the time to take it.
     async fn hand_over(&mut self, epoch: Epoch) {
         tracing::info!(epoch = epoch.0, "handing over the lead");
+        // Waiting requests are answered only when another process can lead.
         self.store.resign(epoch).await;
         self.step_down();
         let again = Timestamp(self.clock.now().0.saturating_add(HAND_OVER_MS));
@@ -289,9 +295,12 @@ impl Running {
             if writing.is_none() && (!open || self.is_to_be_sealed(&term.batch)) {
                 writing = self.seal(term);
             }
+            // All that was taken in is durable by then, and its effects are released.
             if writing.is_none() && !open {
                 return Ok(());
             }
+            // BOUNDED: beside the batch that is written `batch_max` requests are decided, others
+            // are queued.
             let takes = open && term.batch.requests() < self.settings.batch_max;
             let room = self.settings.batch_max - term.batch.requests().min(self.settings.batch_max);
             let sealing = if writing.is_none() { term.batch.seal_due() } else { None };
@@ -299,6 +308,7 @@ impl Running {
             let due = earlier(due, term.scans.due());
             let woken = tokio::select! {
                 biased;
+                // This is looked at first: a leader that was deposed must release nothing more.
                 () = &mut deposed => Wakeup::Deposed,
                 written = write(&mut writing) => Wakeup::Written(written),
                 arrived = self.inbox.take(room), if takes => {
@@ -317,6 +327,7 @@ impl Running {
                 Wakeup::Arrived(work) => self.decide_all(term, work),
                 Wakeup::Closed => {
                     open = false;
+                    // A planned end loses no global that has no branch yet (decision 0020).
                     term.batch.store_begun();
                 }
                 Wakeup::Due => {}

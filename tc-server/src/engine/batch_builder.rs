@@ -82,6 +82,7 @@ impl BatchBuilder {
             lingering_since: None,
             early: Vec::new(),
         };
+        // EFFECTS-REPEAT: which calls an earlier leader has sent is not known, so all are sent.
         builder.coordinator.owed(&mut builder.outcome);
         builder.gather();
         builder
@@ -104,6 +105,8 @@ impl BatchBuilder {
         debug_assert_eq!(self.outcome.check_early_replies(), Ok(()), "DURABLE-FIRST");
         self.gathered.requests += 1;
         self.gather();
+        // A batch ends between decisions alone: the changes of one decision are durable together or
+        // not at all.
         self.end_if_full();
         self.lingering_since = match self.lingering_since {
             _ if self.gathered.changes.is_empty() => None,
@@ -123,6 +126,8 @@ impl BatchBuilder {
     /// stop.
     pub fn store_begun(&mut self) {
         self.coordinator.store_begun(&mut self.outcome);
+        // They are gathered one by one, so that a million begun globals become batches that shared
+        // stores take.
         for change in mem::take(&mut self.outcome.changes) {
             self.outcome.changes.push(change);
             self.gather();
@@ -144,6 +149,7 @@ impl BatchBuilder {
 
     /// Has what left too early to be certain leave with the batch.
     pub(super) fn keep_for_the_batch(&mut self, early: Vec<Outgoing>) {
+        // What they tell of, if anything, is stored with this batch or with a full one before it.
         self.gathered.outgoing.extend(early);
     }
 
@@ -160,6 +166,7 @@ impl BatchBuilder {
 
     /// Ends the batch, if there is anything in it.
     pub fn seal(&mut self) -> Option<Batch> {
+        // The full ones are older, and effects leave in the order of decisions.
         let mut batch = self.full.pop_front().or_else(|| self.take_gathered())?;
         batch.changes = coalesced(batch.changes);
         Some(batch)
@@ -167,6 +174,7 @@ impl BatchBuilder {
 
     fn take_gathered(&mut self) -> Option<Batch> {
         if self.gathered.changes.is_empty() && self.gathered.outgoing.is_empty() {
+            // Requests that led to nothing would otherwise use up the room for a batch.
             self.gathered.requests = 0;
             return None;
         }

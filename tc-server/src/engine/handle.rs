@@ -124,9 +124,11 @@ impl EngineHandle {
             destination: Some(Destination::Caller { sender, asker }),
         };
         self.shared.inbox.submit(vec![work]).map_err(|(reason, _)| reason)?;
+        // From here on the request may be in a queue: a dropped future gives up its place.
         let mut waiting = Waiting { inbox: &self.shared.inbox, correlation: Some(correlation) };
         let answered = receiver.await;
         waiting.correlation = None;
+        // The engine has ended with the request: whether that took effect is not known.
         answered.unwrap_or(Err(EngineError::NotLeading))
     }
 

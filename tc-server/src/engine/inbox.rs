@@ -98,6 +98,7 @@ impl Inbox {
         let room = self.capacity.saturating_sub(state.queue.len());
         let mut work = work.into_iter();
         state.queue.extend(work.by_ref().take(room));
+        // The engine that is woken would only wait for the lock.
         drop(state);
         self.arrived.notify_one();
         let refused: Vec<EngineTask> = work.collect();
@@ -130,6 +131,7 @@ impl Inbox {
     /// Waits until a submission would find room, or the inbox is closed.
     pub(crate) async fn room(&self) {
         loop {
+            // This is made before the look, and so is woken by room that is freed between the two.
             let freed = self.room.notified();
             {
                 let state = self.lock();
@@ -154,6 +156,7 @@ impl Inbox {
                     return None;
                 }
             }
+            // A submission since the look has left a permit, with which this returns at once.
             self.arrived.notified().await;
         }
     }
