@@ -112,6 +112,8 @@ impl SqlStore {
         loop {
             let tenure = self.candidate.gain(at_least, &self.witness, &self.leader).await?;
             let epoch = tenure.epoch;
+            // When the lease ends meanwhile, another process can take it, and this one begins
+            // again.
             let taken = tokio::select! {
                 biased;
                 () = tenure.lost() => None,
@@ -125,6 +127,7 @@ impl SqlStore {
                 *self.lock() = Some(Arc::new(term));
                 return Ok((epoch, records));
             }
+            // The epoch is spent: its mark may be there, although the answer was lost.
             at_least = epoch.next();
         }
     }

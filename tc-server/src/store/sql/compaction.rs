@@ -71,7 +71,11 @@ async fn compact_some(
         return Ok(Progress::Done);
     }
     let (upto, changes) = read?;
+    // What was read before this is still true: rows of the journal never change, and the mark says
+    // below whether another process has carried them over.
     connection.run(database.dialect.statements().begin).await?;
+    // The mark is set first: a second compaction waits for its row, and then finds it moved. Its
+    // connection is dropped, which ends its transaction.
     if !advance(&mut connection, &database, applied, upto).await? {
         return Ok(Progress::Done);
     }

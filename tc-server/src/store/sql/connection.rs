@@ -257,6 +257,8 @@ impl ConnectionSlot {
         values: &[Value<'_>],
     ) -> Result<u64, CallError> {
         let mut connection = self.take().await?;
+        // The slot is empty meanwhile: a caller that is dropped takes the connection with it, and
+        // no later call reads the answer to this one.
         let answer = connection.execute(sql, values).await;
         self.keep_after(connection, &answer);
         answer
@@ -307,6 +309,8 @@ macro_rules! driver_connection {
                 values: &'c [Value<'c>],
             ) -> BoxFuture<'c, Result<u64, sqlx::Error>> {
                 Box::pin(async move {
+                    // The statement is not kept prepared: there are as many texts as there are
+                    // numbers of values.
                     let query = sqlx::query(sqlx::AssertSqlSafe(sql)).persistent(false);
                     Ok(bound(query, values).execute(self).await?.rows_affected())
                 })

@@ -93,6 +93,8 @@ pub(super) async fn append(
         epoch,
     ];
     match slot.execute(sql, &values).await {
+        // The row before is not this leader's last, or the number is taken: perhaps by an earlier
+        // attempt of its own, whose answer was lost.
         Ok(0) | Err(CallError::Duplicate) => Ok(explain(last, newest(slot).await?)),
         Ok(_) => Ok(Appended::Durable),
         Err(error) => Err(error),

@@ -81,6 +81,8 @@ impl Tenure {
 
     /// Gives up the lease, and waits until that is done or a limit is reached.
     pub(super) async fn resign(&self) {
+        // The lease ends here before another process can take it: nothing more is answered on the
+        // strength of this lease.
         self.end();
         self.resigning.send_replace(());
         // The task ends when the lease is given up, and after a limit.
@@ -130,6 +132,8 @@ impl Candidate {
         witness: &Witness,
         leader: &watch::Sender<Leader>,
     ) -> Result<Turn, Failure> {
+        // A process that follows checks this too, so that a database that went back is noticed
+        // early.
         let newest = journal::check_newest(slot, witness).await?;
         let row = read(slot).await?;
         if row.holder != *self.holder && !row.left.is_zero() {
@@ -226,6 +230,7 @@ impl Keeper {
             };
             tokio::select! {
                 biased;
+                // The loop ends also when the tenure is dropped, and its sender with it.
                 _ = resigned.changed() => break,
                 () = self.renew_in_time(until) => {}
             }
@@ -243,6 +248,7 @@ impl Keeper {
         let due = until.remaining().saturating_sub(lease * 2 / 3);
         sleep(due).await;
         let sent = BootInstant::now();
+        // A third for the pause and a third for the answer leave time for a second attempt.
         let renewed = timeout(lease / 3, self.renew()).await;
         match renewed {
             Ok(Ok(true)) => self.prolong(sent.after(lease)),

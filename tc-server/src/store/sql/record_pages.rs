@@ -54,6 +54,7 @@ async fn begin(
     database: &SqlDatabase,
 ) -> Result<Beginning, CallError> {
     let statements = database.dialect.statements();
+    // The usual limit of a session that is idle in a transaction would cut off a slow reader.
     connection.run(statements.wait_for_readers).await?;
     connection.run(statements.begin_snapshot).await?;
     let marks = connection.fetch(statements.mark, &[database.namespace()]).await?;
@@ -101,6 +102,7 @@ async fn send_pages(
             return Ok(());
         }
     }
+    // All is read: what is left to send is in memory, and the transaction need not wait for it.
     connection.run("COMMIT").await?;
     pages.send(overlay.into_rest()).await;
     Ok(())

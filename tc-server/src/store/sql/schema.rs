@@ -31,6 +31,8 @@ pub(super) async fn prepare(
     let batch_bytes_max = check_server(slot, allow_unsafe).await?;
     make_tables(slot).await?;
     make_rows(slot).await?;
+    // The seed is read, not taken from `make_rows`: another process may have made the row, with
+    // another id.
     let seed = read_seed(slot).await?;
     Ok(Ground { seed, batch_bytes_max })
 }
@@ -63,6 +65,7 @@ async fn make_tables(slot: &mut ConnectionSlot) -> Result<(), CallError> {
     let statements = slot.database().dialect.statements();
     for attempt in 1.. {
         let found = look_at_tables(slot).await;
+        // A table that is missing is a lasting error. Any other is the caller's to retry.
         if !matches!(found, Err(CallError::Lasting(_))) {
             return found;
         }
@@ -99,6 +102,8 @@ async fn make_rows(slot: &mut ConnectionSlot) -> Result<(), CallError> {
     let mark = [namespace, Value::Bytes(&cluster_id), Value::Number(LAYOUT)];
     slot.execute(statements.make_mark, &mark).await?;
     slot.execute(statements.make_lease, &[namespace]).await?;
+    // This comes behind the mark, which it reads: a journal that was compacted gets no second row
+    // 0.
     slot.execute(statements.make_journal, &[namespace]).await?;
     Ok(())
 }

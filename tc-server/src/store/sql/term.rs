@@ -96,6 +96,7 @@ impl Term {
     pub(super) async fn commit(&self, batch: &[Change]) -> Result<(), StoreError> {
         let mut writing = self.begin_write()?;
         let frame = self.encode(batch, writing.last.number + 1)?;
+        // A database that does not answer holds the engine up no longer than the lease lasts.
         let stored = tokio::select! {
             biased;
             () = self.lost() => Err(StoreError::LostLeadership),
@@ -180,6 +181,8 @@ impl Term {
             self.tenure.end();
             return Err(StoreError::LostLeadership);
         }
+        // The slot is kept only behind an answer: a connection on which one is due is not used
+        // again.
         self.lock().slot.get_or_insert(slot);
         Ok(())
     }

@@ -210,6 +210,8 @@ const STATEMENTS: Statements = Statements {
         WHERE namespace = ? AND (until < UTC_TIMESTAMP(6) OR holder = ?)",
     renew_lease: "UPDATE tc_lease SET until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND \
         WHERE namespace = ? AND holder = ? AND epoch = ?",
+    // The epoch matters: a process may have taken the lease again before its earlier term gives it
+    // up.
     end_lease: "UPDATE tc_lease SET until = UTC_TIMESTAMP(6) \
         WHERE namespace = ? AND holder = ? AND epoch = ?",
     note_node: "INSERT INTO tc_node (namespace, id, node, seen) \

@@ -183,6 +183,8 @@ const STATEMENTS: Statements = Statements {
     renew_lease: "UPDATE tc_lease \
         SET until = clock_timestamp() + $1 * interval '1 microsecond' \
         WHERE namespace = $2 AND holder = $3 AND epoch = $4",
+    // The epoch matters: a process may have taken the lease again before its earlier term gives it
+    // up.
     end_lease: "UPDATE tc_lease SET until = clock_timestamp() \
         WHERE namespace = $1 AND holder = $2 AND epoch = $3",
     note_node: "INSERT INTO tc_node (namespace, id, node, seen) \
