@@ -137,6 +137,8 @@ impl EtcdStore {
                     *self.term() = Some(Arc::new(term));
                     return Ok((epoch, records));
                 }
+                // etcd has forgotten what was to be read, or the lease has ended: the next attempt
+                // begins.
                 Err(ReadError::Compacted | ReadError::Store(StoreError::LostLeadership)) => {}
                 Err(ReadError::Store(error)) => return Err(error),
             }
@@ -156,6 +158,7 @@ impl EtcdStore {
             let lease = HeldLease::grant(&self.members, &self.election, self.lease).await?;
             match lease.create_key(&self.node).await {
                 Ok(true) => return Ok(lease),
+                // Another candidate was quicker, or the lease ran out before it had a key.
                 Ok(false) | Err(StoreError::LostLeadership) => {}
                 Err(error) => return Err(error),
             }
@@ -173,7 +176,10 @@ impl EtcdStore {
         let Marked { mark, revision } = stored.marked;
         let (members, keys) = (&*self.members, &self.keys);
         let reader = Reader { members, keys, revision, goes_on };
+        // Everything is read as of the mark, behind which no earlier leader can store anything.
         let content = reader.read(mark.number, number).await?;
+        // A store that lacks this number later has gone back, whether or not this process stays the
+        // leader.
         self.acknowledged.fetch_max(number, Ordering::Relaxed);
         let (members, keys) = (Arc::clone(&self.members), self.keys.clone());
         let place = RecordsPlace { members, keys, epoch, lease: Arc::clone(&lease.state) };

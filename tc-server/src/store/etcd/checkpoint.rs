@@ -83,6 +83,7 @@ impl Checkpoints {
     /// Waits for the running checkpoint if too many batches have come meanwhile, and reports the
     /// failure of one that has ended.
     pub(super) async fn make_room(&mut self) -> Result<(), StoreError> {
+        // The bytes are divided, because the product of two large settings could overflow.
         let is_full = self.bytes / UNAPPLIED_MAX >= self.enough;
         let Some(running) = self.running.take_if(|running| is_full || running.is_finished()) else {
             return Ok(());
@@ -119,6 +120,7 @@ impl Checkpoint {
     async fn run(self, batches: Vec<JournalBatch>) -> Result<Marked, StoreError> {
         let Some(last) = batches.last().map(|batch| batch.position) else { return Ok(self.before) };
         let keys = self.place.keys.clone();
+        // Megabytes are sorted and copied, which would hold up the other tasks of a thread.
         let requests = tokio::task::spawn_blocking(move || requests(&keys, &batches)).await;
         let requests = match requests {
             Ok(requests) => requests,
@@ -214,6 +216,7 @@ fn requests(keys: &Keys, batches: &[JournalBatch]) -> Vec<Vec<RequestOp>> {
     let steps = newest.iter().flat_map(|(key, value)| record_parts::steps(keys, key, *value));
     let (mut requests, mut request, mut bytes) = (Vec::new(), Vec::new(), 0);
     for step in steps {
+        // The parts of one record may be divided too, since its first part is written last.
         if request.len() == STEPS_MAX || (bytes > 0 && bytes + step.bytes > VALUE_MAX) {
             requests.push(std::mem::take(&mut request));
             bytes = 0;

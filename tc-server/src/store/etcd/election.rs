@@ -162,6 +162,7 @@ impl Election {
         let seen = self.seen.borrow();
         let value = seen.holder.as_ref().and_then(|holder| holder.value.as_ref());
         let leader = match value {
+            // A look from before the key was created says nothing of it.
             _ if own.is_held && !seen.is_without(own.created) => Leader::Here,
             // It is about to go.
             _ if seen.created() == Some(own.created) => Leader::Unknown,

@@ -49,12 +49,15 @@ impl EtcdStore {
             let last = self.position(replaced.head.as_ref())?;
             let applied = self.position(replaced.mark.as_ref())?.number;
             let acknowledged = self.acknowledged.load(Ordering::Relaxed);
+            // Both were durable once: a newest batch before them is of an etcd that was restored.
             if last.number < acknowledged.max(applied) {
                 let head = replaced.head.is_some().then_some(last);
                 return Err(went_back(&self.members, acknowledged.max(applied), head));
             }
             let epoch = last.epoch.next().max(at_least);
             let head = Position { epoch, number: last.number + 1 };
+            // The records stay as they are. The epoch in the mark shuts out checkpoints of earlier
+            // leaders.
             let mark = Position { epoch, number: applied };
             if let Some(revision) = self.try_to_mark(lease, &replaced, head, mark).await? {
                 return Ok(StoredMark { head, marked: Marked { mark, revision } });

@@ -61,6 +61,8 @@ impl EtcdTerm {
         let Some(mut journal) = slot.take().filter(|_| !self.lease.state.is_lost()) else {
             return Err(StoreError::LostLeadership);
         };
+        // From here on an error, or a caller that goes away, leaves the slot empty and ends the
+        // term.
         journal.checkpoints.make_room().await?;
         let position = Position { epoch: self.epoch, number: journal.number + 1 };
         let batch = JournalBatch::encode(position, changes).ok_or_else(|| self.too_large())?;
@@ -154,6 +156,7 @@ impl EtcdTerm {
         self.lease.state.lose();
         match head {
             Some(head) if head >= expected => StoreError::LostLeadership,
+            // Nothing but a restored etcd can be behind what this leader knows to be stored.
             head => {
                 let acknowledged = self.acknowledged.load(Ordering::Relaxed);
                 went_back(&self.members, acknowledged, head)
