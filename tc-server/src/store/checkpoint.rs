@@ -49,6 +49,7 @@ fn carry_over(records: &Records, sealed: &Sealed) -> io::Result<()> {
     crash_point("after-seal");
     let segment = read(&sealed.segment)?;
     let frames = frames_of(&segment, sealed.mark.seed);
+    // The segment is overwritten next, and what cannot be read back would be lost without a sign.
     if frames.last().map(|frame| frame.number) != Some(sealed.mark.applied) {
         let name = sealed.segment.path().display();
         return Err(io::Error::other(format!("{name} does not hold what was written to it")));

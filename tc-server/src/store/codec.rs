@@ -77,6 +77,8 @@ pub fn encode_key(key: RecordKey) -> Vec<u8> {
 
 /// Like [`encode_key`], but appends to a buffer.
 pub fn append_key(key: RecordKey, bytes: &mut Vec<u8>) {
+    // Numbers are big-endian, so that keys are in the order of ids and the branches of a global are
+    // neighbours.
     match key {
         RecordKey::Global(xid) => {
             bytes.push(GLOBAL);

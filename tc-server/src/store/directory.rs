@@ -78,6 +78,7 @@ pub(crate) fn make(directory: &Path) -> io::Result<()> {
         _ => Path::new("."),
     };
     make(above)?;
+    // Another process may make it at the same moment. Its name is durable with the directory above.
     match fs::create_dir(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !directory.is_dir() => {
             Err(error)

@@ -133,8 +133,10 @@ impl Drop for EmbeddedStore {
     /// panicked, as it may on a full disk, the caller has already been answered that the write
     /// failed. A writer that hangs is abandoned and keeps the directory.
     fn drop(&mut self) {
+        // Without a sender the writer ends once it has done what it was asked for.
         self.jobs = None;
         let ended = self.ended.get_mut().expect("only drop locks it");
+        // `join` has no limit, and a disk may hang for ever.
         if ended.recv_timeout(END_LIMIT) == Err(RecvTimeoutError::Timeout) {
             tracing::error!(directory = %self.directory.display(), "the disk hangs: not waiting");
             return;
@@ -161,6 +163,7 @@ impl Writer {
     fn open(lock: DirectoryLock, segment_bytes: u64) -> Result<Self, StoreError> {
         let directory = lock.directory().to_owned();
         let opened = Self::open_locked(lock, segment_bytes);
+        // A start writes too: it carries over the journal, and may make files.
         if let Err(StoreError::Open { .. }) = &opened {
             write_failure_marker::set(&directory);
         }
@@ -171,6 +174,8 @@ impl Writer {
         let directory = lock.directory();
         let failed = |error| open_error(directory, error);
         initialize::create_or_migrate(directory, segment_bytes)?;
+        // The repair comes before the records are read: after a failed write, what is read need not
+        // be on the disk.
         write_failure_marker::repair(directory).map_err(failed)?;
         let records = Records::open(&records::file(directory)).map_err(failed)?;
         let mark = recover(directory, &records, segment_bytes)?;
@@ -181,6 +186,7 @@ impl Writer {
 
     /// Waits for the next job. Returns `None` when the store is being dropped.
     fn next_job(&mut self, asked: &mpsc::Receiver<Job>) -> Option<Job> {
+        // In a pause the sync of the witnesses delays no batch.
         if !self.failed && self.journal.has_unsynced_witnesses() {
             match asked.recv_timeout(PAUSE) {
                 Err(RecvTimeoutError::Timeout) => self.sync_witnesses(),
@@ -209,7 +215,10 @@ impl Writer {
     fn lead(&mut self, at_least: Epoch) -> Result<(Epoch, Vec<Record>), StoreError> {
         let epoch = self.epoch.next().max(at_least);
         self.attempt(|writer| {
+            // The records are read from the engine alone, below.
             writer.carry_over()?;
+            // The epoch takes a number of its own: records that are put back from before it are
+            // behind the other parts, and are noticed (decision 0018).
             writer.records.set_epoch(epoch, writer.journal.mark_of_next())?;
             writer.journal.skip()
         })?;
@@ -254,6 +263,8 @@ impl Writer {
 
     /// Makes a batch durable, all of it or nothing.
     fn write(&mut self, batch: &[Change]) -> io::Result<()> {
+        // A checkpoint that has failed ends the store with the next batch, not only when its
+        // segment is needed again.
         self.checkpoint.check()?;
         loop {
             match self.journal.append(batch)? {
@@ -294,6 +305,7 @@ impl Drop for Writer {
         if let Err(error) = &finished {
             tracing::error!(%error, "the last checkpoint failed");
         }
+        // The storage engine may panic where a write fails, as on a full disk.
         if finished.is_err() || thread::panicking() {
             write_failure_marker::set(self.lock.directory());
         } else if !self.failed && self.journal.has_unsynced_witnesses() {
@@ -317,8 +329,11 @@ fn recover(directory: &Path, records: &Records, segment_bytes: u64) -> Result<Ma
     if mark.in_use && parts.are_removed {
         tracing::warn!("the journal was removed: going on from the records alone");
     }
+    // Files that are made again below are not in use from here on: if this process is killed before
+    // all are there, the next start makes them, and takes none of them for damaged.
     let in_use = mark.in_use && !parts.are_removed && mark.segment_bytes == segment_bytes;
     let mut recovered = Mark { applied, segment_bytes, in_use, ..mark };
+    // This is durable before `make` below overwrites the files.
     if recovered != mark {
         tracing::info!(batches = frames.len(), "carrying over the journal");
         records.take_over(frames, recovered).map_err(failed)?;

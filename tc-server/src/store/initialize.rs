@@ -33,6 +33,7 @@ pub(super) fn create_or_migrate(directory: &Path, segment_bytes: u64) -> Result<
     }
     check_no_other_parts(directory)?;
     let begin = || {
+        // The check above has found nothing in them that was ever in use.
         for left in [&records, &directory.join(FORMERLY_MAKING)] {
             if left.try_exists()? {
                 disk::remove(left)?;

@@ -102,6 +102,7 @@ pub(super) fn unapplied<'a>(
     let scanned = segments.map(|segment| frame::scan(segment, seed));
     let frames = scanned.iter().flat_map(|(frames, _)| frames);
     let mut frames: Vec<Frame<'_>> = frames.filter(|it| it.number > applied).copied().collect();
+    // Which of the two segments is the older one follows from the numbers alone.
     frames.sort_unstable_by_key(|frame| frame.number);
     for (frame, expected) in frames.iter().zip(applied + 1..) {
         if frame.number != expected {
@@ -123,6 +124,7 @@ pub(super) fn make(directory: &Path, mark: Mark) -> io::Result<()> {
         make_file(&directory.join(name), mark, mark.segment_bytes)?;
     }
     make_file(&directory.join(TAIL), mark, 0)?;
+    // The mark says next that the files are in use, and from then on a missing one is damage.
     disk::sync_directory(&directory.join(RECORDS))?;
     disk::sync_directory(directory)
 }
@@ -132,11 +134,14 @@ fn make_file(path: &Path, mark: Mark, bytes: u64) -> io::Result<()> {
     let file = DiskFile::create(path)?;
     let block = vec![0; 1 << 20];
     let (mut offset, end) = (0, WITNESS_BYTES + bytes);
+    // The bytes are written and not only reserved: a sync into a reserved range writes metadata
+    // each time.
     while offset < end {
         let length = (end - offset).min(block.len() as u64);
         file.write_all_at(&block[..usize::try_from(length).unwrap_or(block.len())], offset)?;
         offset += length;
     }
+    // A start refuses a file that does not begin with a witness of its directory.
     witness::write(&file, mark.applied, mark.seed, &mut Vec::new())?;
     file.sync_data()
 }
@@ -168,10 +173,14 @@ impl Journal {
             return Ok(Appended::Full);
         }
         let segment = &self.segments[self.active];
+        // If the process is killed, or the power fails, before the sync has returned, the frame is
+        // there as a whole, in part or not at all, and its caller has no answer.
         segment.write_all_at(&self.frame, self.offset)?;
         segment.sync_data()?;
         self.offset += length;
         self.next_number += 1;
+        // The witnesses come before the answer: each part knows of every acknowledged batch
+        // (decision 0018).
         self.write_witnesses()?;
         Ok(Appended::Durable)
     }

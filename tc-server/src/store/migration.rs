@@ -48,6 +48,7 @@ pub(super) fn migrate(directory: &Path, segment_bytes: u64) -> Result<(), StoreE
     let damaged = |reason| StoreError::Journal { directory: directory.to_owned(), reason };
     tracing::info!("migrating the records of an earlier version");
     let records_directory = directory.join(RECORDS);
+    // The logs are rewritten before the old engine reads them, as in `write_failure_marker`.
     if directory.join(SUSPECT).try_exists().map_err(failed)? {
         rewrite_logs(&records_directory).map_err(failed)?;
     }

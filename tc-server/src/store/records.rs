@@ -60,6 +60,7 @@ pub(super) fn create_file(
 ) -> io::Result<()> {
     let records = directory.join(RECORDS);
     fs::create_dir_all(&records)?;
+    // A power cut that takes the name of the directory takes the file in it as well.
     disk::sync_directory(directory)?;
     let file = file(directory);
     let unfinished = file.with_extension("making");
@@ -220,6 +221,8 @@ impl Records {
     pub(super) fn snapshot(&self, directory: &Path) -> Result<RecordSnapshot, StoreError> {
         let failed = |error| open_error(directory, error);
         let transaction = self.database.begin_read().map_err(engine_error).map_err(failed)?;
+        // The mark is of the same moment as the transaction: this is the thread that writes, and no
+        // checkpoint is under way.
         let mark = self.mark().map_err(failed)?;
         let (snapshot, pages) = RecordSnapshot::begin(SnapshotOrigin {
             store: format!("the directory {}", directory.display()),
@@ -249,6 +252,7 @@ impl Records {
         transaction.set_two_phase_commit(true);
         transaction.set_quick_repair(true);
         change(&mut transaction.open_table(STORED).map_err(engine_error)?)?;
+        // The mark is in the same commit, so that it says what the records hold.
         write_own(&transaction, epoch, mark)?;
         transaction.commit().map_err(engine_error)
     }

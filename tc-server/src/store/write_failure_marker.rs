@@ -36,6 +36,8 @@ pub(super) fn repair(directory: &Path) -> io::Result<()> {
     if suspect.try_exists()? {
         tracing::warn!("an earlier write failed: rewriting the records");
         rewrite_records(directory)?;
+        // The marker is cleared last: a start that is killed before this is followed by one that
+        // rewrites again.
         return disk::rename(&suspect, &sound);
     }
     if !sound.try_exists()? {

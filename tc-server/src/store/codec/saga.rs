@@ -144,6 +144,8 @@ pub(super) fn write(saga: &SagaRecord, fields: &mut Fields<'_>) {
         fields.message(13, |fields| {
             write_definition(definition, fields);
             write_step(step, fields);
+            // This comes behind the fields of the step: `prost` writes fields in the order of
+            // numbers.
             fields.optional_number(20, definition.parent.map(|parent| parent.0));
         });
     }
@@ -175,6 +177,7 @@ fn write_definition(step: &StepDefinition, fields: &mut Fields<'_>) {
     fields.text(5, &step.action);
     fields.bytes(6, &step.input);
     for taken in &step.takes {
+        // An item of a list is written also where it is 0, which is the first step.
         fields.optional_number(7, Some(part_number(*taken)));
     }
     fields.number(8, step.retry.base_ms);

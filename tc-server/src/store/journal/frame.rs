@@ -98,6 +98,7 @@ pub(in crate::store) fn encode(
     frame[NUMBER_AT..HEADER_BYTES].copy_from_slice(&number.to_le_bytes());
     let checksum = seed.checksum(&frame[NUMBER_AT..]);
     frame[8..NUMBER_AT].copy_from_slice(&checksum.to_le_bytes());
+    // `has_later` looks for the beginning of a frame at these places alone.
     frame.resize(frame.len().next_multiple_of(ALIGNMENT), 0);
     Some(())
 }
@@ -122,6 +123,7 @@ fn append(change: &Change, frame: &mut Vec<u8>) -> Option<()> {
 pub(in crate::store) fn scan(segment: &[u8], seed: Seed) -> (Vec<Frame<'_>>, usize) {
     let (mut frames, mut at) = (Vec::<Frame<'_>>::new(), 0);
     while let Some((frame, length)) = segment.get(at..).and_then(|bytes| read(bytes, seed)) {
+        // A frame of an earlier use of the segment may begin exactly where the last one ends.
         if frames.last().is_some_and(|last| frame.number != last.number + 1) {
             break;
         }

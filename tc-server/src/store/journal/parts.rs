@@ -34,6 +34,7 @@ pub(in crate::store) fn read(directory: &Path, mark: Mark) -> Result<Parts, Part
     let (first, second, tail) = (first?, second?, read_file(directory, TAIL)?);
     let are_removed = [&first, &second, &tail].iter().all(|file| file.is_none());
     let files = [(SEGMENTS[0], first), (SEGMENTS[1], second), (TAIL, tail)];
+    // That all three are missing is an operator's word. One or two missing are damage.
     if mark.in_use && !are_removed {
         files.iter().try_for_each(|(name, file)| check(name, file.as_deref(), mark))?;
     }
