@@ -59,7 +59,10 @@ pub(super) async fn fill(
     from: &str,
 ) -> Result<LedStore, MaintenanceError> {
     check_empty(&target, from)?;
+    // The closure comes first: a tool that is killed anywhere behind it leaves a store that no
+    // coordinator goes on from.
     target.commit(vec![close(ClosureReason::Incomplete, from)]).await?;
+    // A copy that was broken off may have stored records that the source has deleted since.
     let left = target.records.iter().map(Record::key).filter(|key| *key != RecordKey::Closure);
     let left: Vec<Change> = left.map(Change::Delete).collect();
     let copied = records.iter().cloned().map(Change::Put);

@@ -58,11 +58,14 @@ async fn move_from(
     fit_together(&place, source.epoch, &from.limits, records.clone())?;
     // Every number that the source has given out begins with an epoch before this one.
     let target = lead(to, source.epoch.next()).await?;
+    // If the source is closed and the target is not, that move was completed, and the target may
+    // have gone on since.
     if is_again && !is_incomplete(&target) {
         return Err(closed(source));
     }
     let target = fill(target, &records, &place).await?;
     crash_point("after-copy");
+    // From here to the opening neither of the two can be gone on from.
     source.commit(vec![close(ClosureReason::Moved, &target_place)]).await?;
     crash_point("after-close");
     let epoch = target.epoch;

@@ -49,6 +49,8 @@ pub async fn restore(
     epoch_above: Epoch,
 ) -> Result<RestoredStore, MaintenanceError> {
     let damaged = |source| MaintenanceError::Backup { file: file.to_owned(), source };
+    // The whole file is read before the store is opened: a backup that was cut shows it only at its
+    // end.
     let (head, records) = read(file).map_err(damaged)?;
     let path = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let backup = format!("the backup {}", path.display());

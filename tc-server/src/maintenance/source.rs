@@ -79,6 +79,7 @@ pub async fn read_records(config: &Config) -> Result<StoredRecords, MaintenanceE
             let snapshot = source.snapshot().await.map_err(&failed)?;
             let origin = snapshot.origin.clone();
             let records = snapshot.records().await.map_err(&failed)?;
+            // `close` waits for the store's end, which comes with the last reference.
             drop(source);
             close(store).await;
             Ok(StoredRecords { origin, records })
