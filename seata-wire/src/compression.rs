@@ -143,7 +143,7 @@ fn damaged(compression: Compression, error: &io::Error) -> WireError {
     WireError::Compressed { name: compression.name(), what: error.to_string() }
 }
 
-/// Reads to the end, or to one byte more than the limit.
+/// Returns the body, or an error if it is longer than the limit.
 fn within(body: Cow<'_, [u8]>, bytes_max: usize) -> Result<Cow<'_, [u8]>, WireError> {
     match body.len() > bytes_max {
         true => Err(too_large("decompressed bytes", body.len(), bytes_max)),
@@ -151,6 +151,7 @@ fn within(body: Cow<'_, [u8]>, bytes_max: usize) -> Result<Cow<'_, [u8]>, WireEr
     }
 }
 
+/// Reads to the end, or to one byte more than the limit.
 fn read_all(reader: impl Read, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     let bytes = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_add(1);

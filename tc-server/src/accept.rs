@@ -60,6 +60,7 @@ impl Acceptor {
                         return (connection, address);
                     }
                 }
+                // The client has gone before it was accepted; the socket is well.
                 Err(error) if is_of_the_connection(&error) => {}
                 Err(error) => {
                     let exhausted = descriptors::are_exhausted(&error);

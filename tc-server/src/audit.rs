@@ -143,6 +143,7 @@ impl AuditLog {
         let Sink::File(appender) = &self.sink else { return Ok(()) };
         line.push('\n');
         let appender = Arc::clone(appender);
+        // A sync may take long. Begun, it is finished even if the request is dropped.
         let written = tokio::task::spawn_blocking(move || {
             // A poisoned lock is used on: after a panic the next line begins on a line of its own.
             appender.lock().unwrap_or_else(PoisonError::into_inner).append(&line)
@@ -173,6 +174,7 @@ impl Appender {
         if self.torn {
             self.file.write_all(b"\n")?;
         }
+        // Set before the write, which may fail half way.
         self.torn = true;
         self.file.write_all(line.as_bytes())?;
         self.torn = false;

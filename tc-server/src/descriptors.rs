@@ -128,6 +128,7 @@ impl ConnectionLimits {
         let least = asked.map(|it| it.min(PORT_MIN));
         let left = room.checked_sub(least.iter().sum());
         let left = left.ok_or(TooFewDescriptors { limit, least: least.iter().sum() })?;
+        // In 128 bits, since configured limits may be as large as `usize::MAX` and are multiplied.
         let wanted: u128 = asked.iter().zip(least).map(|(it, least)| (it - least) as u128).sum();
         let share = |port: usize| {
             let more = (asked[port] - least[port]) as u128 * left as u128 / wanted.max(1);

@@ -207,6 +207,7 @@ impl Builder {
         let connections_max = descriptors::connections_beside(CONNECTIONS_MAX);
         let acceptor = Acceptor::new(listener, connections_max, PortName::Grpc);
         let port = open_port(&front, acceptor).inspect_err(|_| runtime.abort())?;
+        // Not left to `keep_watch`: a probe may come before it.
         front.show_health().await;
         Ok(RunningServer { address, runtime, front, port })
     }
@@ -273,6 +274,7 @@ impl RunningServer {
     pub async fn stop(mut self) -> Result<(), StartError> {
         self.front.go_away("the coordinator is shutting down").await;
         self.runtime.engine.handle.stop();
+        // The engine first, so that its last replies are queued when the streams are finished.
         let ended = self.engine_ended().await;
         self.front.close_all().await;
         self.port.close_all().await;

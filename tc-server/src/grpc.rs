@@ -185,6 +185,7 @@ impl GrpcFrontend {
         }
         let queue = Arc::new(SendQueue::new(self.shared.decoder.bounds.queue_messages_max));
         let mut queues = self.lock();
+        // Ended connections are forgotten here: the list grows with the open ones alone (BOUNDED).
         queues.retain(|other| other.strong_count() > 0);
         queues.push(Arc::downgrade(&queue));
         Ok(queue)
@@ -217,6 +218,7 @@ impl GrpcFrontend {
     pub async fn keep_watch(self) {
         let mut standing = self.shared.standing.clone();
         loop {
+            // Marked as seen before it is acted on, so that a change meanwhile is not missed.
             let leads = standing.borrow_and_update().epoch().is_some();
             self.show_health().await;
             if !leads {
@@ -238,6 +240,7 @@ impl GrpcFrontend {
     }
 
     async fn set_health(&self, status: ServingStatus) {
+        // Held until the status is set, so that none is set behind the last word of `close_all`.
         let told = self.shared.health_told.lock().await;
         if *told {
             return;

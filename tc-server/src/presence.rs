@@ -65,5 +65,6 @@ impl Drop for Present {
 pub(crate) fn client_of(protocol: &str, name: &str) -> ClientId {
     let mut hasher = DefaultHasher::new();
     (protocol, name).hash(&mut hasher);
+    // 0 stands for no client.
     ClientId(hasher.finish().max(1))
 }

@@ -220,12 +220,15 @@ impl SeataFrontend {
         if way == terms.borrow().way {
             return;
         }
+        // Cancelled first: a connection that still finds the earlier term ends at once.
         terms.borrow().ended.cancel();
         terms.send_replace(self.begin_term(way, stop));
     }
 
     fn begin_term(&self, way: Way, stop: &CancellationToken) -> Term {
         if matches!(way, Way::Here(_)) {
+            // The time in which an XA branch may still be found counts from here: no process could
+            // register with this node before.
             self.shared.term_began_at.store(self.shared.dispatcher.now().0, Ordering::Relaxed);
             self.shared.outage.end();
         }

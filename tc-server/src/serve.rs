@@ -192,6 +192,7 @@ impl Server {
         let listeners = Listeners::open(&config).await?;
         let advertised = config.advertised_address.clone();
         let advertised = advertised.unwrap_or_else(|| listeners.grpc_address.to_string());
+        // Deadlines follow this look at the wall clock, and no later one (GRACE).
         let clock: Arc<dyn Clock> = Arc::new(WallClock::start());
         // Before the runtime, whose parts look up their metrics when they start.
         metrics::recorder();
@@ -381,6 +382,7 @@ impl RunningServer {
         };
         self.engine = None;
         match engine::ended(ended) {
+            // The engine was asked to end, and the shutdown that asked reports how.
             Ok(()) => std::future::pending().await,
             Err(failure) => failure,
         }
@@ -411,11 +413,14 @@ impl RunningServer {
     pub async fn shutdown(mut self) -> Result<ShutdownOutcome, EngineFailure> {
         let limit = Instant::now() + self.shutdown_limit;
         tracing::info!(limit_ms = self.shutdown_limit.as_millis(), "shutting down");
+        // Probes fail and clients are sent away while the engine still takes requests in.
         self.readiness.stop();
         self.front.go_away("the coordinator is shutting down").await;
         self.engine.iter().for_each(|engine| engine.handle.stop());
         let drained = self.drain(limit).await;
+        // Closed while the ports are: the disk and the clients may each take up to the limit.
         let store = runtime::close(self.store.take());
+        // After the engine, so that the replies to everything it has taken in are queued already.
         self.front.close_all().await;
         let grpc_closed = self.grpc.close(limit).await;
         let admin_closed = self.admin.close(limit).await;
@@ -424,6 +429,7 @@ impl RunningServer {
             None => true,
         };
         let store_closed = timeout_at(limit, store).await.is_ok();
+        // A failure of the engine is returned only here: the ports are closed in any case.
         let all = drained? && grpc_closed && admin_closed && seata_closed && store_closed;
         let ended = if all { ShutdownOutcome::Drained } else { ShutdownOutcome::CutShort };
         tracing::info!(?ended, "shut down");

@@ -51,6 +51,7 @@ pub(super) fn read_blocks(mut body: &[u8], bytes_max: usize) -> io::Result<Vec<u
         if token & 0xF0 == STORED && length == 0 {
             return Ok(out);
         }
+        // Checked before room is made: the length is the peer's word (BOUNDED).
         if out.len().saturating_add(length as usize) > bytes_max {
             // One byte more than the limit is enough to detect the excess.
             out.resize(bytes_max + 1, 0);

@@ -41,6 +41,7 @@ pub(super) fn read(mut body: &[u8], bytes_max: usize) -> io::Result<Vec<u8>> {
     while body.starts_with(&ENTRY) && out.len() <= bytes_max {
         let entry = read_header(&mut body)?;
         let content = read_content(&entry, &mut body, bytes_max - out.len())?;
+        // Content that was cut at the limit is followed by its rest, not by a descriptor.
         let is_whole = out.len() + content.len() <= bytes_max;
         if entry.flags & SIZES_BEHIND != 0 && is_whole {
             read_descriptor(&mut body, &content)?;
@@ -72,6 +73,7 @@ fn read_content(entry: &Entry, body: &mut &[u8], bytes_max: usize) -> io::Result
             *body = decoder.into_inner();
             Ok(content)
         }
+        // Stored content shows no end of its own, so its size must come first.
         STORED if entry.flags & SIZES_BEHIND == 0 => {
             let (content, rest) = body
                 .split_at_checked(entry.size as usize)

@@ -69,6 +69,7 @@ pub fn split(bytes: &[u8], limits: &Limits) -> Result<Option<(Frame, usize)>, Wi
             Ok(Some((Frame { is_request, id, message }, taken)))
         }
         Err(WireError::Truncated { .. }) => {
+            // A frame has no length: a body that ends early may be complete with the next bytes.
             let max = limits.frame_bytes_max.min(FRAME_BYTES_MAX);
             let too_long = || too_large("frame bytes", bytes.len(), max);
             if bytes.len() < max { Ok(None) } else { Err(too_long()) }

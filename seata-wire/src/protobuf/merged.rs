@@ -106,6 +106,7 @@ fn check_count(mut content: &[u8], limits: &Limits) -> Result<(), WireError> {
 
 fn read_part(part: &Part, limits: &Limits) -> Result<Message, WireError> {
     let (kind, _) = by_name(part.type_url.strip_prefix(URL_PREFIX).unwrap_or(&part.type_url))?;
+    // As in the `seata` serializer, nesting would recurse at each level (BOUNDED).
     if kind.is_merged() {
         return Err(WireError::UnknownMessage { code: i64::from(kind.code()) });
     }

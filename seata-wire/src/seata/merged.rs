@@ -97,6 +97,7 @@ fn read_part(
 ) -> Result<Message, WireError> {
     let code = i64::from(reader.i16("typeCode")?);
     let kind = MessageType::from_code(code)?;
+    // Nesting would recurse at each level, and a frame has room for very many (BOUNDED).
     if kind.is_merged() {
         return Err(WireError::UnknownMessage { code });
     }

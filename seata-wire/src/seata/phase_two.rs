@@ -19,6 +19,7 @@ pub(super) fn read_end(reader: &mut Reader<'_>) -> Result<BranchEnd, WireError> 
 }
 
 pub(super) fn write_end(it: &BranchEnd, writer: &mut Writer) -> Result<(), WireError> {
+    // Java cannot read the whole message if one of these is empty.
     for (text, field) in [(&it.xid, "xid"), (&it.resource_id, "resourceId")] {
         if text.is_empty() {
             return Err(WireError::Empty { field });

@@ -62,6 +62,7 @@ pub(super) fn read_with(
 
 pub(super) fn write(result: &TxResult, writer: &mut Writer, dialect: &Dialect) {
     write_plain(result.as_ref().copied().map_err(|failure| failure.message.as_str()), writer);
+    // Written on success too: fields have no tags, so that none can be left out.
     let code = result.as_ref().err().map_or(ExceptionCode::Unknown, |failure| failure.code);
     writer.u8(code.number(dialect));
 }

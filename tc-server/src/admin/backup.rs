@@ -41,6 +41,7 @@ pub(super) async fn make(
     State(state): State<AdminState>,
     Reason(request): Reason,
 ) -> Result<Response, ApiError> {
+    // Held until everything is sent, since a backup reads every record (BOUNDED).
     let permit = state.begin_view()?;
     let action = Action {
         detail: Some(cut(&request.reason)).filter(|reason| !reason.is_empty()),

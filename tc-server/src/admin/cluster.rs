@@ -106,6 +106,7 @@ async fn record_and_transfer(state: AdminState, action: Action) -> Result<Transf
 async fn hand_over(state: &AdminState) -> Result<TransferReply, ApiError> {
     let mut standing = state.readiness().standing();
     let given_up = standing.borrow_and_update().epoch().ok_or(EngineError::NotLeading)?;
+    // Without another node the lead would only be interrupted.
     if state.peers().is_none() {
         return Err(ApiError::NoOtherNode);
     }

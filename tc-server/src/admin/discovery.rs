@@ -82,6 +82,7 @@ async fn cluster(
 ) -> Result<Json<Metadata>, ApiError> {
     let Some(this) = &state.about().seata else { return Err(ApiError::NoRoute) };
     let seen = seen_lately(&state).await;
+    // Looked at after the wait for the store, during which the leader may change.
     let standing = state.readiness().standing();
     let (leader, term) = match &*standing.borrow() {
         Standing::Leading(epoch) => (Some(this.clone()), epoch.0),
@@ -172,6 +173,7 @@ async fn watch(
     let limit = asked.min(WATCH_LIMIT).min(port_limit);
     let mut standing = state.readiness().standing();
     let is_newer = |it: &Standing| term(it).is_some_and(|term| term > known);
+    // The present standing counts too: a client that has missed a change is answered at once.
     Ok(match timeout(limit, standing.wait_for(is_newer)).await {
         Ok(Ok(_newer)) => StatusCode::OK,
         // The first error means that the engine has ended, as in a shutdown.

@@ -73,6 +73,7 @@ pub fn router(state: AdminState) -> Router {
     api.route_layer(middleware::from_fn_with_state(state.clone(), pass_on::to_the_leader))
         .merge(local)
         .route("/api/v1/openapi.json", get(async move |_viewer: caller::Viewer| document.clone()))
+        // Outside of passing on: the headers that name a page are not sent to the leader.
         .route_layer(middleware::from_fn_with_state(state.clone(), csrf::reject_cross_site))
         .merge(health)
         .merge(probe)

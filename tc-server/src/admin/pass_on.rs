@@ -43,6 +43,7 @@ async fn ask(
 ) -> Result<Response, ApiError> {
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let request = peers.http().request(parts.method, peers.url(&leader.admin, path));
+    // The other headers belong to this connection, such as its host and length.
     let request = request.headers(picked(&parts.headers, &REQUEST_HEADERS));
     let answer = request.header(PASSED_ON, "1").body(body).send().await;
     let answer = answer.map_err(|error| unreachable(leader, &error))?;

@@ -183,6 +183,7 @@ impl AdminState {
 
     /// Returns a permit for a view, if one is free.
     pub(super) fn begin_view(&self) -> Result<ViewPermit, ApiError> {
+        // Refused at once: views that wait would take memory as those that run (BOUNDED).
         let place = Arc::clone(&self.parts.views).try_acquire_owned();
         place.map(ViewPermit::new).map_err(|_| ApiError::TooManyViews)
     }

@@ -25,6 +25,7 @@ impl ViewPermit {
     ) -> Result<Response, ApiError> {
         let write = move || {
             let written = serde_json::to_vec(&make());
+            // Returned when the work is done, even if the client has gone long before.
             drop(self);
             written
         };

@@ -61,6 +61,7 @@ pub(super) fn backup(
     let download = client.download("/backup", &reason, &mut written);
     block_on(download)??;
     let written = written.into_inner().map_err(|error| wrong(error.into_error()))?;
+    // Synced and read again under another name: a crash leaves no part under the final one.
     written.sync_all().map_err(wrong)?;
     let (head, records) = read_again(&unfinished)?;
     fs::rename(&unfinished, file).map_err(wrong)?;

@@ -159,6 +159,7 @@ impl Dispatcher {
         let registration = self.connect(process, sink);
         let mut state = self.lock();
         state.matchers.push((registration.id, matcher));
+        // The engine may have gained the lead, and owed its calls, before this registration.
         let owed = state.queue.loads().into_iter().map(|load| load.resource);
         owed.for_each(|resource| state.claim(&resource));
         self.pump(&mut state);
@@ -258,6 +259,7 @@ impl Dispatcher {
             let moved = self.shared.moved.notified();
             let due = {
                 let mut state = self.lock();
+                // Set under the lock under which `pump` compares: no deadline is missed.
                 state.alarm = state.queue.next_deadline();
                 state.alarm
             };
@@ -285,6 +287,7 @@ impl Dispatcher {
                 crash_point("mid-dispatch");
             }
         }
+        // A deadline later than the alarm needs no wake-up: the timer looks again at its alarm.
         let sleeps_past = |due| state.alarm.is_none_or(|alarm| due < alarm);
         if state.queue.next_deadline().is_some_and(sleeps_past) {
             self.shared.moved.notify_one();
@@ -301,6 +304,7 @@ impl State {
     fn take(&mut self, now: Timestamp, effect: Effect) {
         let resource = self.claimable(&effect);
         self.queue.take(now, effect);
+        // After the call is queued: a claim is kept only while the resource has calls.
         resource.into_iter().for_each(|resource| self.claim(&resource));
     }
 
@@ -408,6 +412,7 @@ impl ProcessRegistration {
 
 impl State {
     fn may_answer(&self, by: ProcessId, answer: &CallReply) -> bool {
+        // The call is not owed here, such as after a change of leader. The core judges the answer.
         let Some(resource) = self.queue.resource_of(answer) else { return true };
         let Some(connected) = self.connected.get(&by) else { return false };
         let may = connected.resources.contains_key(&resource) || self.is_claimed_by(&resource, by);

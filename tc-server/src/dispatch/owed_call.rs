@@ -47,6 +47,7 @@ pub(super) enum OnFailure {
 
 impl OwedCall {
     pub(super) fn new(call: Call, now: Timestamp) -> Self {
+        // Attempts under earlier leaders count: a change of leader does not begin the pauses again.
         let failures = call.attempts;
         let state = CallState::Due { to: Addressee::Any };
         Self { call, state, failures, since: now, failed_by: None }

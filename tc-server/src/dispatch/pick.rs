@@ -35,6 +35,7 @@ impl Queue {
         };
         match next {
             Some(owner) => Addressee::Owner(owner),
+            // The owner is connected, so that no registration of it is to be waited for.
             None if self.names.owners(owner, has).next().is_some() => Addressee::Any,
             None => Addressee::AnyMeanwhile,
         }
@@ -51,6 +52,7 @@ impl Queue {
         let queue = self.queues.get(resource)?;
         let (batch, next) = queue.due.keys().rev().find_map(|&group| match group.to {
             Some(process) => {
+                // Without room `?` leads to the next group: an owner delays its own calls alone.
                 let room = self.room(self.processes.get(&process)?)?;
                 Some((NextBatch { group, process, room }, queue.next))
             }
@@ -79,6 +81,7 @@ impl Queue {
             candidates.into_iter().filter(|(_, _, it)| all_silent || !it.silent).collect();
         let first = queue.due.get(&group).and_then(|keys| keys.first());
         let failed_by = first.and_then(|key| self.calls.get(key)).and_then(|it| it.failed_by);
+        // The sort is stable, so that the others keep the order of the round.
         fit.sort_by_key(|(_, id, _)| Some(*id) == failed_by);
         let with_room =
             fit.into_iter().find_map(|(at, id, it)| self.room(it).map(|room| (at, id, room)));

@@ -81,6 +81,7 @@ impl Queue {
     pub fn call(&mut self, now: Timestamp, call: impl Into<Call>) {
         let call = call.into();
         let key = (call.xid, call.branch);
+        // In flight it would wait for an answer to the earlier decision, which ends nothing.
         if self.calls.get(&key).is_some_and(|earlier| earlier.is_reversed_by(&call)) {
             self.remove(key);
         }
@@ -149,6 +150,7 @@ impl Queue {
             if !queue.processes.contains(&id) {
                 queue.processes.push(id);
             }
+            // First: only a process that has the resource is taken for an owner below.
             self.processes.entry(id).or_default().resources.insert(resource.clone());
             self.cut_delays(resource);
             self.readdress_to_owner(resource, id);
@@ -159,6 +161,7 @@ impl Queue {
     /// Assigns a resource to a process for as long as the resource has calls. The process takes at
     /// most `calls_max` calls at a time, over all its resources.
     pub fn claimed(&mut self, id: ProcessId, resource: &ResourceKey, calls_max: usize) {
+        // A claim without calls would keep a queue for every URL that was ever named (BOUNDED).
         let Some(queue) = self.queues.get_mut(resource).filter(|it| !it.processes.contains(&id))
         else {
             return;
@@ -172,17 +175,20 @@ impl Queue {
 
     /// Removes a process. Its unanswered calls become due for others.
     pub fn disconnected(&mut self, id: ProcessId) {
+        // Removed with its name before its calls are requeued, which look for their owners again.
         let Some(process) = self.processes.remove(&id) else { return };
         process.name.into_iter().for_each(|name| self.names.remove(id, &name));
         for resource in &process.resources {
             let Some(queue) = self.queues.get_mut(resource) else { continue };
             queue.processes.retain(|other| *other != id);
             let due = queue.due_to(id);
+            // A pause serves nothing while no process is there: the calls are parked.
             if queue.processes.is_empty() {
                 self.cut_delays(resource);
             }
             self.requeue(due);
         }
+        // Answers may be lost with the connection; asking again does no harm (EFFECTS-REPEAT).
         self.requeue(process.in_flight);
         self.queues.retain(|_, queue| !queue.is_idle());
     }
@@ -191,6 +197,7 @@ impl Queue {
     /// without notice. Its unanswered calls become due, and others are preferred. It is not
     /// removed: the other connection may be the dead one, whose greeting was read late.
     pub fn distrust(&mut self, id: ProcessId) {
+        // Silent first: the calls would be addressed to the same process again.
         self.silence(id);
         let in_flight = self.processes.get(&id).map(|process| process.in_flight.clone());
         self.requeue(in_flight.into_iter().flatten());
@@ -222,6 +229,7 @@ impl Queue {
         by: Option<ProcessId>,
         answer: &CallReply,
     ) -> Option<u64> {
+        // Any answer shows that the process is alive, even one that changes nothing below.
         if let Some(process) = by.and_then(|by| self.processes.get_mut(&by)) {
             process.silent = false;
         }
@@ -236,6 +244,7 @@ impl Queue {
                 self.remove(key);
                 return Some(now.0.saturating_sub(since.0));
             }
+            // Late: the call is with another process, or waits for its next attempt.
             (PhaseTwoOutcome::Refused { .. } | PhaseTwoOutcome::Retryable { .. }, None) => {}
             (PhaseTwoOutcome::Refused { .. }, Some(OnFailure::BackOff | OnFailure::AskOwner))
                 if answer.ask != Ask::Finish(Decision::Commit) =>
@@ -311,6 +320,7 @@ impl Queue {
             .copied()
             .take(room.min(self.settings.batch_branches_max))
             .take_while(|key| {
+                // The first call is sent whatever its size, or a larger one would never be.
                 let first = bytes == 0;
                 bytes += self.calls[key].bytes();
                 first || bytes <= self.settings.batch_bytes_max
@@ -350,6 +360,7 @@ impl Queue {
         {
             pending.failed_by = Some(process);
         }
+        // Looked up after `failed_by` is set: a single owner that has just failed counts as none.
         let has_owner = matches!(self.addressee(key), Addressee::Owner(_));
         match on_failure {
             OnFailure::AskAgain => self.requeue([key]),
@@ -364,6 +375,7 @@ impl Queue {
         let parked = self.queue_of(key).is_none_or(|queue| queue.processes.is_empty());
         let Some(pending) = self.calls.get_mut(&key) else { return };
         pending.failures = pending.failures.saturating_add(1);
+        // Parked failures count too: they set the pause once a process is there.
         if parked {
             return self.make_due(key);
         }
@@ -463,6 +475,7 @@ impl Queue {
         if !self.queues.get(&resource).is_some_and(ResourceQueue::is_idle) {
             return;
         }
+        // An idle queue that still has processes is a claimed one, whose claim ends with its calls.
         for id in self.queues.remove(&resource).into_iter().flat_map(|queue| queue.processes) {
             if let Some(process) = self.processes.get_mut(&id) {
                 process.resources.remove(&resource);

@@ -77,6 +77,7 @@ pub(super) fn connect<I: Inbound>(
     let frames = stream::unfold(Writer { queue }, async |writer| {
         writer.queue.next_frame().await.map(|frame| (frame, writer))
     });
+    // The error comes behind everything that was queued before it.
     Ok((reader, frames.chain(failure).boxed()))
 }
 
@@ -90,6 +91,7 @@ pub(super) fn subscribe(
     let process = decoder.process(&hello, peer).map_err(|error| status_of_request(&error))?;
     let resources =
         decoder.resources(hello.resources).map_err(|error| status_of_request(&error))?;
+    // A node that does not lead would never call the subscriber, which could not notice it.
     let elsewhere = |_| front.status_of_engine(EngineError::NotLeading);
     front.epoch().map_err(elsewhere)?;
     let queue = front.open_queue().map_err(|error| front.status_of_engine(error))?;
@@ -121,6 +123,8 @@ impl Connection {
         let read = self.read_frames(&mut inbound).await;
         // No phase-two call goes to a process that cannot answer it on this stream any more.
         self.greeted = None;
+        // A client that has only closed its side still gets its replies. After an error the stream
+        // ends with what is queued, and the error behind it.
         if read.is_ok() {
             self.queue.drain();
         } else {
@@ -167,6 +171,8 @@ impl Connection {
     fn handshake(&mut self, id: u64, hello: wire::Hello) -> Result<(), Status> {
         let decoder = &self.front.shared.decoder;
         let bad = |error: BadRequest| status_of_request(&error);
+        // The queue is among those of the front end since the stream was opened. If the lead is
+        // lost after this look, `keep_watch` ends the stream.
         let epoch = match self.front.epoch() {
             Ok(epoch) => epoch,
             Err(leader) => {
@@ -180,6 +186,8 @@ impl Connection {
         let resources = decoder.resources(hello.resources).map_err(bad)?;
         let server_version = env!("CARGO_PKG_VERSION").to_owned();
         let reply = wire::HelloReply { server_version, epoch };
+        // Queued before the process is registered: registering puts its owed calls into this queue,
+        // and a client expects the greeting first.
         self.queue.say(id, server_message::Body::Hello(reply));
         let sink: Arc<dyn CallSink> = Arc::<SendQueue>::clone(&self.queue);
         let client_id = Arc::clone(&process.client_id);
@@ -223,6 +231,7 @@ impl Connection {
         match command {
             Ok(what) => {
                 let correlation = self.front.shared.engine.next_correlation();
+                // Expected before it is submitted: the engine may answer at once.
                 self.queue.expect(correlation, id);
                 gathered.requests.push((correlation, what));
             }
@@ -286,6 +295,8 @@ impl GrpcFrontend {
     /// (EFFECTS-REPEAT).
     pub(super) async fn record(&self, count: impl FnOnce() -> Vec<CallReply>) {
         let permit = self.shared.engine.reserve().await;
+        // Counted and sent without a wait in between: the dispatcher owes a counted answer no more,
+        // so that one dropped here would be missing until the next leader.
         let whats = count().into_iter().map(CallReply::into_command).collect();
         if let Err(error) = permit.notify(whats) {
             tracing::debug!(%error, "phase-two answers not recorded");

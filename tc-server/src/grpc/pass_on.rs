@@ -118,6 +118,7 @@ async fn pass_on(
     match channel.oneshot(request).await {
         Ok(answer) => answer,
         Err(error) => {
+            // The leader may have executed the call: the status says that it is to be sent again.
             tracing::debug!(%error, "a call did not reach the leader");
             refusal::status_of_engine(EngineError::NotLeading, leader).into_http()
         }

@@ -47,6 +47,7 @@ impl Parts<'_> {
         parent: Option<ChildRef>,
         outer: &[SagaPart],
     ) -> Result<Vec<SagaPart>, BadRequest> {
+        // Known before the steps are read: the core judges which others a step may name.
         let parts = self.places(&steps);
         for mut step in steps {
             let taken = places(&step.takes, &parts).chain(places(&step.takes_outer, outer));

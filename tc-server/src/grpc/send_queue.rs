@@ -123,6 +123,7 @@ impl SendQueue {
     /// Waits until nothing more can be written.
     pub(super) async fn ended(&self) {
         loop {
+            // Created before the look: `notify_waiters` wakes only what waits already.
             let ended = self.ended.notified();
             if self.lock().phase > Phase::Draining {
                 return;
@@ -175,6 +176,7 @@ impl SendQueue {
             let filled = self.filled.notified();
             {
                 let mut state = self.lock();
+                // Whatever the phase, what is queued goes first: a `GoAway` reaches its client.
                 if !state.queue.is_empty() {
                     return Some(Ok(taken(&mut state.queue, into)));
                 }
@@ -201,6 +203,7 @@ impl SendQueue {
         }
         let what = format_args!("it does not read: {} messages are queued", self.queue_max);
         note(PortName::Grpc, Why::SlowReader, None, &what);
+        // The memory is free at once, and the error is the next thing that the client reads.
         state.queue.clear();
         state.phase = Phase::Overfull;
         self.ended.notify_waiters();
@@ -208,6 +211,7 @@ impl SendQueue {
 
     fn advance(&self, to: Phase) {
         let mut state = self.lock();
+        // A phase never goes back: a reader that ends later does not keep a finished stream open.
         state.phase = state.phase.max(to);
         if state.phase == Phase::Gone {
             state.queue.clear();

@@ -60,6 +60,7 @@ impl GrpcFrontend {
         request: wire::TryBranchRequest,
     ) -> Result<wire::TryBranchReply, NotTried> {
         let registration = self.shared.decoder.try_branch(&request).map_err(NotTried::Bad)?;
+        // Held through the pauses between attempts too (BOUNDED).
         let _room = match self.shared.over_http.room(&request.resource_id) {
             Ok(room) => room,
             Err(TryRefusal::NotAllowed) => {

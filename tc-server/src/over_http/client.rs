@@ -71,6 +71,7 @@ impl HttpCaller {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder()
             .timeout(timeout)
+            // Either would take a signed call to where no operator has allowed it to go.
             .redirect(Policy::none())
             .no_proxy()
             .build()?;
@@ -158,6 +159,8 @@ fn headers(
     request: &OperationRequest,
     endpoint: &Endpoint,
 ) -> [(&'static str, String); 5] {
+    // The machine's clock as it stands, since participants compare the age with theirs. The
+    // server's own clock does not follow when the machine's is set.
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let timestamp_ms = millis(since_epoch);
     let signed = SignedRequest {

@@ -51,6 +51,7 @@ impl OperationRequest {
                     Decision::Commit => "action",
                     Decision::RollBack => "compensation",
                 };
+                // A client has chosen the name: it must not lead out of the path of its resource.
                 if !is_segment(&step.action) {
                     return Err(format!("action {} cannot be part of a URL", step.action));
                 }

@@ -65,6 +65,7 @@ impl ResourceMatcher for Process {
 impl CallSink for Process {
     fn put(&self, batch: CallBatch) {
         for call in batch.calls {
+            // BOUNDED: the dispatcher sends at most `calls_max` calls at a time.
             tokio::spawn(self.clone().execute(call));
         }
     }
@@ -76,6 +77,7 @@ impl Process {
         let Call { xid, branch, ask, .. } = call;
         let answer = CallReply { xid, branch, ask, outcome };
         let permit = self.engine.reserve().await;
+        // Counted with the permit in hand: no wait may lose an answer that is owed no more.
         let counted = self.dispatcher.outcomes(&self.client_id, vec![answer]);
         let counted = counted.into_iter().map(CallReply::into_command).collect();
         // When the engine ends, the calls are owed again by the next leader (EFFECTS-REPEAT).

@@ -105,6 +105,7 @@ impl SeataFrontend {
                             return Ok(Destination::Leader(Box::new(leader), ended));
                         }
                     }
+                    // The leader has changed: the attempt may wait for a node that is gone.
                     () = changed(&mut terms) => continue,
                 },
                 (Way::To(..) | Way::Nowhere, _) => {}
@@ -114,6 +115,7 @@ impl SeataFrontend {
                     return Err(ConnectionEnd::NoLeader);
                 }
                 () = changed(&mut terms) => {}
+                // Without a leader to try, only another term brings anything on.
                 () = sleep(RETRY_PAUSE), if way != Way::Nowhere => {}
             }
         }

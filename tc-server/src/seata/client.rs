@@ -83,6 +83,7 @@ impl Client {
         use BranchType::{At, Saga, SagaAnnotation, Tcc, Xa};
         let ids = distinct(resources, max)?;
         let mut registered = Vec::new();
+        // Changed in copies, so that a list that is too long leaves nothing behind.
         let mut names = HashMap::clone(&self.resources);
         let mut databases = HashMap::clone(&self.databases);
         for id in ids {

@@ -68,6 +68,7 @@ pub(super) async fn serve_connection(
             () = send_queue.overfull() => ConnectionEnd::Overfull,
             () = stop.cancelled() => ConnectionEnd::Stopping,
         };
+        // Nothing more is read, and what is queued is still written.
         finish.cancel();
         ended
     };
@@ -203,6 +204,7 @@ impl Connection {
         bytes: &mut BytesMut,
         is_whole: impl Fn(&[u8]) -> Result<bool, WireError>,
     ) -> Result<(), ConnectionEnd> {
+        // Every frame that has arrived is taken: their requests go to the engine together.
         self.hand_over().await;
         let more = async {
             while !is_whole(bytes)? {
@@ -215,6 +217,7 @@ impl Connection {
         loop {
             let next_overdue = self.pending.next_overdue();
             tokio::select! {
+                // A client that sends without a pause must not delay the answers that are overdue.
                 biased;
                 () = reach(next_overdue) => self.end_overdue(),
                 read = &mut more => return read.map_err(|_elapsed| ConnectionEnd::Silent)?,
@@ -234,6 +237,7 @@ impl Connection {
         };
         let DecodedMessage { header, message, encoding } = received;
         let is_heartbeat = matches!(header.kind, MessageKind::Ping | MessageKind::Pong);
+        // A heartbeat has no body, so that its encoding says nothing of how the client reads calls.
         if encoding != known && !is_heartbeat {
             self.update(|client| client.encoding = encoding);
         }
@@ -294,6 +298,7 @@ impl Connection {
     fn register_rm(&mut self, it: &RegisterResources) -> Registered {
         let max = self.frontend.shared.settings.resources_max;
         let registered = self.update(|client| {
+            // Before the resources: names of actions begin with the application.
             client.introduce(&it.client, false);
             client.add_resources(it, max)
         });
@@ -390,6 +395,7 @@ impl Connection {
 
     /// Submits the gathered requests, and records the gathered phase-two answers.
     async fn hand_over(&mut self) {
+        // Those for which the engine has no room: a decision cannot be refused, so a task waits.
         for UnansweredDecision { to, xid, decision } in self.pending.hand_over() {
             self.spawn(to, async move |handler: RequestHandler| {
                 handler.end_with_timeout(xid, decision, &to.dialect).await
@@ -413,6 +419,7 @@ impl Connection {
     }
 
     fn has_room(&mut self) -> bool {
+        // Tasks that have ended count until they are removed.
         while self.requests.try_join_next().is_some() {}
         let under_way = self.pending.len() + self.requests.len();
         under_way < self.frontend.shared.settings.requests_max.max(1)

@@ -33,6 +33,7 @@ impl RequestHandler {
         let wait = self.frontend.shared.settings.phase_two_wait;
         let status = match timeout(wait, self.end(xid, decision, reply_when(decision))).await {
             Ok(status) => status,
+            // Dropping the first request has given up its wait for phase two, not its decision.
             Err(_elapsed) => self.end_at_once(xid, decision).await,
         };
         Some(ended(decision, status?, dialect))
@@ -41,6 +42,7 @@ impl RequestHandler {
     /// Decides, unless that is done, and does not wait for what follows. Returns `None` for a
     /// global whose votes are still missing: its status says nothing yet.
     pub(super) async fn end_at_once(&self, xid: Xid, decision: Decision) -> Option<Status> {
+        // The engine decides in the order of arrival, so that the status shows this decision.
         let ending = ending(xid, decision, ReplyWhen::Decided);
         self.frontend.shared.engine.notify(vec![ending]).await.ok()?;
         self.status_of(xid).await.filter(|status| *status != Status::Active)
@@ -94,6 +96,7 @@ impl RequestHandler {
         };
         if self.is_saga(xid).await? {
             if ended {
+                // Before the decision: an undecided global loses the branch, and does not call it.
                 let (outcome, application_data) = (Some(PhaseOneOutcome::Failed), Box::default());
                 let report = Command::ReportBranch { xid, branch: SAGA, outcome, application_data };
                 self.ask_until_accepted(report).await.ok()?;
@@ -123,6 +126,8 @@ impl RequestHandler {
         let finish = Command::FinishPhaseTwo { xid, branch, decision, outcome };
         self.frontend.shared.engine.notify(vec![finish]).await.ok()?;
         let status = self.status_of(xid).await?;
+        // After this reply, because only then the call of the decision has certainly reached the
+        // dispatcher, which knows nothing of the answer and would repeat the call.
         let hold = Effect::Hold { xid, branch: Some(SAGA) };
         self.frontend.shared.dispatcher.take(vec![hold]);
         Some(status)

@@ -106,6 +106,7 @@ impl Members {
             let mut io = self.connect(leader).await?;
             io.write_all(&preface(client)).await?;
             io.flush().await?;
+            // Read to its exact length: what follows is the client's.
             let mut answer = [0; ACCEPTED.len()];
             io.read_exact(&mut answer).await?;
             if answer != *ACCEPTED {

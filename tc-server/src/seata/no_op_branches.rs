@@ -53,6 +53,8 @@ impl EffectSink for NoOpBranches {
         let ended: Vec<_> = effects.iter().filter_map(no_op_branch).collect();
         if !ended.is_empty() {
             effects.retain(|effect| no_op_branch(effect).is_none());
+            // Left to `report`: the engine's task, which runs this, must not wait for its own
+            // queue.
             self.lock().extend(ended);
             self.arrived.notify_one();
         }

@@ -79,6 +79,7 @@ impl PendingRequests {
         until: Option<Instant>,
     ) {
         let correlation = self.engine.next_correlation();
+        // Expected before it is submitted: the engine may answer at once.
         self.replies.lock().insert(correlation, ExpectedReply { to, context, until });
         self.gathered.push((correlation, command));
         if matches!(context, ReplyContext::End { .. }) {
@@ -141,6 +142,7 @@ impl PendingRequests {
             }
             ReplyContext::Begin | ReplyContext::Branch { .. } | ReplyContext::Report => true,
         });
+        // A reply that comes from here on finds no addressee, so that the request is answered once.
         drop(expected);
         self.next_overdue = next_overdue;
         // Sorted into the order of arrival: the order of the hash map is arbitrary.

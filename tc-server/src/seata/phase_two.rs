@@ -112,6 +112,7 @@ impl SeataFrontend {
     ) {
         let SeataCall { ref call, decision, kind } = *owed;
         let (xid, branch) = (call.xid.0, call.branch.0);
+        // Without a name the call is not sent: at its time limit it goes to another process.
         let Some(resource_id) = client.own_name(&call.resource.id) else {
             tracing::warn!(
                 xid,
@@ -130,6 +131,7 @@ impl SeataFrontend {
             resource_id: resource_id.to_string(),
             application_data,
         };
+        // Noted before it is sent, since the answer is looked up under the id.
         let id = self.shared.calls.ask(SentCall {
             xid: call.xid,
             branch: call.branch,
@@ -198,6 +200,7 @@ impl SeataFrontend {
             return;
         }
         let permit = self.shared.engine.reserve().await;
+        // Counted with the permit in hand: no wait may lose an answer that is owed no more.
         let whats = self.counted(answers, by).into_iter().map(CallReply::into_command).collect();
         // When the engine ends, the calls are owed again by the next leader (EFFECTS-REPEAT).
         if let Err(error) = permit.notify(whats) {
@@ -225,6 +228,8 @@ impl SeataFrontend {
         if asked == by {
             return dispatcher.outcomes(asked, answers);
         }
+        // First for the client that was called, with which the calls are in flight. If it has gone,
+        // or has made its connection again without the resource, the one that answers may count.
         let mut counted = dispatcher.outcomes(asked, answers.clone());
         let is_new = |answer: &CallReply| !counted.contains(answer);
         let rest: Vec<CallReply> = answers.into_iter().filter(is_new).collect();
@@ -278,6 +283,7 @@ impl SeataFrontend {
             let record = coordinator.global(xid)?.record;
             Some((record.begun_at, record.deadline))
         });
+        // Without the times nothing is known, and the branch is called again.
         let Ok(Some((begun_at, deadline))) = times.await else { return false };
         let dispatcher = &self.shared.dispatcher;
         let (now, away_ms) = (dispatcher.now(), millis(self.shared.settings.xa_unknown_wait));

@@ -79,6 +79,7 @@ async fn carry_each_frame(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
 ) -> Result<Infallible, ConnectionEnd> {
+    // Not those of a configuration: no coordinator writes a longer frame than the protocol has.
     let (limits, mut bytes) = (Limits::default(), BytesMut::new());
     loop {
         let length = match split(&bytes, &limits)? {

@@ -125,6 +125,7 @@ impl RequestHandler {
         let branch = machine(&self.client, Box::default());
         match self.ask(Command::RegisterBranch { xid, branch, wait: self.limits().wait }).await {
             Ok(Reply::Registered { .. }) => Ok(text),
+            // The global has no branch, so that it ends with its client or at its deadline.
             other => Err(refused(other, CODE)),
         }
     }

@@ -37,11 +37,13 @@ pub(super) fn masked(resource: &str) -> String {
     let text = without_values(resource);
     let (scheme, rest) = text.split_at(scheme_bytes(&text));
     let is_url = !scheme.is_empty() || text.starts_with(JDBC);
+    // The last one: a password may contain others.
     let end = rest.rfind('@').filter(|&at| is_url || is_go_address(&rest[at + 1..]));
     let Some(colon) = rest[..end.unwrap_or(rest.len())].find(':') else { return text };
     if let Some(end) = end {
         return format!("{scheme}{}{MASK}{}", &rest[..=colon], &rest[end..]);
     }
+    // No address follows a password here, so that a colon stands before a port or in a cut DSN.
     let is_whole = match scheme {
         "" => !is_user(&rest[..colon]) || rest.contains('/') && is_address(rest),
         _ => is_address(rest),
@@ -105,6 +107,7 @@ fn is_user(text: &str) -> bool {
 
 /// Masks the values of `password=` and `pwd=`, in any case, quoted or not.
 fn without_values(resource: &str) -> String {
+    // ASCII alone, which changes no length: positions in one text are those in the other.
     let lower = resource.to_ascii_lowercase();
     let value = |(at, key): (usize, &str)| {
         let behind = &resource[at + key.len()..];

@@ -112,6 +112,7 @@ impl FrameWriter {
             let taken = tokio::select! {
                 biased;
                 taken = self.queue.recv_many(&mut frames, FRAMES_TOGETHER) => taken,
+                // A closed queue gives out what it holds, and then ends the loop.
                 () = finish.cancelled(), if !self.queue.is_closed() => {
                     self.queue.close();
                     continue;
@@ -120,6 +121,7 @@ impl FrameWriter {
             if taken == 0 {
                 return io.shutdown().await;
             }
+            // Looked up after the wait: the registration that shows it may have come meanwhile.
             let apart = family() == Family::Go;
             for frame in frames.drain(..) {
                 frame.append_to(&mut bytes);

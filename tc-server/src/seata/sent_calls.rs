@@ -73,6 +73,7 @@ impl SentCalls {
     pub(super) fn take(&self, id: i32, answer: &BranchEnded) -> Option<SentCall> {
         let mut state = self.state.lock().expect("no holder of the calls' lock panics");
         let (_, asked) = state.by_id.get(&id)?;
+        // Ids begin again with each process: a late answer to the one before may bear this id.
         if (&asked.xid_text, asked.branch_id) != (&answer.xid, answer.branch_id) {
             return None;
         }

@@ -132,6 +132,7 @@ impl SeataFrontend {
         let kept_days = u64::from(self.shared.settings.undo_logs.save_days.saturating_sub(1));
         let now = self.shared.dispatcher.now();
         let begun_before = Timestamp(now.0.saturating_sub(kept_days * DAY_MS));
+        // Page by page, between requests. A global that begins meanwhile is too young to count.
         let (mut needed, mut next) = (BTreeSet::new(), Some(Xid(0)));
         while let Some(from) = next {
             let page = self.shared.engine.view(move |coordinator| {

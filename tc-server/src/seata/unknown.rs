@@ -89,6 +89,7 @@ impl UnknownBranch {
             return answer.is_time_up && answer.now >= since.after_ms(answer.away_ms);
         }
         self.away_since = None;
+        // An owner that is gone may have come back under another name, and is asked under that.
         self.by.retain(|client| answer.owners.contains(client));
         if answer.is_time_up && answer.owners.contains(answer.by) {
             self.by.insert(Arc::clone(answer.by));

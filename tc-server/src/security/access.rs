@@ -125,6 +125,7 @@ impl Access {
         wanted: Permission,
     ) -> AccessError {
         let Self::Tokens(tokens) = self else { return std::future::pending().await };
+        // Subscribed before the check: a token that is shut out in between is noticed.
         let mut shut_out = tokens.subscribe();
         loop {
             if let Err(error) = self.check(&headers, wanted) {

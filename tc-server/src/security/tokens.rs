@@ -159,6 +159,7 @@ impl Tokens {
         let tokens = entries.len();
         *known = entries;
         drop(known);
+        // The entries are in place before waiting calls wake up, which check against them again.
         if shut_out > 0 {
             self.shut_out.send_replace(());
         }

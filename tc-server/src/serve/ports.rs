@@ -82,6 +82,7 @@ pub(crate) fn serve_grpc(
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .max_concurrent_streams(CALLS_MAX)
+        // The outermost layer: a node passes on no call that it would refuse itself.
         .layer(GrpcAccessLayer::new(access))
         .layer(pass_on)
         .add_routes(routes)
@@ -114,6 +115,7 @@ pub(crate) fn serve_admin(mut listener: Listener, router: Router, silence_limit:
                 () = stopped.cancelled() => break,
             }
         }
+        // Closed before the open connections end: further clients are refused, and go elsewhere.
         drop(listener);
         while connections.join_next().await.is_some() {}
     });

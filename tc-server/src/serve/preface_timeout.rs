@@ -69,6 +69,7 @@ impl AsyncRead for PrefaceTimeout {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.io).poll_read(context, buffer);
         let Some(wait) = &mut self.wait else { return read };
+        // Bytes that are there count even after the limit. Polling the sleep also sets its waker.
         if read.is_pending() {
             let late = || io::Error::new(ErrorKind::TimedOut, "the client does not begin to speak");
             return wait.deadline.as_mut().poll(context).map(|()| {

@@ -40,6 +40,7 @@ impl Runtime {
     ) -> Self {
         let (dispatcher, timer) = Dispatcher::prepare(Arc::clone(&clock), dispatch, rand::random());
         let no_op_branches = Arc::new(NoOpBranches::new(dispatcher.clone()));
+        // In front of the dispatcher: calls that need no process must not wait there for one.
         let effects: Arc<dyn EffectSink> = Arc::<NoOpBranches>::clone(&no_op_branches);
         let engine = Engine::launch(Arc::clone(&store), clock, settings, effects);
         let handle = engine.handle.clone();

@@ -31,6 +31,7 @@ impl<Io> WriteTimeout<Io> {
         written: Poll<io::Result<T>>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
+        // Any progress counts: the limit begins again with the next write that has to wait.
         if written.is_ready() {
             self.deadline = None;
             return written;

@@ -101,6 +101,7 @@ impl Plan {
             modes: Mode::ALL.into_iter().filter(|_| random.happens(500)).collect(),
         };
         plan.without.extend(drop_of(&mut random, by_mode));
+        // Coordinators and their faults come last: the rest of a plan does not depend on them.
         plan.servers = [1, 1, 2, 3, 3][random.index(5)];
         plan.without.extend(drop_of(&mut random, Fault::DRAWN_LAST.to_vec()));
         plan

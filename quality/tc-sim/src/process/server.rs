@@ -150,6 +150,7 @@ impl Server {
         let front =
             GrpcFrontend::new(engine.clone(), prepared.standing, dispatcher, bounds, no_http);
         self.world.spawn(self.owner(), front.clone().keep_watch());
+        // Clients reach the process before its engine leads, as they do the ports of the product.
         *self.lock() = Some(ServerProcess { front, engine });
         prepared.run.await
     }

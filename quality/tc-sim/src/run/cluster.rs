@@ -48,6 +48,7 @@ impl Cluster {
         self.world.sleep_until(self.world.plan.faults_ms * MS).await;
         self.heal();
         let mut unsettled = self.settle().await;
+        // Only here: sweeps, relays and consumers have their part in settling.
         self.installation.workload.close();
         self.world.sleep(SILENCE).await;
         unsettled.extend(self.inspect_leader().await);

@@ -43,6 +43,7 @@ impl Wake for TaskWaker {
 impl Ready {
     fn push(&self, task: TaskId) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        // A task that is woken again before its turn is polled once, as by a real runtime.
         if !queue.contains(&task) {
             queue.push_back(task);
         }
@@ -91,6 +92,7 @@ impl World {
 impl Executor<'_> {
     fn run(&mut self, main: TaskId, report: impl FnOnce(String)) -> RunEnd {
         while self.tasks.contains_key(&main) {
+            // Before tasks are admitted: those of the next process have the same owner.
             self.drop_killed();
             self.admit_all();
             let polled = match self.ready.pop() {
@@ -133,6 +135,7 @@ impl Executor<'_> {
     fn poll(&mut self, id: TaskId) -> Result<(), String> {
         let Some(entry) = self.tasks.get_mut(&id) else { return Ok(()) };
         if let Some(until) = self.world.frozen_until(entry.owner) {
+            // The wake-up is not lost: a process that goes on finds everything that came meanwhile.
             self.world.lock().timers.set(until, entry.waker.clone());
             return Ok(());
         }
@@ -141,6 +144,7 @@ impl Executor<'_> {
             return Err("the work never ends".to_owned());
         }
         let context = &mut Context::from_waker(&entry.waker);
+        // A panic is a finding of this run, and must not end those of other seeds.
         match catch_unwind(AssertUnwindSafe(|| entry.task.as_mut().poll(context))) {
             Ok(Poll::Pending) => Ok(()),
             Ok(Poll::Ready(())) => {
@@ -162,6 +166,7 @@ impl Executor<'_> {
         let next = self.world.lock().timers.pop();
         let Some((at, waker)) = next else { return false };
         let mut state = self.world.lock();
+        // A timer may be set for a moment that has passed.
         state.now = state.now.max(at);
         drop(state);
         waker.wake();

@@ -153,6 +153,7 @@ impl World {
         let mut state = self.lock();
         state.killed.insert(owner);
         state.frozen.remove(&owner);
+        // Tasks that are not admitted yet belong to the process that dies.
         state.spawned.retain(|(of, _)| *of != owner);
     }
 

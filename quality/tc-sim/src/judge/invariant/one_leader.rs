@@ -100,10 +100,12 @@ impl OneLeader {
         verdict: &mut Verdict,
     ) {
         let Some(latest) = self.marks.iter().rfind(|mark| mark.at < asked.at) else { return };
+        // A begin is answered at once while its leader may rely on the lease (decision 0020).
         let is_begin = matches!(asked.body, ClientBody::Begin(_));
         if !is_answer(reply) || is_begin && asked.at < latest.displaced_until {
             return;
         }
+        // It has begun to lead since, and what it answers may be of that time.
         let leads_since = self.marks.iter().any(|it| it.server == server && it.at >= asked.at);
         verdict.require(latest.server == server || leads_since, || {
             let LaidMark { server: leader, epoch, .. } = latest;
@@ -191,6 +193,7 @@ fn check_records(
             format!("the leader of epoch {} reads what was not stored: {record:?}", epoch.0)
         });
     }
+    // Each was in the ledger, so that equal numbers mean that none is missing.
     let stored = ledger.globals.len() + ledger.branches.len() + ledger.sagas.len();
     let read = records.len();
     verdict.require(read == stored, || {

@@ -26,6 +26,7 @@ impl Invariant for RowLock {
         match observation {
             Observation::Recorded { batch } => {
                 let mut branches: Vec<&BranchRecord> = batch.iter().filter_map(branch).collect();
+                // In the order of their grants: a batch may hold several of one row, in any order.
                 branches.sort_by_key(|branch| branch.token);
                 for branch in branches {
                     self.check_branch(ledger, branch, verdict);
@@ -100,6 +101,7 @@ fn check_alone(
 fn check_writes(ledger: &Ledger, database: usize, written: &RowChanges, verdict: &mut Verdict) {
     for (row, before, after) in &written.rows {
         let (Some((old, _)), Some((xid, branch))) = (before.writer, after.writer) else { continue };
+        // A restore puts the value of an earlier writer back over that of its own branch.
         let restores = written.undo.iter().any(|(key, _, now)| key.0 == old && now.is_none());
         verdict.require(old == xid || restores || ledger.is_committed(old), || {
             let row = row.0;

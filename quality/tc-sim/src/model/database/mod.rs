@@ -158,6 +158,7 @@ impl Database {
             state.open.insert(session, OpenTransaction::default());
             session
         };
+        // Made before the wait for the writer: if that fails, its drop ends the session.
         let local = LocalTransaction::new(Arc::clone(self), session);
         if self.flavour == Flavour::Sqlite {
             self.acquire(session, LockKey::Writer).await?;
@@ -306,6 +307,7 @@ impl Database {
     /// Kills the server. What is not committed is lost; the server is back after `down_for`.
     pub(crate) fn crash(self: &Arc<Self>, down_for: u64) {
         self.world.log(self.owner(), || "crashes".to_owned());
+        // With its tasks goes each COMMIT and PREPARE that has not arrived.
         self.world.kill(self.owner());
         let mut state = self.lock();
         state.down = true;
@@ -386,6 +388,7 @@ impl State {
         let Some(mut lock) = self.locks.remove(&key) else { return };
         assert!(lock.holder == from, "a lock is released by its holder");
         while let Some((next, grant)) = lock.waiting.pop_front() {
+            // A session that has ended, or whose statement is given up, is passed over.
             let Some(open) = self.open.get_mut(&next) else { continue };
             if grant.send(()).is_ok() {
                 open.locks.insert(key);

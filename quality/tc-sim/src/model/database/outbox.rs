@@ -139,6 +139,7 @@ impl Database {
         self.travel().await?;
         let seen = {
             let state = self.lock();
+            // Prepared transactions count: their events may appear at any time.
             let oldest = state.uncommitted().filter_map(|open| open.number).min();
             let greatest = state.outbox.events.last_key_value().map_or(0, |(seq, _)| *seq);
             (oldest.unwrap_or(state.outbox.number_last + 1), greatest)
@@ -207,6 +208,7 @@ impl Database {
         // On SQLite this waits for the writer.
         let local = self.begin().await?;
         let result = step(&mut self.lock());
+        // The step has changed the tables themselves: the local transaction only waits and travels.
         local.roll_back().await?;
         Ok(result)
     }
@@ -248,6 +250,7 @@ impl State {
         let mut claimed = Vec::with_capacity(taken.len());
         for seq in &taken {
             let Some(row) = self.outbox.events.get(seq) else { continue };
+            // The lease may have ended since the relay was given its lanes.
             if !self.outbox.has_lane(&claim.relay, lane_of(row.event.key), now) {
                 return Vec::new();
             }

@@ -91,6 +91,7 @@ impl Database {
         let (sender, outcome) = oneshot::channel();
         let database = Arc::clone(self);
         self.world.spawn(self.owner(), async move {
+            // The held session belongs to this task, so that it ends only after the branch.
             let ended = match database.travel().await {
                 Ok(()) => Ok(database.end(&name, decision, held.as_ref())),
                 Err(error) => Err(error),

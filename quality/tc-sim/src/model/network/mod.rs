@@ -126,6 +126,7 @@ impl Network {
             inbound,
         });
         self.lock().push(Arc::clone(&connection));
+        // Both run in the coordinator's process, and die or freeze with it.
         let owner = Owner::Server(server);
         self.world.spawn(owner, reader);
         self.world.spawn(owner, Arc::clone(&connection).forward(outbound));
@@ -136,6 +137,7 @@ impl Network {
     /// seconds later.
     pub(crate) fn server_died(&self, server: usize) {
         for connection in self.open(|connection| connection.server == server) {
+            // At once: what is still on its way does not count as arrived.
             connection.lock().server_end = End::Closed;
             connection.notify_client(self.reset_delay(), "the connection was reset");
         }
@@ -167,6 +169,7 @@ impl Network {
         let direction = if up { Direction::Up } else { Direction::Down };
         self.world.log(Owner::World, || format!("cuts {connection:?} one way: {direction:?}"));
         connection.lock().channel(direction).dead = true;
+        // Both ends notice: one direction carries the ping of each, and the other its answer.
         let (client, server) = (self.keep_alive(), self.keep_alive());
         connection.notify_client(client, "no answer to a keep-alive");
         connection.notify_server(server);
@@ -316,6 +319,7 @@ impl Connection {
             at += world.between(100 * MS, 8 * SECOND);
         }
         if world.strikes(Fault::MessageReordered) {
+            // Not noted as the last of its direction, so that later frames overtake it.
             return at + world.between(MS, 500 * MS);
         }
         let mut state = self.lock();

@@ -151,6 +151,7 @@ impl StoreHost {
         let longest = if slow { 800 * MS } else { 3 * MS };
         self.wait(self.world.between(200, longest)).await;
         loop {
+            // Looked at again at least once a second, since healing ends it early.
             let stuck_until = self.lock().stuck_until;
             let now = self.world.now();
             if stuck_until <= now {
@@ -217,6 +218,7 @@ impl StoreHost {
             self.observer.observe(&Observation::Stored { epoch: last.epoch, batch });
             return BatchAnswer::Durable;
         }
+        // It may have been stored by an earlier message whose answer was lost.
         let is_there = state.journal.newest() == last.next();
         if is_there { BatchAnswer::Durable } else { BatchAnswer::Deposed }
     }
@@ -276,6 +278,7 @@ impl StoreHost {
             return None;
         }
         let records = state.journal.read(mark.number);
+        // A reader that was deposed meanwhile is right to see less, and never leads by it.
         let is_newest = state.journal.newest() == mark;
         drop(state);
         if is_newest {

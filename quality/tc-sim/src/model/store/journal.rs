@@ -62,6 +62,7 @@ impl Journal {
 
     /// Stores a batch behind its leader's last row. Returns whether it is stored.
     pub(super) fn append(&mut self, last: RowPosition, changes: EncodedChanges) -> bool {
+        // The row before counts, with its epoch: behind a compaction a free number says nothing.
         let before = self.rows.get(&last.number);
         let leads = before.is_some_and(|before| before.epoch == last.epoch);
         let number = last.number + 1;

@@ -76,6 +76,7 @@ impl SimStore {
                 return Ok((term.epoch, decoded(&records)?));
             }
             term.end();
+            // No epoch is tried twice: its mark may have been laid although no answer came.
             at_least = term.epoch.next();
         }
     }
@@ -103,6 +104,8 @@ impl SimStore {
         if self.is_alone() {
             return LeaderTerm::new(epoch, u64::MAX);
         }
+        // From when the request left: the store counts from later, so that this process stops
+        // relying on the lease before another one can take it.
         let term = LeaderTerm::new(epoch, sent + LEASE);
         let keeping = Arc::clone(&term).keep(Arc::clone(&self.host), self.holder);
         self.world.spawn(self.owner(), keeping);
@@ -145,6 +148,7 @@ impl SimStore {
         let last = term.begin_write().ok_or(StoreError::LostLeadership)?;
         self.sleep_past_lease(Fault::LeaderAsleep).await;
         let stored = self.append(last, batch.into());
+        // An answer may never come: once the term is over, the engine must not wait for it.
         match select(pin!(stored), pin!(term.lost(&self.host))).await {
             Either::Left((BatchAnswer::Durable, _)) => {
                 term.end_write(last.next());
@@ -232,6 +236,7 @@ impl SimStore {
         if self.world.strikes(fault) {
             self.world.log(self.owner(), || format!("fault: {fault}"));
             self.world.freeze(self.owner(), self.world.between(LEASE, 3 * LEASE));
+            // Gives way once: a task that is being polled runs on although its process is frozen.
             self.world.sleep(1).await;
         }
     }

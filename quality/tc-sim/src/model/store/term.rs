@@ -76,6 +76,7 @@ impl LeaderTerm {
             match host.ask(holder.server, move |host| host.renew_lease(holder, epoch)).await {
                 Ok(true) => self.prolong(host.world.now(), sent + LEASE),
                 Ok(false) => return self.end(),
+                // It may be renewed or not. The process goes on relying on the time it was sure of.
                 Err(NoAnswer) => {}
             }
         }

@@ -210,6 +210,8 @@ impl ClientProcess {
         match self.prepare_commit(resource, &local, branch, edits).await {
             Ok(()) => self.commit_branch(local, branch).await,
             Err(error) => {
+                // A branch is reported as failed only if its rows are certainly back: its locks go
+                // with the report.
                 let rolled_back = local.roll_back().await;
                 if rolled_back.is_ok() && branch.registered {
                     self.report(branch, PhaseOneOutcome::Failed).await;
@@ -246,6 +248,7 @@ impl ClientProcess {
         let (inserted, registered) = futures::join!(insert, self.register(request));
         // An unanswered registration may have arrived.
         branch.registered |= registered.as_ref().map_or_else(is_unanswered, |()| true);
+        // Looked at first: a guard row says that the global is over, whatever the coordinator says.
         match inserted {
             Err(DatabaseError::UniqueViolation) => return Err(BranchError::GlobalFinished),
             other => other?,

@@ -151,6 +151,7 @@ pub(super) async fn run_fenced(
     refuses: bool,
 ) -> Result<Pass, OperationError> {
     let local = database.begin().await?;
+    // The lock on its fence makes an operation wait for another one of its branch.
     let pass = match local.advance_fence(key, operation).await? {
         Ok(pass) => pass,
         Err(refusal) => {
@@ -164,6 +165,7 @@ pub(super) async fn run_fenced(
             let after = RowVersion { value: before.value + edit.delta, writer: None };
             local.update(edit.row, after).await?;
         }
+        // The fence goes back with the edits, so that the operation may come again.
         if refuses {
             local.roll_back().await?;
             return Err(OperationError::Refused);

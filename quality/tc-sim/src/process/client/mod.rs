@@ -153,6 +153,7 @@ impl ClientProcess {
         drop(std::mem::take(&mut state.connections));
         drop(std::mem::take(&mut state.waiters));
         drop(state);
+        // Its prepared branches are bound to no session then, and another process can end them.
         drop(std::mem::take(&mut *self.sessions()));
     }
 

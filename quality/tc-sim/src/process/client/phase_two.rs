@@ -105,6 +105,7 @@ impl ClientProcess {
             let call = {
                 let mut pending = self.call_queues[at].pending(decision);
                 let next = pending.calls.pop_front();
+                // Under one lock with the look: a call that comes behind it starts a task again.
                 pending.running = next.is_some();
                 next
             };

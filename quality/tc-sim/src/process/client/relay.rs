@@ -117,6 +117,7 @@ async fn advance_horizon(
     let (oldest, seq) = database.read_horizon().await?;
     if horizon.wants_mark(oldest, seq) {
         horizon.mark(seq, database.draw_number().await?);
+        // Looked at again: if no earlier writer is left, the events are settled in this round.
         let (oldest, _) = database.read_horizon().await?;
         horizon.pass(oldest);
     }

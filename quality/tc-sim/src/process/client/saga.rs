@@ -136,6 +136,8 @@ async fn refuse_for_good(
     database: &Arc<Database>,
     key: UndoKey,
 ) -> Result<Outcome, OperationError> {
+    // A compensation with nothing to run moves the fence to barred. One that would run, because an
+    // attempt has succeeded, is taken back by `refuses`.
     match run_fenced(database, key, Operation::Compensation, &[], true).await {
         Ok(_) => Ok(refused("on purpose")),
         Err(OperationError::Refused) => Ok(given()),

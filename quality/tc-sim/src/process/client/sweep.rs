@@ -43,6 +43,7 @@ impl ClientProcess {
         let node = node_of(self.index);
         let found: Vec<BranchName> =
             listed.iter().filter_map(|name| BranchName::parse(name, &node)).collect();
+        // Time that was counted for a branch that has gone must not count for one of its name.
         unknown_since.retain(|name, _| listed.contains(name));
         for name in found {
             match self.sweep_verdict(&name, unknown_since).await {

@@ -172,6 +172,7 @@ impl ClientProcess {
         number: Option<&str>,
     ) -> Finished {
         let text = name.to_string();
+        // On MariaDB only the session that is held can end the branch. It ends with this attempt.
         let held = self.sessions().remove(&text);
         let end = match decision {
             Decision::Commit => handfast_core::Decision::Commit,
