@@ -182,6 +182,7 @@ impl Coordinator {
         };
         // The caller gets an error too, and ignores it if the global commits all the same.
         tracing::warn!(%xid, branch = branch_id, %error, "branch outcome not reported");
+        // A refusal is an answer, and would be the same the next time.
         let is_refused = matches!(error, Error::Rejected(_));
         if !is_refused && let Err(error) = self.notify_outcome(xid, branch_id, outcome) {
             tracing::warn!(%xid, branch = branch_id, %error, "branch outcome not told either");

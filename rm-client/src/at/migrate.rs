@@ -44,6 +44,7 @@ pub(crate) async fn migrate<DB: AtDatabase>(pool: &Pool<DB>) -> Result<(), AtErr
     let applied = apply_missing::<DB>(&mut connection).await;
     let last = if applied.is_ok() { exclusion.release } else { exclusion.abandon };
     let released = send::<DB>(&mut connection, last).await;
+    // The first failure is the one that says what is wrong.
     applied?;
     released?;
     Ok(())

@@ -82,6 +82,7 @@ impl RunningBranches {
             *guarded = true;
             return;
         }
+        // The branch may have ended while the guard row was written, and then took no note of it.
         if self.commit_possibility(branch) == CommitPossibility::Impossible {
             self.remove_guard(xid, branch);
         }
@@ -110,6 +111,8 @@ impl RunningBranch {
 impl Drop for RunningBranch {
     fn drop(&mut self) {
         if self.in_doubt.load(Ordering::Relaxed) {
+            // It stays among the branches that may commit: the database may carry the COMMIT out
+            // later, so that a rollback puts a guard row there.
             return;
         }
         let guarded = self.branches.lock().remove(&self.id);

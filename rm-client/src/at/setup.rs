@@ -115,6 +115,7 @@ impl<DB: AtDatabase> At<DB> {
             merges,
             only_in_global: self.only_in_global,
         });
+        // Last of all: phase two may be asked for as soon as the coordinator knows the resource.
         let handler = Arc::new(AtBranchHandler::new(Arc::clone(&shared)));
         shared.coordinator.register_resource(shared.identity.resource(v1::Mode::At), handler);
         Ok(AtResource { shared })

@@ -160,6 +160,8 @@ impl FencedCall<'_> {
         operation: Operation,
     ) -> Result<Fenced<T>, FenceError> {
         let mut call = self.script.script.prepare_invoke();
+        // The script takes the fence from KEYS[1] and the steps by position, so the caller's own
+        // keys and arguments come behind them.
         call.key(format!("{PREFIX}{}{}:{}", self.slot, fence.xid, fence.branch));
         for state in [None].into_iter().chain(FenceState::ALL.map(Some)) {
             call.arg(step(state, operation));

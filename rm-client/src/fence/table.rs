@@ -140,6 +140,7 @@ async fn advance_at_once<DB: Backend>(
     let steps = DB::steps(connection, BoundQuery::ours(text, arguments)).await?;
     let answers = steps.iter().filter_map(|step| step.as_ref().left());
     match answers.filter_map(DB::last_insert_id).max() {
+        // No state has the number 0: it stands for a branch that had no row.
         None | Some(0) => Ok(None),
         Some(before) => state(i64::try_from(before).unwrap_or(i64::MAX)).map(Some),
     }

@@ -51,6 +51,7 @@ pub(crate) async fn tried<DB: AtDatabase>(
         if let Ok(xid) = Xid::new(&xid) {
             fences.push(Fence { xid, branch, action: action.into() });
         }
+        // Also for a row that is passed over, or the next page would begin with it again.
         next = Some(BranchPosition { xid, branch });
     }
     Ok(Page { fences, next })

@@ -88,6 +88,7 @@ impl Dialler {
             ConnectionFailure::Passing(with_hint(reason).into())
         };
         let addresses = addresses(endpoint.uri()).await.map_err(|error| failed(&error))?;
+        // Before the attempt, so that the other addresses have their turn while this one is silent.
         found(addresses.len());
         let address = addresses[target.address % addresses.len()];
         let connected = endpoint.connect_with_connector(Connector { address }).await;

@@ -228,6 +228,7 @@ impl Link {
     /// Waits until every request is answered or out of time, then closes.
     pub(crate) async fn close(&self) {
         loop {
+            // Before the look, or an answer between look and wait would wake no task.
             let settled = self.shared.settled.notified();
             if self.shared.step(|state, _| state.protocol.idle()) {
                 break;
@@ -294,6 +295,7 @@ impl Driver {
             self.execute(&mut state, event);
         }
         if state.protocol.wants_to_send() {
+            // The permit stays for a transport that is still busy with the frame before.
             state.sending.notify_one();
         }
         if state.protocol.idle() {
@@ -316,6 +318,7 @@ impl Driver {
             }
             Event::HangUp { connection } => {
                 if let Some(ended) = state.connections.remove(&connection) {
+                    // Its end is no news to the protocol, so the task need not report it.
                     ended.task.abort();
                 }
             }
@@ -440,6 +443,7 @@ fn frames(
         loop {
             let link = Weak::upgrade(&shared)?;
             let frame = link.step(|state, _| state.protocol.next_frame(connection));
+            // A stream that waits must not keep the driver alive.
             drop(link);
             if let Some(frame) = frame {
                 return Some((frame, (shared, sending)));

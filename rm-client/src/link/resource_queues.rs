@@ -131,6 +131,7 @@ impl ResourceQueues {
                 return Err(refuse(&call, "the call has no decision"));
             }
         };
+        // Never waits: the link calls this in a step, under its mutex.
         queue.try_send(call).map_err(|full| refuse(&full.into_inner(), "too many calls wait"))
     }
 }

@@ -65,6 +65,7 @@ async fn keep_time(halves: Arc<Mutex<Halves>>) {
         let mut halves = lock(&halves);
         let Halves { now, before, is_asked, clock } = &mut *halves;
         mem::swap(now, before);
+        // What is `now` from here on holds the requests of the half before, whose grace is over.
         now.notify_waiters();
         if !mem::take(is_asked) {
             *clock = None;

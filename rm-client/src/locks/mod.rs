@@ -186,6 +186,8 @@ impl Backend for CoordinatorLocks {
             if let Some(answered) = self.shared.grace.wait_for(&mut pending).await {
                 return response_of(answered.reply.map_err(backend_error)?, answered.sent_at, true);
             }
+            // Before the next await: a caller that is dropped there leaves the request its place in
+            // the queue.
             self.shared.join(LockRef { name: request.name.clone(), id: request.id }, pending);
             let find = v1::FindLockRequest { name: request.name.as_str().to_owned() };
             let found = self.shared.coordinator.find_lock(find, ANSWERED_WITHIN).await;

@@ -71,6 +71,7 @@ impl Shared {
 
     /// Keeps a request that is not answered at once.
     pub(super) fn join(self: &Arc<Self>, lock_ref: LockRef, pending: PendingReply) {
+        // Locked until the entry is there, since the task looks for it when it starts.
         let mut waiting = self.queue.lock();
         let (id, alive_until) = (lock_ref.id, Instant::now() + WAITER_TIMEOUT);
         let task = tokio::spawn(Arc::clone(self).wait(lock_ref, pending)).abort_handle();

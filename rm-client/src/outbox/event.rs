@@ -184,6 +184,7 @@ impl Event {
     pub(super) fn key_hash(&self) -> i64 {
         let mut hash = Sha256::new();
         hash.update(&self.topic);
+        // Neither part holds a zero, so that no other pair gives the same bytes.
         hash.update([0]);
         hash.update(&self.key);
         let mut first = [0; 8];

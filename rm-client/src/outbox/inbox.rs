@@ -152,6 +152,8 @@ impl<DB: AtDatabase> Consumer<DB> {
             };
             pause = Duration::ZERO;
             tokio::select! {
+                // An effect that is cut off is not acknowledged, so the broker delivers the event
+                // again, and the inbox tells whether it was committed.
                 biased;
                 () = &mut stop => return Ok(()),
                 done = self.until_done(&delivery, &mut work) => done?,
@@ -213,6 +215,8 @@ impl<DB: AtDatabase> Consumer<DB> {
         } else {
             Received::Before
         };
+        // PostgreSQL answers COMMIT of a failed transaction like a success, and the event would be
+        // acknowledged without its effect.
         if DB::COMMIT_HIDES_FAILURE {
             let alive = DB::steps(&mut local, BoundQuery::plain("SELECT 1".to_owned())).await;
             alive.map_err(Stopped::database::<DB>)?;

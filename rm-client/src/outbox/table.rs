@@ -139,6 +139,7 @@ pub(crate) async fn insert<DB: AtDatabase>(
         None => query.sql(", NULL, NULL"),
         Some((xid, id)) => query.sql(", ").text(xid.as_str()).sql(", ").number(signed(id)),
     };
+    // PostgreSQL evaluates no SELECT in a WITH that is not read from.
     let query = if DB::DIALECT == Dialect::Postgres { query.sql(" FROM begun") } else { query };
     query.execute(connection).await.map_err(explain::<DB>)?;
     Ok(())

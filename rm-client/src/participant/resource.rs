@@ -135,6 +135,8 @@ impl<P: Participant> ParticipantResource<P> {
         let context = context::current().ok_or(Error::TransactionRequired)?;
         let application_data = written(input)?;
         let branch_id = (rand::random::<u64>() >> 1).max(1);
+        // Before the request: without an answer there may be a branch all the same, whose vote the
+        // commit has to wait for.
         context.has_participants.store(true, Ordering::Release);
         let request = v1::RegisterBranchRequest {
             xid: context.xid.as_str().to_owned(),

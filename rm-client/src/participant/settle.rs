@@ -59,6 +59,7 @@ pub(super) fn start<P: Participant>(shared: &Arc<Shared<P>>) {
                 }
                 Err(_) => tracing::warn!(participant, "settling took too long, to be tried again"),
             }
+            // A task that kept this while it sleeps would keep the participant alive.
             drop(shared);
             tokio::time::sleep(every).await;
         }
@@ -76,6 +77,7 @@ pub(super) async fn settle<P: Participant>(shared: &Shared<P>) -> Result<Swept, 
     let is_prepared = |(xid, id): &(Xid, u64)| {
         prepared.iter().any(|branch| branch.xid == *xid && branch.id == *id)
     };
+    // A branch that is not prepared any more is forgotten, so that the map stays small (BOUNDED).
     unknown_since.retain(|key, _| is_prepared(key));
     let mut swept = Swept::default();
     for branch in &prepared {

@@ -216,6 +216,7 @@ impl<DB: AtDatabase> Steps<DB> {
         });
         let ended = match ran.await {
             Ok(Fenced::Ran(output)) => given(output),
+            // The answer of the first call may be lost, and later steps need its output.
             Ok(Fenced::AlreadyDone | Fenced::Empty) => given(self.left(fence).await?),
             Err(StepError::Refused { reason }) if is_pivot(call) => {
                 self.refuse_for_good(fence, reason).await?
@@ -321,6 +322,7 @@ fn given(output: Vec<u8>) -> Ended {
 /// Converts an error into the answer to the coordinator, which says whether trying again can help.
 fn failed(error: &StepError) -> Ended {
     match error {
+        // Once a fence bars an action it does so for ever, so another call would be answered alike.
         StepError::Refused { .. } | StepError::Fence(FenceError::Barred { .. }) => {
             Ended::Refused(Refused { error: error.to_string(), ..Refused::default() })
         }

@@ -114,6 +114,7 @@ pub(super) fn start<DB: AtDatabase>(coordinator: &Coordinator, steps: &Arc<Steps
                 }
                 Err(_) => tracing::warn!("a sweep of fences took too long, left to the next one"),
             }
+            // A task that kept these while it sleeps would keep the connection open.
             drop((coordinator, steps));
             tokio::time::sleep(every).await;
         }

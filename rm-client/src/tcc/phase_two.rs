@@ -88,6 +88,7 @@ impl<T: Tcc> TccPhaseTwo<T> {
         branch: &PhaseTwoBranch,
         named: &TccBranch,
     ) -> Outcome {
+        // Before the input is read: an operator can also end a branch whose input no version reads.
         let ended = if branch.resolution() == Resolution::AcceptCurrent {
             self.shared.accept(named).await
         } else {
@@ -141,10 +142,12 @@ impl<T: Tcc> TccPhaseTwo<T> {
 
     /// Removes the fences of branches that finished long ago, in the background, if that is due.
     fn sweep(&self) {
+        // Another call is deciding about the same sweep, and no outcome waits for it.
         let Ok(mut sweep_due) = self.sweep_due.try_lock() else { return };
         if *sweep_due > Instant::now() {
             return;
         }
+        // Before the work, so that a database that fails is not swept again with every call.
         *sweep_due = Instant::now() + SWEEP_EVERY;
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {

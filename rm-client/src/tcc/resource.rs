@@ -103,6 +103,7 @@ impl<T: Tcc> TccResource<T> {
         let branch = TccBranch::new(context.xid, id, &shared.name)?;
         let mut guard = outcome_guard(&shared.coordinator, &branch.xid, branch.id);
         if let Err(error) = shared.register(&branch, application_data).await {
+            // A refused registration has left no branch, so the global may still commit.
             if matches!(error, Error::Rejected(_)) {
                 guard.disarm();
             }
@@ -115,6 +116,8 @@ impl<T: Tcc> TccResource<T> {
             let outcome = outcome_of(error);
             shared.coordinator.report_outcome(&branch.xid, branch.id, outcome).await;
         }
+        // Only after the report. A caller that is dropped while it waits takes its own report back,
+        // and the guard sends another.
         guard.disarm();
         tried
     }

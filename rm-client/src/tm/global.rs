@@ -148,6 +148,7 @@ impl Global {
                     Error::UnexpectedAnswer { request: "end", got: format!("status {status}") };
                 Err(TransactionError::Unknown { xid: self.context.xid.clone(), source })
             }
+            // No rollback follows: the commit may have been carried out.
             Err(source) => Err(TransactionError::Unknown { xid: self.context.xid.clone(), source }),
         }
     }

@@ -31,6 +31,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
     pub async fn emit(&mut self, event: &Event) -> Result<(), OutboxError> {
         let within = match &mut self.branch {
             Some(branch) => {
+                // The INSERT does not pass `admit`, which takes note of writing texts.
                 branch.only_reads = false;
                 Within::Prepared(&branch.xid, branch.name.branch)
             }

@@ -44,6 +44,8 @@ impl<DB: XaDatabase> Finisher<DB> {
             Decision::Commit => DB::commit(name),
             Decision::RollBack | Decision::Unspecified => DB::roll_back(name),
         };
+        // A session that is used again counts as clean. Cut off in the statement, it must be
+        // closed.
         session.mark_used();
         let result = send::<DB>(&mut session, sql).await;
         let answer = answer_of::<DB, _>(&result);

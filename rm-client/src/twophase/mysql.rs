@@ -147,9 +147,12 @@ impl TwoPhase for MySql {
                 if Self::number(row, 0)? != Some(FORMAT) {
                     continue;
                 }
+                // A name that is no text was made by another program, and an empty one is none of
+                // this node's.
                 let text = String::from_utf8(Self::bytes(row, 3)?).unwrap_or_default();
                 names.extend(BranchName::parse(&text, node));
             }
+            // XA RECOVER lists the whole server, so the limit is applied to what is of this node.
             names.truncate(max);
             Ok(names)
         }

@@ -42,6 +42,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         let (coordinator, failed) = (&self.shared.coordinator, v1::PhaseOneOutcome::Failed);
         let mut in_doubt = UnknownOutcomeGuard::new(coordinator, &xid, name.branch, failed);
         if let Err(error) = self.register(&name, number).await {
+            // The registration has reported what it may have left.
             in_doubt.disarm();
             return Err(error);
         }
@@ -51,6 +52,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         let prepared = send::<DB>(&mut self.session, DB::prepare(&name)).await;
         crash_point("xa-after-prepare");
         let ended = self.settle(name, prepared).await;
+        // Only after a report, if one was due: dropped before that, the guard reports.
         in_doubt.disarm();
         ended
     }
@@ -96,6 +98,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
             Err(error) => error,
         };
         let lost = error.as_database_error().is_none();
+        // On a lost connection nothing can be asked, and the server may have prepared the branch.
         let abandoned = if lost { None } else { Some(self.abandon(&name).await) };
         let rollback = abandoned.as_ref().map(answer_of::<DB, ()>);
         match of_prepare(DB::answer(&error), rollback) {

@@ -51,6 +51,7 @@ pub(super) fn start<DB: XaDatabase>(shared: &Arc<XaState<DB>>) {
                 }
                 Err(_) => tracing::warn!("a sweep took too long, to be tried again"),
             }
+            // A task that kept this while it sleeps would keep the resource alive.
             drop(shared);
             tokio::time::sleep(every).await;
         }
@@ -71,8 +72,11 @@ pub(super) async fn sweep<DB: XaDatabase>(shared: &Arc<XaState<DB>>) -> Result<S
     let mut unknown_since = shared.sweeper.unknown_since.lock().await;
     let mut session = shared.session_for_decisions().await?;
     let found = DB::prepared(&mut session, &shared.node, BRANCHES_MAX).await?;
+    // The pool gets it back before the branches are finished, which takes sessions of its own.
     session.mark_clean();
     drop(session);
+    // A branch that is not prepared any more is forgotten, so that the map holds no more than one
+    // look (BOUNDED).
     unknown_since.retain(|name, _| found.contains(name));
     let mut finisher = Finisher::new(Arc::clone(shared));
     let mut swept = Swept::default();

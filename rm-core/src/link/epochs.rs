@@ -31,6 +31,7 @@ impl Epochs {
         if epoch < self.greeted && now < self.connected_at.after(DEPOSED_FOR) {
             return false;
         }
+        // A notice that names this leader, or an earlier one, is no news from here on.
         (self.greeted, self.connected_at, self.redirected) = (epoch, now, epoch);
         true
     }

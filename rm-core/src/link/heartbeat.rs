@@ -77,6 +77,8 @@ impl Heartbeat {
             State::Idle | State::Quiet { .. } => false,
         };
         self.asks |= matches!(self.state, State::Quiet { .. });
+        // After a look that came late this leaves a whole answer time, in which unread messages are
+        // read.
         self.state = State::Asked { at: now };
         is_lost
     }

@@ -254,6 +254,7 @@ impl Protocol {
         }
         self.state = State::Closed;
         let mut unanswered: Vec<RequestId> = self.requests.drain().map(|(id, _)| id).collect();
+        // A map has no order of its own (PURE).
         unanswered.sort_unstable();
         for id in unanswered {
             self.events.push_back(Event::Complete { id, result: Err(RequestError::Closed) });
@@ -349,6 +350,7 @@ impl Protocol {
     }
 
     fn leave(&mut self, now: Moment, notice: &v1::GoAway) {
+        // First of all: it begins the pause that news of a leader ends.
         self.hang_up(now, going_away(notice));
         self.go_to_the_leader(now, notice);
     }
@@ -394,6 +396,7 @@ impl Protocol {
     }
 
     fn hold(&mut self, now: Moment, id: RequestId) {
+        // Its caller may have gone meanwhile.
         if self.requests.contains_key(&id) {
             self.held.insert(id);
             self.resume_at.get_or_insert(now.after(self.settings.back_off_base));

@@ -50,6 +50,7 @@ impl Reports {
         self.behind.remove(&id);
         let behind = self.behind(id);
         let Some(xid) = self.unanswered.remove(&id) else { return Vec::new() };
+        // The commits wait for every report of their global.
         if self.is_doubtful(&xid) {
             return Vec::new();
         }

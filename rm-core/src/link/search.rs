@@ -176,6 +176,7 @@ impl Search {
     pub(super) fn fail(&mut self, now: Moment, connection: ConnectionId) -> Option<Remaining> {
         let failed = self.attempts.iter().position(|it| it.connection == connection)?;
         let target = self.attempts.remove(failed).target;
+        // The last target of the round has had its turn, and attempts that are silent go on.
         if self.waiting.is_empty() {
             self.rest(now);
         } else if !self.is_resting {

@@ -84,6 +84,8 @@ impl SendQueue {
             frame.push(&message);
             messages += 1;
         }
+        // The size is looked at before a request is added: the largest one still fits the
+        // transport.
         while messages < FRAME_MESSAGES_MAX && frame.len() < FRAME_BYTES_FULL {
             let Some(id) = self.requests.pop_first() else { break };
             append(id, &mut frame);

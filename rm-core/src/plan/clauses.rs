@@ -44,6 +44,7 @@ impl Clauses {
         let verb = text.find(0, &[Keyword::UPDATE]).ok_or_else(misread)?;
         let mut target = verb + 1;
         if text.lexemes.get(target).is_some_and(|next| next.keyword() == Keyword::OR) {
+            // Past `OR ABORT`, the only such clause that is not refused.
             target += 2;
         }
         let set = text.find(target, &[Keyword::SET]).ok_or_else(misread)?;

@@ -20,6 +20,7 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
     let columns = table.imaged();
     let constraints = constraint::of_whole_rows(table);
     let judged = !constraints.is_empty();
+    // Rows that are returned are gone already, too late to judge them.
     let image = if text.dialect.returns_rows() && !judged {
         returned(text, table, &columns, &clauses)
     } else {

@@ -176,6 +176,8 @@ pub(super) fn by_key(
     returning: &str,
 ) -> KeyedQuery {
     let dialect = text.dialect;
+    // The order stays behind the keys, and MySQL binds by position: arguments in it would come
+    // late.
     let ordered = clauses.order.clone().filter(|order| text.arguments(order.clone()).is_empty());
     let mut terms = Vec::new();
     let dropped_order = clauses.order.clone().filter(|_| ordered.is_none());

@@ -49,7 +49,7 @@ const FORMS: &[(Words, Words)] = &[
     (&["OVERRIDING", "USER", "VALUE"], &[]),
 ];
 
-/// Returns whether ONLY is a reserved word; elsewhere it is a table's name.
+/// The forms of PostgreSQL alone, where ONLY is a reserved word; elsewhere it is a table's name.
 const POSTGRES: &[(Words, Words)] =
     &[(&["UPDATE", "ONLY"], &["UPDATE"]), (&["FROM", "ONLY"], &["FROM"])];
 

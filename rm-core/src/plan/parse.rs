@@ -64,9 +64,11 @@ pub const OPT_OUT: &str = "/* handfast: unprotected */";
 ///
 /// A refusal that does not depend on the table.
 pub fn parse(dialect: Dialect, reads: Reads, sql: &str) -> Result<Parsed, StatementRefusal> {
+    // The tokenizer takes it for a comment, and the server runs what is in it.
     if dialect == Dialect::MySql && (sql.contains("/*!") || sql.contains("/*M!")) {
         return Err(StatementRefusal::ExecutableComment);
     }
+    // A NUL stands for a generated number in texts that are being built.
     if sql.contains('\0') {
         return Err(StatementRefusal::Unparsed {
             reason: "it contains a NUL character".to_owned(),
@@ -149,6 +151,7 @@ fn parse_query(reads: Reads, text: Text, query: QueryTree) -> Result<Parsed, Sta
     let mut search = Search::default();
     let _ = query.visit(&mut search);
     let outer = is_change(&query.body);
+    // The change itself counts as one write. Any other one stands in a WITH.
     if search.writes > usize::from(outer) {
         return Err(StatementRefusal::WriteInWith);
     }

@@ -23,6 +23,8 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
     let lock = row_lock(table, &assigned);
     let constraints = constraint::of_update(table, &[&assigned[..], &maintained].concat());
     let judged = !constraints.is_empty();
+    // A row is judged before it is changed, which takes a read of its own. `RETURNING *` would show
+    // the columns of the joined read too.
     let image = if text.dialect == Dialect::Postgres && !returns_everything(tree) && !judged {
         UpdateImage::Together(image::around(text, table, &columns, &clauses, lock))
     } else {

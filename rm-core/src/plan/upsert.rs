@@ -65,6 +65,7 @@ pub(super) fn plan(
     let change =
         if returned { returning(text, tree, table, &columns, kind)? } else { as_written(text) };
     let after = if returned {
+        // SQLite has one writer, so that no row comes between the probe and the upsert.
         let inserted_flag = text.dialect == Dialect::Postgres && kind == UpsertKind::Update;
         let may_be_gone = kind == UpsertKind::Replace && offered.rows.len() > 1;
         UpsertAfter::Returned { inserted_flag, may_be_gone }

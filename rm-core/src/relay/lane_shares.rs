@@ -23,6 +23,7 @@ pub struct LaneShares {
 /// Keeps the relay's own lanes up to a fair share, and takes free ones if that is not enough.
 #[must_use]
 pub fn shares(lanes: &[(i64, LaneOwner)], relays: usize) -> LaneShares {
+    // Rounded up, so that the shares together cover all lanes.
     let fair = lanes.len().div_ceil(relays.max(1));
     let of =
         |wanted| lanes.iter().filter(move |(_, owner)| *owner == wanted).map(|(lane, _)| *lane);

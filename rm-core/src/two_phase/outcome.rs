@@ -69,6 +69,7 @@ pub fn outcome(
             let error = EndedAgainstDecision::Committed { branch }.to_string();
             Outcome::Refused(Refused { error, ..Refused::default() })
         }
+        // A commit is not taken back, so the coordinator asks on, and operators see the reason.
         (TwoPhaseVerdict::Against, Decision::Commit | Decision::Unspecified) => {
             let error = EndedAgainstDecision::RolledBack { branch }.to_string();
             Outcome::Retryable(Retryable { error })

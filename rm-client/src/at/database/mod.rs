@@ -95,8 +95,8 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
     const FOLDER: &'static str;
     /// The migrations of its client tables.
     const MIGRATIONS: handfast_migrations::Database;
-    /// How often a branch may wait in the coordinator while it holds database locks. `None`: never,
-    /// because all writers would wait behind it.
+    /// Whether a branch may wait in the coordinator while it holds database locks. It may not where
+    /// all writers would wait behind it.
     const WAITS_WITH_LOCKS: bool;
     /// Whether COMMIT of a failed transaction is answered like a commit.
     const COMMIT_HIDES_FAILURE: bool;

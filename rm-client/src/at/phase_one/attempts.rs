@@ -66,16 +66,21 @@ impl<DB: AtDatabase> Attempts<DB> {
         &mut self,
         local: AtTransaction<'_, DB>,
     ) -> Result<Attempt, sqlx::Error> {
+        // The commit consumes the log, whose rows a wait for them needs afterwards.
         let (locks, was_broken) = (local.log.locks().clone(), local.log.repeatable);
         let Err(error) = local.commit().await else { return Ok(Attempt::Done) };
         let is_broken = match AtError::of(&error) {
             Some(ours) if ours.is_row_locked() => {
+                // The commit has rolled back, so nothing is held in the database while this waits:
+                // a cycle of such waiters is in the coordinator's wait-for graph, which refuses it.
                 self.wait_and_take(&locks).await?;
                 crash_point("before-replay");
                 return Ok(Attempt::Again);
             }
             // The closure has made nothing of its statement's failure.
             Some(ours) => was_broken && matches!(ours, AtError::Ended),
+            // PostgreSQL answers each statement of a failed transaction with an error that does not
+            // name the deadlock, so the failure that was noted before counts as well.
             None => is_conflict(&error) || (was_broken && error.as_database_error().is_some()),
         };
         // Commit has reported to the coordinator that the branch has failed.
@@ -90,6 +95,7 @@ impl<DB: AtDatabase> Attempts<DB> {
 
     fn may_repeat(&mut self) -> bool {
         self.repeats += 1;
+        // Outside of a global this is a plain local transaction, whose closure runs once.
         matches!(self.role, Role::Branch(_))
             && self.repeats <= REPEATS_MAX
             && Instant::now() < self.deadline
@@ -108,6 +114,8 @@ impl<DB: AtDatabase> Attempts<DB> {
             local.rollback().await?;
             return Ok(Attempt::Done);
         }
+        // Not by the rollback of `AtTransaction`, which reports the branch as failed: the rows that
+        // are granted to it are kept for the next attempt.
         let AtTransaction { local: inner, .. } = local;
         inner.rollback().await?;
         self.wait_for(&unseen).await?;

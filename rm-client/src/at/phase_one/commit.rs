@@ -69,6 +69,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             return Ok(ending);
         }
         let wait = match branch.on_conflict {
+            // On SQLite a branch holds the only writer lock, which the rollback of the row's holder
+            // needs.
             OnConflict::Wait if DB::WAITS_WITH_LOCKS => shared.lock_timeout,
             OnConflict::Wait | OnConflict::Fail => Duration::ZERO,
         };
@@ -91,6 +93,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// the application's work, goes with either of them.
     fn notes(&self, branch: &Branch) -> Result<(Option<BoundQuery<DB>>, Ending<DB>), sqlx::Error> {
         if self.log.items().is_empty() && self.log.events == BranchEvents::None {
+            // Without an INSERT that fails in its place, PostgreSQL would answer COMMIT of a failed
+            // transaction like a commit.
             let asked = || BoundQuery::plain("SELECT 1".to_owned());
             return Ok((DB::COMMIT_HIDES_FAILURE.then(asked), Ending::Commit));
         }
@@ -142,6 +146,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
                 committing.settled();
                 crash_point("after-local-commit");
                 match report_commit_result(&shared, &branch, committed).await {
+                    // The call that commits brings the undo row too, so its error may be the guard
+                    // row's.
                     Err(error) if brings_row => Err(map_guard_conflict(error, &branch)),
                     settled => settled,
                 }
@@ -160,10 +166,14 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
 
     async fn prepare_checked(&mut self) -> Result<(), sqlx::Error> {
         self.refuse_incomplete()?;
+        // PostgreSQL answers COMMIT of a failed transaction with a silent ROLLBACK. This statement
+        // fails in its place.
         if DB::COMMIT_HIDES_FAILURE {
             self.send(Some(BoundQuery::plain("SELECT 1".to_owned()))).await?;
         }
         let wait = if DB::WAITS_WITH_LOCKS { self.shared.lock_timeout } else { Duration::ZERO };
+        // The database keeps the rows locked until COMMIT, so no branch can write them after this
+        // check.
         check_locks(&self.shared, "", self.log.locks(), wait, HOLDING_LOCKS).await?;
         Ok(())
     }
@@ -243,6 +253,8 @@ async fn undo_row_exists<DB: AtDatabase>(
     local: &mut LocalTransaction<'_, DB>,
     branch: &Branch,
 ) -> Result<bool, sqlx::Error> {
+    // A call that failed before its COMMIT leaves the transaction open. Looked for within it, its
+    // undo row would be there, and the branch would count as committed.
     local.roll_back().await?;
     let found = undo_table::find::<DB>(local.connection(), branch.xid.as_str(), branch.id).await?;
     Ok(matches!(found, Some(Found::Log { .. })))
@@ -273,6 +285,8 @@ async fn report_commit_result<DB: Backend>(
         }
         return Err(error);
     }
+    // Before the report is awaited: dropped meanwhile, the branch must not count as ended, or a
+    // rollback would leave out the guard row that bars a late COMMIT.
     branch.running.mark_in_doubt();
     if branch.registered {
         let unknown = v1::PhaseOneOutcome::Unknown;

@@ -53,6 +53,8 @@ impl<DB: Backend> LocalTransaction<'_, DB> {
     pub(super) fn begins_with_next_call(&mut self) -> bool {
         match self {
             Self::Merged(merged) if merged.state == State::Ready => {
+                // Before the call is sent: cut off or failed, it may have begun the transaction or
+                // not.
                 merged.state = State::Unknown;
                 true
             }
@@ -81,6 +83,8 @@ impl<DB: Backend> LocalTransaction<'_, DB> {
     /// transaction may still be open.
     pub(super) async fn commit_by(&mut self, call: BoundQuery<DB>) -> Result<(), sqlx::Error> {
         DB::steps(self.begun().await?, call).await?;
+        // Only after an answer. Without one the state stays open, so that what may be left is
+        // rolled back when this is dropped.
         if let Self::Merged(merged) = self {
             merged.state = State::Ready;
         }
@@ -126,6 +130,8 @@ impl<DB: Backend> Merged<DB> {
 
     async fn begun(&mut self) -> Result<&mut DB::Connection, sqlx::Error> {
         if self.state != State::Open {
+            // A first call that failed may have begun a transaction. Nothing of it may be
+            // committed.
             self.end("ROLLBACK").await?;
             self.state = State::Unknown;
             self.send("START TRANSACTION").await?;

@@ -42,6 +42,7 @@ pub(super) fn registration<DB: Backend>(
 ) -> v1::RegisterBranchRequest {
     v1::RegisterBranchRequest {
         xid: branch.xid.to_string(),
+        // Drawn by this process, so that a request that is sent again names the same branch.
         branch_id: branch.id,
         resource_id: shared.identity.resource_id.clone(),
         mode: v1::Mode::At.into(),

@@ -30,6 +30,7 @@ impl RowLocks {
         keys: impl IntoIterator<Item = Box<[u8]>>,
     ) {
         let mut keys = keys.into_iter().peekable();
+        // A table without rows must not count: a branch that locks nothing is not registered.
         if keys.peek().is_none() {
             return;
         }

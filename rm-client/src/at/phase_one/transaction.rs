@@ -55,6 +55,8 @@ impl<DB: AtDatabase> AtTransaction<'static, DB> {
         role: Role,
     ) -> Result<Self, sqlx::Error> {
         let local = match &role {
+            // As sqlx begins it: on SQLite a branch takes the writer lock at BEGIN, a plain one
+            // does not.
             Role::Plain => LocalTransaction::Driven(begin(&shared.pool).await?),
             Role::Branch(_) if shared.merges => {
                 LocalTransaction::merged(shared.pool.acquire().await?)
@@ -84,6 +86,8 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
     /// the connection is gone.
     pub async fn rollback(self) -> Result<(), sqlx::Error> {
         let registered = self.registered_branch();
+        // Without an answer nothing is reported: the locks may go only when the rows are back for
+        // certain. They then stay until the global is decided.
         self.local.rollback().await?;
         if let Some(branch) = registered {
             report_failed(&self.shared, &branch).await;
@@ -110,6 +114,8 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
     /// [`AtError::UnknownSavepoint`], or what the database says.
     pub async fn rollback_to(&mut self, name: &str) -> Result<(), sqlx::Error> {
         let ours = self.require_savepoint(name)?;
+        // The database first. Cut off in between, the log has items too many, whose rows an undo
+        // finds as they were before. With items too few a change would stay without undo.
         self.control("ROLLBACK TO SAVEPOINT", &ours).await?;
         self.log.roll_back_to(name);
         Ok(())
@@ -192,12 +198,15 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         let (shared, reads) = (Arc::clone(&self.shared), self.reads());
         let connection = self.local.connection();
         let planned = shared.catalogue.plan(connection, reads, statement, &query).await?;
+        // The catalogue was read outside of the transaction, so that the first call can still begin
+        // it together with the read of the rows.
         let begins = planned.plan.reads_first() && self.local.begins_with_next_call();
         let merges = self.local.is_merged();
         let connection = if begins { self.local.connection() } else { self.local.begun().await? };
         let (log, loaded) = (&mut self.log, &*planned.loaded);
         let run = StatementRun { connection, begins, merges, log, loaded, query };
         let steps = run.execute(&planned.plan).await?;
+        // An error may come from before or behind START TRANSACTION, so only success counts.
         if begins {
             self.local.has_begun();
         }
@@ -223,6 +232,8 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
             None => {
                 self.log.failed::<DB>(error);
                 if DB::is_schema_mismatch(error) {
+                    // The table was altered after it was described. The repeat reads the catalogue
+                    // again.
                     self.shared.catalogue.forget_tables();
                     self.log.stale_tables = true;
                 }

@@ -21,6 +21,7 @@ pub(crate) async fn describe<DB: Backend>(
     columns: &[usize],
     images: [Option<&[Value]>; 3],
 ) -> DirtyRow {
+    // Any image names the row, since its key is the same in all of them.
     let named = images.iter().flatten().next().copied().unwrap_or_default();
     let mut key = Vec::new();
     let mut shown = Vec::new();

@@ -54,6 +54,8 @@ impl<DB: AtDatabase> AtBranchHandler<DB> {
         let names: Vec<(&str, u64)> =
             branches.iter().map(|branch| (branch.xid.as_str(), branch.branch_id)).collect();
         crash_point("in-phase-two-before-commit");
+        // Each chunk commits by itself. Cut off in between, the call is repeated and finds the
+        // first rows gone (EFFECTS-REPEAT).
         for chunk in names.chunks(undo_table::DELETE_MAX) {
             undo_table::delete_many::<DB>(&mut connection, chunk).await?;
         }
@@ -99,6 +101,8 @@ impl<DB: AtDatabase> BranchHandler for AtBranchHandler<DB> {
             let finished = call.branches.iter();
             outcomes.extend(finished.map(|branch| outcome(branch, decision, result.clone())));
         }
+        // A later version's decision leaves every branch without an outcome, which counts as
+        // retryable.
         outcomes
     }
 }

@@ -67,6 +67,7 @@ impl<DB: Backend> RowsToDelete<'_, DB> {
             require_visible(loaded, key)?;
             for start in (0..self.rows.len()).step_by(chunk) {
                 let range = start..self.rows.len().min(start + chunk);
+                // Before the look: from here on no other transaction can add a row that refers.
                 self.lock_where_checked(key, &range).await?;
                 let found = match key.referring.own {
                     true => self.by_own(key, &range).await?,

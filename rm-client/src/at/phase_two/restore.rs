@@ -110,6 +110,7 @@ impl<DB: Backend> Restore<'_, DB> {
     pub(crate) async fn execute(mut self, mode: &mut RestoreMode) -> Result<(), Obstacle> {
         let item = self.item;
         let all = rows_of(item);
+        // Locked from here to COMMIT, so that what is judged is what is written over.
         let current = self.current(&all).await?;
         let mut put_back = Vec::new();
         let mut dirty = Vec::new();
@@ -129,6 +130,8 @@ impl<DB: Backend> Restore<'_, DB> {
         }
         if let RestoreMode::Clean(left) = mode {
             left.extend(dirty.iter().map(|(row, _)| self.row_name(row)));
+            // A row that an item met before has left keeps all its changes: with some of them
+            // undone it would be a row that never was.
             put_back.retain(|(row, _)| !left.contains(&self.row_name(row)));
         } else if !dirty.is_empty() {
             return Err(self.refuse(&dirty).await);
@@ -260,6 +263,7 @@ impl<DB: Backend> Restore<'_, DB> {
             let (loaded, columns) = (self.loaded, self.columns.as_slice());
             let doomed = RowsToDelete::<DB> { connection: self.connection, loaded, columns, rows };
             let Some(referred) = doomed.referred().await? else { return Ok(all) };
+            // From the back, so that the indexes that are still to come stay valid.
             for index in referred.rows.iter().rev() {
                 dirty.push(put_back.remove(*index));
             }
@@ -326,6 +330,7 @@ impl<DB: Backend> Restore<'_, DB> {
         if !error_class::needs_lenient_mode(&error) {
             return Err(error.into());
         }
+        // Strict again at once: no other value of this undo may be cut off in silence.
         for statement in
             [BoundQuery::plain(lenient.to_owned()), again, BoundQuery::plain(strict.to_owned())]
         {
@@ -354,6 +359,7 @@ impl<DB: Backend> Restore<'_, DB> {
         &mut self,
         rows: impl Iterator<Item = &'i Vec<Value>>,
     ) -> Result<(), Obstacle> {
+        // Children before their parents: MySQL checks each row as it goes.
         let mut rows = self.parents_first(rows.collect());
         rows.reverse();
         let table = &self.loaded.table;
@@ -376,6 +382,8 @@ impl<DB: Backend> Restore<'_, DB> {
         let stored = table.stored();
         let place = |column: &usize| self.columns.iter().position(|known| known == column);
         let places: Option<Vec<usize>> = stored.iter().map(place).collect();
+        // A column that was added later has no value in the image, so the row would come back
+        // without it.
         let Some(places) = places else {
             let error = format!("table {} has columns that the undo log lacks", table.full_name());
             return Err(Obstacle::refused(error));

@@ -84,6 +84,7 @@ async fn on_connection<DB: AtDatabase>(
 ) -> Result<Restored, sqlx::Error> {
     let mut restored = None;
     for _ in 0..RACES_MAX {
+        // In each round: MySQL takes the isolation level for one transaction alone.
         send_all::<DB>(connection, DB::UNDO_BEFORE).await?;
         restored = attempt::<DB>(connection, shared, branch).await?;
         send_all::<DB>(connection, DB::UNDO_AFTER).await?;
@@ -124,6 +125,8 @@ async fn attempt<DB: AtDatabase>(
         None if branch.resolution() != Resolution::None => return Ok(Some(Restored::Done)),
         None => {
             let guarded = undo_table::insert_guard::<DB>(&mut local, xid, id).await?;
+            // The guard row bars a late local transaction only once it is committed, so the report
+            // of success comes after.
             local.commit().await?;
             if guarded {
                 shared.branches.guarded(xid, id);
@@ -141,6 +144,8 @@ async fn attempt<DB: AtDatabase>(
             ended.map_err(Obstacle::from).err()
         }
         Err(obstacle @ Obstacle::Refused { .. }) => {
+            // Before the report is read, which shows operators the rows as they stand without this
+            // attempt.
             local.rollback().await?;
             Some(obstacle)
         }
@@ -188,9 +193,12 @@ async fn undo<DB: AtDatabase>(
             outbox::remove_held::<DB>(local, xid, id).await?;
         }
     }
+    // MySQL shows a TIMESTAMP in the session's zone, and the images hold what was shown then.
     if let Some(time_zone) = &committed.time_zone {
         undo_table::set_time_zone::<DB>(local, time_zone).await?;
     }
+    // Killed before COMMIT, rows, events and undo row are all as they were, and the next call
+    // begins again. Killed after it, the next call finds no undo row.
     restore::<DB>(local, shared, branch, &committed.log).await?;
     Ok(undo_table::delete::<DB>(local, xid, id).await?)
 }
@@ -260,6 +268,8 @@ async fn put_back<DB: AtDatabase>(
                 let removes = |item: &UndoItem| {
                     item.kind == UndoKind::Insert && *place.key() == item.table_name()
                 };
+                // MariaDB takes long to tell who refers to a table, so only an undo that deletes
+                // rows asks.
                 if log.items.iter().any(removes) {
                     shared.catalogue.load_referrers(connection, &mut loaded).await?;
                 }

@@ -115,6 +115,8 @@ impl<'l> SurveyedRow<'l> {
             let value = |image: Option<&'l Vec<Value>>| image.map(|values| &values[at]);
             let before = value(row.before);
             match self.cells.entry(*place) {
+                // Items come newest first: the after image of the first stays, and the before image
+                // of the last.
                 btree_map::Entry::Occupied(newer) => newer.into_mut().before = before,
                 btree_map::Entry::Vacant(cell) => {
                     let current = found.map(|values| values[at].clone());
@@ -122,6 +124,7 @@ impl<'l> SurveyedRow<'l> {
                 }
             }
         }
+        // A row that is dirty for one item is left with all its changes, so no other item counts.
         if !self.is_dirty {
             let reached = self.clean.reached(&restore.columns, found);
             match restore.judge(row, reached.as_ref(), Criterion::Images) {

@@ -84,6 +84,7 @@ pub(crate) async fn insert_guard<DB: Backend>(
 fn insert_text<DB: Backend>(verb: &str, tail: &str) -> String {
     let [a, b, mut c, d, e] = placeholders::<DB, 5>();
     if DB::DIALECT == Dialect::MySql {
+        // The server itself adds the zone in which the images were read, so no call asks for it.
         c = format!("CONCAT({c}, '{TIME_ZONE}', @@SESSION.time_zone)");
     }
     format!(
@@ -189,6 +190,7 @@ pub(crate) async fn delete_many<DB: Backend>(
         format!("({}, {})", placeholder::<DB>(2 * pair), placeholder::<DB>(2 * pair + 1))
     };
     let pairs = (0..named).map(pair).collect::<Vec<_>>().join(", ");
+    // SQLite takes a list of tuples only as VALUES.
     let values = if DB::DIALECT == Dialect::Sqlite { "VALUES " } else { "" };
     let text = format!("DELETE FROM undo_log WHERE (xid, branch_id) IN ({values}{pairs})");
     execute::<DB>(connection, text, arguments).await?;
@@ -201,6 +203,7 @@ pub(crate) async fn delete_old_guards<DB: Backend>(
     connection: &mut DB::Connection,
 ) -> Result<u64, sqlx::Error> {
     let text = match DB::DIALECT {
+        // PostgreSQL has no LIMIT on DELETE, and the row ids are read by a query that has.
         Dialect::Postgres => format!(
             "DELETE FROM undo_log WHERE ctid = ANY (ARRAY (SELECT ctid FROM undo_log \
              WHERE log_status = {GUARD} AND log_created < CURRENT_TIMESTAMP - INTERVAL '1 day' \

@@ -149,6 +149,7 @@ impl JetStream {
         // A duplicate counts as published too: the server stored it the first time.
         confirmed.map(drop).map_err(|error| {
             if error.kind() == PublishErrorKind::StreamNotFound {
+                // The stream was deleted. The next attempt creates it again.
                 self.known_streams().remove(topic);
             }
             not_published(&error)

@@ -141,6 +141,7 @@ impl RabbitMq {
         if let Some(open) = free {
             return Ok(open);
         }
+        // Locked while it connects, so that publishes that come together share one connection.
         let mut kept = self.publishers.connection.lock().await;
         let connection = match kept.take_if(|connection| connection.status().connected()) {
             Some(connection) => connection,

@@ -267,6 +267,8 @@ impl Subscription for RedisSubscription {
     ) -> BoxFuture<'s, Result<(), OutboxError>> {
         async move {
             let settled = self.settle(&delivery.tag).await;
+            // Without an answer the entry may still be pending. It is read first then, so that the
+            // order is kept.
             self.own_pending |= settled.is_err();
             settled
         }

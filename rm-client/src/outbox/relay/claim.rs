@@ -75,6 +75,7 @@ pub(super) async fn release_held<DB: AtDatabase>(
     let free: Vec<i64> =
         free.iter().map(|row| number_of::<DB>(row, 0)).collect::<Result<_, _>>()?;
     if !free.is_empty() {
+        // The read has locked nothing, so the state is compared again.
         let query = Query::<DB>::new("UPDATE event_outbox SET status = 1 WHERE seq IN ");
         query.numbers(&free).sql(" AND status = 0").execute(connection).await?;
     }
@@ -92,6 +93,7 @@ impl ClaimQuery<'_> {
         let (mut events, mut after) = (Vec::new(), self.after);
         for _ in 0..SEARCHES_MAX {
             let rows_max = batch - events.len();
+            // MySQL takes the level for the next transaction alone, which this search is.
             isolate::<DB>(connection, "READ UNCOMMITTED").await?;
             let candidates = self.find_candidates::<DB>(connection, now_ms, after, rows_max).await;
             let candidates = candidates.map_err(explain::<DB>)?;
@@ -126,6 +128,7 @@ impl ClaimQuery<'_> {
         let mut locked = lock::<DB>(&mut local, candidates).await?;
         let taken = in_order(candidates, |seq| locked.contains_key(&seq));
         let is_ours = taken.is_empty() || self.write::<DB>(&mut local, &taken).await?;
+        // A lane that is lost takes the whole claim with it, so that no event of it is marked.
         if taken.is_empty() || !is_ours {
             local.rollback().await?;
             return Ok(is_ours.then(Vec::new));

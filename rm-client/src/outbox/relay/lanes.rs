@@ -71,6 +71,7 @@ impl Lanes {
         &mut self,
         connection: &mut PoolConnection<DB>,
     ) -> Result<(), sqlx::Error> {
+        // First of all: whatever becomes of the rest, this relay publishes nothing more.
         self.held.clear();
         let mut local = DB::begin_on(connection).await?;
         lock_lanes::<DB>(&mut local, &self.name).await?;
@@ -122,6 +123,7 @@ async fn lock_lanes<DB: AtDatabase>(
 ) -> Result<Vec<(i64, LaneOwner)>, sqlx::Error> {
     let lane = DB::as_number("lane");
     let query = Query::<DB>::new(&format!("SELECT {lane}, owner, CAST(CASE WHEN until_ms > "));
+    // In the order of the lanes, so that two relays wait for each other without a deadlock.
     let query = query.now().sql(match DB::DIALECT {
         Dialect::Postgres => {
             " THEN 1 ELSE 0 END AS BIGINT) FROM event_lane ORDER BY lane FOR UPDATE"

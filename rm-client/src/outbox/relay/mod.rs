@@ -244,6 +244,7 @@ impl<DB: AtDatabase> Running<DB> {
     async fn round(&mut self) -> Result<Round, OutboxError> {
         let mut connection = self.connect().await?;
         let round = self.round_on(&mut connection).await?;
+        // Only after a whole round: a connection that was cut off may be in a transaction.
         self.connection = Some(connection);
         Ok(round)
     }
@@ -329,6 +330,8 @@ impl<DB: AtDatabase> Running<DB> {
 
     async fn purge_if_due(&mut self, connection: &mut DB::Connection) -> Result<(), OutboxError> {
         if self.purge_due <= Instant::now() {
+            // Before the work: a purge that fails must not fail every round, in which events would
+            // wait.
             self.purge_due = Instant::now() + PURGE_EVERY;
             purge_on::<DB>(connection, self.relay.settings.retention, PURGE_ROWS_MAX).await?;
         }
@@ -355,6 +358,7 @@ impl<DB: AtDatabase> Running<DB> {
         let Some(doorbell) = &mut self.doorbell else { return tokio::time::sleep(pause).await };
         match timeout(pause, doorbell.next()).await {
             Ok(Some(())) => self.wait.reset(),
+            // The listener has ended. The next renewal of the lanes makes another.
             Ok(None) => self.doorbell = None,
             Err(_elapsed) => {}
         }

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 use super::super::broker::{Broker, PublishError};
 use super::claim::Claimed;
 
-/// Publishes, until the deadline at most; answers the fate of each, in the order given.
+/// Publishes, until the deadline at most; returns the result of each, in the order given.
 pub(super) async fn publish(
     broker: &dyn Broker,
     claimed: &[Claimed],

@@ -46,6 +46,7 @@ impl SkipCursor {
     /// Records that the end was reached or an event was published.
     pub(super) fn finish_pass(&mut self) {
         self.goes_on = false;
+        // Only a pass from the start has met all events, and none that had to be skipped.
         if self.up_to == 0 {
             self.pause = Duration::ZERO;
         }

@@ -30,6 +30,7 @@ async fn look<DB: AtDatabase>(
 ) -> Result<(), sqlx::Error> {
     let (oldest, seq) = seen::<DB>(connection).await?;
     if horizon.wants_mark(oldest, seq) {
+        // Drawn after the look: a writer that may still bring a smaller number began before it.
         let query = Query::<DB>::new("SELECT CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT)");
         let mark = query.rows(connection).await?;
         let mark = mark.first().map(|row| number_of::<DB>(row, 0)).transpose()?;

@@ -98,6 +98,7 @@ impl Protocol {
     }
 
     fn greeted(&mut self, now: Moment, connection: ConnectionId, hello: v1::HelloReply) {
+        // The greeting of an attempt that was given up must not count as an epoch.
         if self.search.is_under_way(connection) && !self.epochs.greet(now, hello.epoch) {
             let reason = format!("epoch {} is over: another coordinator leads", hello.epoch);
             return self.give_up(now, connection, ConnectionFailure::Passing(reason.into()));

@@ -272,6 +272,8 @@ async fn foreign_keys(
     columns: &[Column],
     purpose: Purpose,
 ) -> Result<Vec<ForeignKey>, sqlx::Error> {
+    // MariaDB opens every table of its server for the full list. A rollback asks for that later,
+    // where it needs it.
     let query = match purpose {
         Purpose::Planning => REFERRERS,
         Purpose::Restoring => OWN_REFERENCES,
@@ -346,6 +348,7 @@ async fn unproved(
     columns: &[Column],
     mariadb: bool,
 ) -> Result<Vec<Constraint>, sqlx::Error> {
+    // MySQL cannot switch its CHECKs off, so no row breaks one.
     let mut found = match mariadb {
         true => checks_of(connection, full, columns).await?,
         false => Vec::new(),

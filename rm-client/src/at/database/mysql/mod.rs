@@ -133,6 +133,7 @@ impl Backend for MySql {
     }
 
     fn ends_transaction(error: &sqlx::Error) -> bool {
+        // An error of the driver may be a lost connection, with which the server rolls back.
         let Some(error) = error.as_database_error() else { return true };
         let number = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>();
         // A deadlock, a full lock table and a snapshot that is too old take the whole transaction

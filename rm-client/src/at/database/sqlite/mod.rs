@@ -108,6 +108,7 @@ impl Backend for Sqlite {
     }
 
     fn ends_transaction(error: &sqlx::Error) -> bool {
+        // An error of the driver says nothing of the transaction, so it is not used any more.
         let Some(error) = error.as_database_error() else { return true };
         let code = error.code().and_then(|code| code.parse::<u32>().ok()).unwrap_or_default();
         // The low byte is the primary code. Out of memory, interrupted, IO error, corrupt, full:

@@ -33,6 +33,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
             InsertAfter::ByValues { query, generated } => {
                 let found = self.read(query, columns).await?;
                 match generated {
+                    // NULL or 0 was bound, for which the database has generated a number.
                     Some(keys) if found.is_empty() => {
                         self.read_generated(keys, steps, columns).await
                     }

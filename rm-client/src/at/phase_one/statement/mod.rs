@@ -1,8 +1,8 @@
 //! Running a planned statement: images around the change, and the record of both.
 //!
-//! One file a kind. All of them write through [`Run`], which holds the open local transaction's
-//! connection and its record; nothing here decides what can be undone (the plan does) or talks to
-//! the coordinator, but for reads that must be globally committed.
+//! One file a kind. All of them write through [`StatementRun`], which holds the open local
+//! transaction's connection and its record; nothing here decides what can be undone (the plan does)
+//! or talks to the coordinator, but for reads that must be globally committed.
 
 mod delete;
 mod insert;
@@ -61,8 +61,8 @@ impl<DB: Backend> StatementRun<'_, DB> {
         }
     }
 
-    /// Runs a change. From here until [`Run::recorded`] the local transaction cannot be committed,
-    /// also if the future is dropped in between.
+    /// Runs a change. From here until [`StatementRun::recorded`] the local transaction cannot be
+    /// committed, also if the future is dropped in between.
     async fn change(&mut self, query: &Query) -> Result<Steps<DB>, sqlx::Error> {
         let captured = self.bound(query);
         self.change_by(captured).await
@@ -98,6 +98,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let result = DB::steps(self.connection, captured).await;
         match &result {
             Ok(_) => {}
+            // The savepoint has gone with the transaction.
             Err(error) if DB::ends_transaction(error) => return result,
             Err(_) => {
                 if self.control("ROLLBACK TO SAVEPOINT").await.is_err() {
@@ -144,6 +145,8 @@ impl<DB: Backend> StatementRun<'_, DB> {
         if before.is_empty() {
             return Ok(vec![Either::Left(<DB as Database>::QueryResult::default())]);
         }
+        // In several statements, the assigned query would see in a later one what an earlier one
+        // has changed.
         if keyed.is_at_once() && before.len() > keyed.rows_max() {
             let (rows, rows_max) = (before.len(), keyed.rows_max());
             return Err(AtError::TooManyRows { rows, rows_max }.into());
@@ -243,6 +246,8 @@ impl<DB: Backend> StatementRun<'_, DB> {
     ) -> Result<bool, sqlx::Error> {
         let table = &self.loaded.table;
         let Some(text) = undo_sql::broken_again(DB::DIALECT, table, constraint) else {
+            // Only a foreign key on MySQL is asked again, where the snapshot of the first read may
+            // be older than the parent.
             return Ok(true);
         };
         let mut arguments = DB::Arguments::default();
@@ -298,6 +303,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         columns: &[usize],
     ) -> Result<Image, sqlx::Error> {
         let results = steps.iter().filter_map(|step| step.as_ref().left());
+        // MySQL reports 0 where it has generated no number.
         let first = results.filter_map(DB::last_insert_id).find(|id| *id != 0);
         let Some(first) = first else { return Ok(Image::new()) };
         let step = if keys.rows > 1 { DB::key_step(self.connection).await? } else { 1 };

@@ -60,6 +60,8 @@ impl<DB: Backend> StatementRun<'_, DB> {
             UpsertAfter::Probed { generated, found } => {
                 self.require_found(plan, before, steps)?;
                 let mut after = self.probe(plan).await?;
+                // The statement may have changed the unique values by which a row was probed. Its
+                // key still finds it.
                 let probed: Image = before.values().cloned().collect();
                 after.extend(by_key(self.read_again(&probed, &plan.columns).await?));
                 if let Some(keys) = generated
@@ -215,6 +217,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         if !locks {
             return Err(AtError::GapLocks { level }.into());
         }
+        // The level of a running transaction does not change, so it is asked for once.
         self.log.gaps_locked = true;
         Ok(())
     }
