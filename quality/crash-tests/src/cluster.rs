@@ -71,9 +71,10 @@ struct WorkBeside {
 /// When a part fails that no fault was done to, or nothing works after a fault.
 pub async fn run_cluster(settings: Settings, duration: Duration) -> Result<ClusterReport> {
     settings.check()?;
-    let cluster = settings.cluster.context("a cluster has several coordinators")?;
+    let cluster = settings.cluster.as_ref().context("a cluster has several coordinators")?;
+    let coordinators = cluster.coordinators;
     let (program, limits) = (settings.program.clone(), settings.limits);
-    let mut schedule = ClusterSchedule::new(settings.seed, cluster.coordinators);
+    let mut schedule = ClusterSchedule::new(settings.seed, coordinators);
     let mut stage = RunningSystem::start(settings).await?;
     let beside = WorkBeside {
         watch: LeadWatch::start(stage.coordinators.iter().map(|it| it.admin().clone())),
@@ -87,7 +88,7 @@ pub async fn run_cluster(settings: Settings, duration: Duration) -> Result<Clust
         let fault = schedule.next_fault();
         let begun = now();
         stage.suffer_in_cluster(&fault).await?;
-        faults.kills += fault.deaths(u64::try_from(cluster.coordinators)?);
+        faults.kills += fault.deaths(u64::try_from(coordinators)?);
         if let ClusterFault::Stop(_) = fault {
             faults.planned.push(begun..now());
         }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{Write, stderr, stdout};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -62,6 +63,10 @@ struct Run {
     /// The store that they share: `sql` is PostgreSQL and MariaDB in turn.
     #[arg(long, value_enum, default_value_t = StoreArgument::Sql)]
     store: StoreArgument,
+    /// The program of this crate as an earlier commit builds it: every second of several
+    /// coordinators runs it.
+    #[arg(long)]
+    earlier: Option<PathBuf>,
 }
 
 /// The store of several coordinators.
@@ -172,6 +177,8 @@ async fn run_cluster_round(
 ) -> Result<()> {
     let (seed, store) = (options.seed + number, options.store.in_round(number));
     let coordinators = usize::from(options.coordinators);
+    let earlier = options.earlier.as_ref().map(Program::new);
+    let beside = if earlier.is_some() { ", every second one of an earlier commit" } else { "" };
     let settings = Settings {
         program: program.clone(),
         products: [Product::Postgres, Product::MariaDb],
@@ -182,10 +189,11 @@ async fn run_cluster_round(
         limits: TimeLimits::LONG,
         data_dir: None,
         host: None,
-        cluster: Some(ClusterSettings { coordinators, store }),
+        cluster: Some(ClusterSettings { coordinators, store, earlier }),
     };
     let seconds = lasting.as_secs();
-    writeln!(stdout(), "seed {seed}: {coordinators} coordinators on {store:?}, {seconds} s")?;
+    let what = format_args!("{coordinators} coordinators on {store:?}{beside}");
+    writeln!(stdout(), "seed {seed}: {what}, {seconds} s")?;
     let report = run_cluster(settings, lasting).await?;
     report.require_sound()?;
     write!(stdout(), "{report}")?;

@@ -61,12 +61,15 @@ pub struct Settings {
 }
 
 /// Coordinators that share a store.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ClusterSettings {
     /// The number of coordinators.
     pub coordinators: usize,
     /// The kind of store.
     pub store: SharedKind,
+    /// The program that every second coordinator runs, if it is another: one of an earlier commit,
+    /// as in the middle of an upgrade.
+    pub earlier: Option<Program>,
 }
 
 /// The whole system, running.

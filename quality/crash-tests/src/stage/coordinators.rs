@@ -24,7 +24,7 @@ pub(super) async fn start(
     folder: &Path,
 ) -> Result<(Vec<Coordinator>, Option<SharedStore>)> {
     let here: IpAddr = Ipv4Addr::LOCALHOST.into();
-    let Some(cluster) = settings.cluster else {
+    let Some(cluster) = &settings.cluster else {
         let data_dir = settings.data_dir.clone().unwrap_or_else(|| folder.join("data"));
         let log = folder.join("coordinator.log");
         let listen = settings.host.as_ref().map_or(here, |host| host.here());
@@ -36,8 +36,9 @@ pub(super) async fn start(
     for number in 0..cluster.coordinators {
         let data_dir = folder.join(format!("node-{number}"));
         let (log, settings_of_node) = (data_dir.with_extension("log"), store.settings(number));
-        let mut node =
-            Coordinator::new(&settings.program, &data_dir, &log, here, settings_of_node)?;
+        let is_earlier = number % 2 == 1;
+        let program = cluster.earlier.as_ref().filter(|_| is_earlier).unwrap_or(&settings.program);
+        let mut node = Coordinator::new(program, &data_dir, &log, here, settings_of_node)?;
         node.restart(None).await?;
         nodes.push(node);
     }
