@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use handfast_core::Epoch;
+use serde::Serialize;
 
 use super::failure::causes;
 use super::remote::block_on;
@@ -24,22 +25,72 @@ const UNFINISHED: &str = "partial";
 
 /// Checks a store and prints what is in it.
 pub(super) fn check(flags: ConfigFlags, output: &mut dyn Write) -> Result<(), CliFailure> {
-    let config = load(flags)?;
-    let CheckedStore { origin, records, state } = run(&config, maintenance::check(&config))?;
-    writeln!(output, "{} is whole", maintenance::place_of(&config))?;
-    if let Some(identity) = &origin.identity {
+    let found = look_through(flags)?;
+    writeln!(output, "{} is whole", found.store)?;
+    if let Some(identity) = &found.identity {
         writeln!(output, "identity           {identity}")?;
     }
-    writeln!(output, "epoch              {}", origin.epoch.0)?;
-    writeln!(output, "last batch         {}", origin.number)?;
-    write_counts(records, output)?;
-    writeln!(output, "undecided          {}", state.active)?;
-    writeln!(output, "committing         {}", state.committing)?;
-    writeln!(output, "rolling back       {}", state.rolling_back)?;
-    writeln!(output, "needs an operator  {}", state.needs_operator)?;
-    writeln!(output, "finished           {}", state.remembered)?;
-    writeln!(output, "row locks          {}", state.locks)?;
+    writeln!(output, "epoch              {}", found.epoch)?;
+    writeln!(output, "last batch         {}", found.last_batch)?;
+    write_counts(found.records, output)?;
+    let FoundState { undecided, committing, rolling_back, needs_operator, finished, row_locks } =
+        found.state;
+    writeln!(output, "undecided          {undecided}")?;
+    writeln!(output, "committing         {committing}")?;
+    writeln!(output, "rolling back       {rolling_back}")?;
+    writeln!(output, "needs an operator  {needs_operator}")?;
+    writeln!(output, "finished           {finished}")?;
+    writeln!(output, "row locks          {row_locks}")?;
     Ok(())
+}
+
+/// Checks a store and prints what is in it, for a program.
+pub(super) fn check_as_json(flags: ConfigFlags, output: &mut dyn Write) -> Result<(), CliFailure> {
+    let found = serde_json::to_string_pretty(&look_through(flags)?).map_err(io::Error::from)?;
+    Ok(writeln!(output, "{found}")?)
+}
+
+/// A store that is whole.
+#[derive(Debug, Serialize)]
+struct FoundStore {
+    store: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identity: Option<String>,
+    epoch: u64,
+    last_batch: u64,
+    records: RecordCounts,
+    state: FoundState,
+}
+
+/// What a coordinator makes of its records.
+#[derive(Debug, Serialize)]
+struct FoundState {
+    undecided: usize,
+    committing: usize,
+    rolling_back: usize,
+    needs_operator: usize,
+    finished: usize,
+    row_locks: usize,
+}
+
+fn look_through(flags: ConfigFlags) -> Result<FoundStore, CliFailure> {
+    let config = load(flags)?;
+    let CheckedStore { origin, records, state } = run(&config, maintenance::check(&config))?;
+    Ok(FoundStore {
+        store: maintenance::place_of(&config),
+        identity: origin.identity,
+        epoch: origin.epoch.0,
+        last_batch: origin.number,
+        records,
+        state: FoundState {
+            undecided: state.active,
+            committing: state.committing,
+            rolling_back: state.rolling_back,
+            needs_operator: state.needs_operator,
+            finished: state.remembered,
+            row_locks: state.locks,
+        },
+    })
 }
 
 /// Writes a backup of a running coordinator to a file, and reads it again.

@@ -68,7 +68,14 @@ enum Command {
     Cluster(ClusterCommand),
     /// Reads all records of a store and checks that they are whole and fit together. A store that
     /// several coordinators share may be in use.
-    Check(ConfigFlags),
+    Check {
+        /// The store, as a coordinator is told it.
+        #[command(flatten)]
+        flags: ConfigFlags,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Writes the records of a running coordinator, as they are at one moment, to a file.
     Backup {
         /// The file, which must not exist yet.
@@ -351,7 +358,8 @@ fn execute(command: Command, output: &mut dyn Write) -> Result<(), CliFailure> {
         Command::Processes(remote) => remote::processes(&remote, output),
         Command::Status(remote) => remote::status(&remote, output),
         Command::Cluster(command) => remote::cluster(command, output),
-        Command::Check(flags) => maintenance::check(flags, output),
+        Command::Check { flags, json: false } => maintenance::check(flags, output),
+        Command::Check { flags, json: true } => maintenance::check_as_json(flags, output),
         Command::Backup { to, remote } => maintenance::backup(&to, &remote, output),
         Command::Restore { from, epoch_above, config } => {
             maintenance::restore(&from, Epoch(epoch_above), config, output)

@@ -3,6 +3,8 @@
 
 use handfast_core::{Coordinator, Counts, Epoch, Limits, LoadError, Record};
 
+use serde::Serialize;
+
 use super::MaintenanceError;
 use super::source::{StoredRecords, place_of, read_records};
 use crate::config::Config;
@@ -20,7 +22,7 @@ pub struct CheckedStore {
 }
 
 /// How many records there are of each kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecordCounts {
     /// Globals, unfinished or remembered.
     pub globals: usize,

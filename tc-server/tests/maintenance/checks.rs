@@ -46,6 +46,10 @@ async fn a_directory_is_counted_and_left_as_it_is() {
     assert_counts(&said);
     let again = done(&["check", "--config", place.file()]).await;
     assert_eq!((said, before), (again, place.bytes().await));
+    let json = done(&["check", "--json", "--config", place.file()]).await;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["records"]["globals"], &json["state"]["row_locks"]), (&2.into(), &1.into()));
+    assert!(json["epoch"].is_u64() && json["store"].is_string(), "{json}");
     let server = place.start().await;
     work.check(server.grpc_address).await;
     server.shutdown().await.unwrap();

@@ -17,8 +17,8 @@ pub(super) fn drawn(saga: &SagaDefinition) -> String {
     let number_width = rows.iter().map(|row| row.number.len() + 2).max().unwrap_or(0);
     let name_width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
     let mut lines = vec![format!("saga {}{}", saga.name, until.unwrap_or_default()), String::new()];
-    for Row { number, name, word, what, is_pivot } in rows {
-        let line = format!("{number:>number_width$}  {name:<name_width$}  {word:<11}  {what}");
+    for Row { number, name, word, details, is_pivot } in rows {
+        let line = format!("{number:>number_width$}  {name:<name_width$}  {word:<11}  {details}");
         lines.push(line.trim_end().to_owned());
         if is_pivot {
             let margin = " ".repeat(number_width + 2);
@@ -36,7 +36,7 @@ struct Row {
     number: String,
     name: String,
     word: &'static str,
-    what: String,
+    details: String,
     is_pivot: bool,
 }
 
@@ -60,18 +60,24 @@ fn row(saga: &SagaDefinition, part: SagaPart, number: String) -> Row {
         SagaPart::Step(step) => {
             let step = &saga.steps[step.0 as usize];
             let is_pivot = step.kind == StepKind::Pivot;
-            Row { number, name, word: word(step.kind), what: what(saga, step), is_pivot }
+            Row { number, name, word: word(step.kind), details: details(saga, step), is_pivot }
         }
         SagaPart::Child(child) => {
             let child = &saga.children[child.0 as usize];
-            Row { number, name, word: "child", what: what_child(saga, child), is_pivot: false }
+            Row {
+                number,
+                name,
+                word: "child",
+                details: details_of_child(saga, child),
+                is_pivot: false,
+            }
         }
     }
 }
 
 /// Describes a step: its action and resource, its inputs, and the settings that are not the
 /// default.
-fn what(saga: &SagaDefinition, step: &StepDefinition) -> String {
+fn details(saga: &SagaDefinition, step: &StepDefinition) -> String {
     let mut parts = Vec::new();
     if step.kind != StepKind::Signal {
         parts.push(format!("{} at {}", step.action, step.resource));
@@ -86,7 +92,7 @@ fn what(saga: &SagaDefinition, step: &StepDefinition) -> String {
     parts.join(", ")
 }
 
-fn what_child(saga: &SagaDefinition, child: &ChildDefinition) -> String {
+fn details_of_child(saga: &SagaDefinition, child: &ChildDefinition) -> String {
     let mut parts = vec![child.saga.as_ref().to_owned()];
     parts.extend(child.output.map(|output| format!("gives {}", saga.path(output))));
     parts.extend(child.timeout_ms.map(given_up));
