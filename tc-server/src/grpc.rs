@@ -213,7 +213,8 @@ impl GrpcFrontend {
     }
 
     /// Follows how the engine stands: says so to the health service and, when it does not lead any
-    /// more, ends every connection. The new leader could not reach a process that stayed.
+    /// more, ends every connection. The new leader could not reach a process that stayed. A
+    /// connection that waits for a leader looks for itself.
     /// [`GrpcFrontend::routes`] starts it; without routes the caller runs it.
     pub async fn keep_watch(self) {
         let mut standing = self.shared.standing.clone();
@@ -223,7 +224,11 @@ impl GrpcFrontend {
             self.show_health().await;
             if !leads {
                 let leader = self.leader();
-                self.each_queue(|queue| queue.leave_to_the_leader(&leader));
+                self.each_queue(|queue| {
+                    if !queue.awaits_leader() {
+                        queue.leave_to_the_leader(&leader);
+                    }
+                });
             }
             if standing.changed().await.is_err() {
                 return self.set_health(ServingStatus::NotServing).await;

@@ -159,7 +159,7 @@ impl SeataFrontend {
         settings: Settings,
         members: Option<Members>,
     ) -> Self {
-        let term_began_at = AtomicU64::new(dispatcher.now().0);
+        let term_began_at = AtomicU64::new(dispatcher.clock().now().0);
         let (calls, unknown, clients, addresses) = Default::default();
         let presence = Presence::new(engine.clone());
         let outage = Outage::new(settings.leader_wait);
@@ -229,7 +229,8 @@ impl SeataFrontend {
         if matches!(way, Way::Here(_)) {
             // The time in which an XA branch may still be found counts from here: no process could
             // register with this node before.
-            self.shared.term_began_at.store(self.shared.dispatcher.now().0, Ordering::Relaxed);
+            let now = self.shared.dispatcher.clock().now();
+            self.shared.term_began_at.store(now.0, Ordering::Relaxed);
             self.shared.outage.end();
         }
         Term { way, ended: stop.child_token() }

@@ -202,10 +202,10 @@ impl Dispatcher {
         served.find_map(|connected| connected.resources.get(resource).cloned().flatten())
     }
 
-    /// Returns the time of the dispatcher's clock.
+    /// Returns the clock that calls are timed by.
     #[must_use]
-    pub fn now(&self) -> Timestamp {
-        self.shared.clock.now()
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.shared.clock
     }
 
     /// Returns the phase-two load of each resource.

@@ -44,6 +44,15 @@ impl Standing {
         }
     }
 
+    /// Returns whether a client can be told something: this node leads, or knows where to go, or
+    /// has ended.
+    pub(crate) fn is_settled(&self) -> bool {
+        match self {
+            Self::Leading(_) | Self::Following(Leader::Elsewhere { .. }) | Self::Ended => true,
+            Self::Following(Leader::Unknown | Leader::Here) | Self::Gaining => false,
+        }
+    }
+
     /// Returns the epoch and node of another leader, if one is known.
     #[must_use]
     pub fn leader_elsewhere(&self) -> Option<(Epoch, &CoordinatorNode)> {

@@ -14,9 +14,14 @@ use super::bounds::{BadRequest, at_most};
 use super::refusal::{self, status_of_request};
 use super::send_queue::SendQueue;
 use crate::dispatch::{CallReply, CallSink, ProcessRegistration};
-use crate::engine::{EngineError, ReplySink};
+use crate::engine::{EngineError, ReplySink, Standing};
 use crate::presence::{Present, client_of};
 use crate::turned_away::{PortName, Why, count, note};
+
+/// How long a client that has said hello is kept until a leader is known. It asks the other nodes
+/// meanwhile. Too short: it is sent away during a change of the leader, and comes back after a
+/// pause; too long: it gives up by itself, and does not learn why.
+const LEADER_WAIT_MS: u64 = 3_000;
 
 /// The response stream of `Connect`.
 pub(super) type Frames<F> = BoxStream<'static, Result<F, Status>>;
@@ -158,7 +163,7 @@ impl Connection {
         for message in frame.messages {
             let id = message.id;
             match (message.body, &self.greeted) {
-                (Some(Body::Hello(hello)), None) => self.handshake(id, hello)?,
+                (Some(Body::Hello(hello)), None) => self.handshake(id, hello).await?,
                 (_, None) => return Err(status_of_request(&BadRequest::Hello)),
                 (body, Some(greeted)) => self.gather(greeted, id, body, &mut gathered),
             }
@@ -168,7 +173,8 @@ impl Connection {
     }
 
     /// Greets the client, or sends it to the leader. Without a good hello there is no connection.
-    fn handshake(&mut self, id: u64, hello: wire::Hello) -> Result<(), Status> {
+    async fn handshake(&mut self, id: u64, hello: wire::Hello) -> Result<(), Status> {
+        self.await_leader().await;
         let decoder = &self.front.shared.decoder;
         let bad = |error: BadRequest| status_of_request(&error);
         // The queue is among those of the front end since the stream was opened. If the lead is
@@ -197,6 +203,26 @@ impl Connection {
         self.queue.belongs_to(asker);
         self.present = Some(self.front.shared.presence.enter(client));
         Ok(())
+    }
+
+    /// Waits for a while until this node leads or knows which one does. The caller looks which
+    /// after that, when the connection is ended again by a loss of the lead.
+    async fn await_leader(&self) {
+        let mut standing = self.front.shared.standing.clone();
+        if standing.borrow().is_settled() {
+            return;
+        }
+        self.queue.set_awaits_leader(true);
+        let clock = self.front.shared.dispatcher.clock();
+        let limit = clock.reach(clock.now().after_ms(LEADER_WAIT_MS));
+        // What the node knows then, or does not, decides: not how the waiting has ended.
+        tokio::select! {
+            biased;
+            () = self.queue.ended() => {}
+            _settled = standing.wait_for(Standing::is_settled) => {}
+            () = limit => {}
+        }
+        self.queue.set_awaits_leader(false);
     }
 
     /// One message of a greeted client. A bad one is refused alone.

@@ -5,6 +5,7 @@
 //! queue is full.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use handfast_core::{Asker, Correlation};
@@ -36,6 +37,8 @@ pub(super) struct SendQueue {
     queue_max: usize,
     /// Set by the handshake.
     asker: OnceLock<Asker>,
+    /// Whether the handshake waits until a leader is known.
+    awaits_leader: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -75,12 +78,22 @@ impl SendQueue {
             ended: Notify::new(),
             queue_max,
             asker: OnceLock::new(),
+            awaits_leader: AtomicBool::new(false),
         }
     }
 
     /// Sets the sender of the connection's requests, once.
     pub(super) fn belongs_to(&self, asker: Asker) {
         drop(self.asker.set(asker));
+    }
+
+    /// Sets whether the connection's handshake waits until a leader is known.
+    pub(super) fn set_awaits_leader(&self, awaits: bool) {
+        self.awaits_leader.store(awaits, Ordering::SeqCst);
+    }
+
+    pub(super) fn awaits_leader(&self) -> bool {
+        self.awaits_leader.load(Ordering::SeqCst)
     }
 
     /// Remembers which request a reply answers.

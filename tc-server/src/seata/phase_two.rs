@@ -286,7 +286,8 @@ impl SeataFrontend {
         // Without the times nothing is known, and the branch is called again.
         let Ok(Some((begun_at, deadline))) = times.await else { return false };
         let dispatcher = &self.shared.dispatcher;
-        let (now, away_ms) = (dispatcher.now(), millis(self.shared.settings.xa_unknown_wait));
+        let (now, away_ms) =
+            (dispatcher.clock().now(), millis(self.shared.settings.xa_unknown_wait));
         let owners = dispatcher.owners(&asked.resource, asked.registered_by.as_deref());
         self.shared.unknown.has_ended(&unknown::UnknownBranchReport {
             branch: (xid, asked.branch),

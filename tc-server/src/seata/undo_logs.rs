@@ -130,7 +130,7 @@ impl SeataFrontend {
     /// kept days. One day less is kept here, to allow for clocks that differ.
     async fn needed_undo_logs(&self) -> Result<BTreeSet<Arc<str>>, EngineError> {
         let kept_days = u64::from(self.shared.settings.undo_logs.save_days.saturating_sub(1));
-        let now = self.shared.dispatcher.now();
+        let now = self.shared.dispatcher.clock().now();
         let begun_before = Timestamp(now.0.saturating_sub(kept_days * DAY_MS));
         // Page by page, between requests. A global that begins meanwhile is too young to count.
         let (mut needed, mut next) = (BTreeSet::new(), Some(Xid(0)));

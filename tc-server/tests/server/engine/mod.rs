@@ -4,6 +4,7 @@
 mod batches;
 mod durability;
 mod failures;
+mod greeting;
 mod standing;
 mod time;
 

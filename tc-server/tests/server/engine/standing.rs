@@ -16,9 +16,9 @@ use super::{RecordedEffects, begin, begin_request, register, start};
 
 /// A store in memory that another node may lead, and whose lead the test may cast doubt on.
 #[derive(Debug)]
-struct SharedStore {
+pub(super) struct SharedStore {
     memory: MemoryStore,
-    leader: watch::Sender<Leader>,
+    pub(super) leader: watch::Sender<Leader>,
     certain_until: Option<Instant>,
     /// A confirmation takes one permit.
     confirmations: Semaphore,
@@ -28,7 +28,7 @@ struct SharedStore {
 }
 
 impl SharedStore {
-    fn new(leader: Leader, certain_until: Option<Instant>) -> Arc<Self> {
+    pub(super) fn new(leader: Leader, certain_until: Option<Instant>) -> Arc<Self> {
         Arc::new(Self {
             memory: MemoryStore::new(),
             leader: watch::Sender::new(leader),
@@ -87,13 +87,13 @@ impl Store for SharedStore {
     }
 }
 
-fn launch(store: &Arc<SharedStore>) -> Engine {
+pub(super) fn launch(store: &Arc<SharedStore>) -> Engine {
     let store: Arc<dyn Store> = Arc::<SharedStore>::clone(store);
     let clock = Arc::new(WallClock::start());
     Engine::launch(store, clock, Settings::new("tc"), Arc::<RecordedEffects>::default())
 }
 
-fn elsewhere() -> Leader {
+pub(super) fn elsewhere() -> Leader {
     let node = CoordinatorNode {
         id: "two".to_owned(),
         version: "1".to_owned(),
@@ -104,7 +104,7 @@ fn elsewhere() -> Leader {
     Leader::Elsewhere { epoch: Epoch(7), node }
 }
 
-async fn until(engine: &mut Engine, wanted: impl Fn(&Standing) -> bool) {
+pub(super) async fn until(engine: &mut Engine, wanted: impl Fn(&Standing) -> bool) {
     engine.standing.wait_for(wanted).await.unwrap();
 }
 
