@@ -3,14 +3,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::config::{Config, TlsConfig};
-use crate::store::{SeenNode, Store, StoreError};
+use crate::store::{SeenNode, watch};
 
 /// Marks a request that another node has passed on: it is answered here or refused, so that two
 /// nodes that each take the other for the leader do not send it to and fro.
@@ -20,10 +19,10 @@ pub(crate) const PASSED_ON: HeaderName = HeaderName::from_static("handfast-passe
 /// its lease, and a request that waits longer helps nothing.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// The store that the nodes share, and clients of the other nodes' ports. Cheap to clone.
+/// Which other nodes are there, and clients of their ports. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Peers {
-    store: Arc<dyn Store>,
+    seen: watch::Receiver<Vec<SeenNode>>,
     http: reqwest::Client,
     tls: Option<ClientTlsConfig>,
 }
@@ -34,21 +33,23 @@ pub struct Peers {
 pub struct PeersError(String);
 
 impl Peers {
-    /// Sets up the clients. The other nodes have TLS if this one has.
+    /// Sets up the clients. The other nodes have TLS if this one has. `seen` follows which nodes are
+    /// there.
     ///
     /// # Errors
     ///
     /// When a certificate cannot be used.
-    pub fn new(config: &Config, store: Arc<dyn Store>) -> Result<Self, PeersError> {
+    pub fn new(config: &Config, seen: watch::Receiver<Vec<SeenNode>>) -> Result<Self, PeersError> {
         let authority = config.cluster.authority.as_deref().map(read).transpose()?;
         let tls = config.tls.certificate.is_some();
         let tls = tls.then(|| client_tls(&config.tls, authority.as_deref())).transpose()?;
-        Ok(Self { store, http: http_client(authority.as_deref())?, tls })
+        Ok(Self { seen, http: http_client(authority.as_deref())?, tls })
     }
 
-    /// Returns the nodes that have said that they are there, this one among them.
-    pub(crate) async fn nodes(&self) -> Result<Vec<SeenNode>, StoreError> {
-        self.store.nodes().await
+    /// Returns the nodes that have said that they are there, this one among them, as they were last
+    /// read from the store.
+    pub(crate) fn seen(&self) -> Vec<SeenNode> {
+        self.seen.borrow().clone()
     }
 
     /// Returns the client for REST.
@@ -97,10 +98,11 @@ fn http_client(authority: Option<&str>) -> Result<reqwest::Client, PeersError> {
 /// Returns how this node shakes hands with the others: it shows its own certificate where they ask
 /// clients for one.
 fn client_tls(tls: &TlsConfig, authority: Option<&str>) -> Result<ClientTlsConfig, PeersError> {
-    let mut client = ClientTlsConfig::new();
-    if let Some(pem) = authority {
-        client = client.ca_certificate(Certificate::from_pem(pem));
-    }
+    let client = ClientTlsConfig::new();
+    let mut client = match authority {
+        Some(pem) => client.ca_certificate(Certificate::from_pem(pem)),
+        None => client.with_native_roots(),
+    };
     if let (Some(_), Some(certificate), Some(key)) =
         (&tls.client_authority, &tls.certificate, &tls.private_key)
     {

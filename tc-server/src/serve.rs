@@ -198,7 +198,9 @@ impl Server {
         metrics::recorder();
         let node = stores::node(&config, listeners.listening());
         let OpenedStore { store, records } = stores::open(&config, node.clone()).await?;
-        let peers = || Peers::new(&config, Arc::clone(&store));
+        let (seeing, seen) = watch::channel(Vec::new());
+        let announce = store.announce(seeing);
+        let peers = || Peers::new(&config, seen);
         let peers = config.store.is_shared().then(peers).transpose()?;
         let runtime = launch_runtime(&config, store, &clock, &advertised)?;
         let store = config.store.name();
@@ -210,7 +212,9 @@ impl Server {
         let started_at = clock.now();
         let advertised_address = advertised;
         let about = About { node, store, records, advertised_address, started_at, seata, peers };
-        serve(runtime, listeners, &config, clock, about)
+        let mut running = serve(runtime, listeners, &config, clock, about)?;
+        running.background.push(tokio::spawn(announce));
+        Ok(running)
     }
 }
 

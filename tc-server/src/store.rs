@@ -97,10 +97,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         watch::Sender::new(Leader::Here).subscribe()
     }
 
-    /// Returns the processes that share the store, each with the time since it last said that it is
-    /// there. The default is for a store that no other process can lead.
-    fn nodes(&self) -> BoxFuture<'_, Result<Vec<SeenNode>, StoreError>> {
-        ready(Ok(Vec::new())).boxed()
+    /// Notes again and again that this process is there, and publishes which others have done so.
+    /// Never completes. The default is for a store that no other process can lead.
+    fn announce(&self, _seen: watch::Sender<Vec<SeenNode>>) -> BoxFuture<'static, ()> {
+        pending().boxed()
     }
 }
 
@@ -109,13 +109,20 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 pub struct SeenNode {
     /// The coordinator.
     pub node: CoordinatorNode,
-    /// The time since it last said so. In etcd, which has no clock, by the clocks of two machines.
-    pub seen_ago: Duration,
+    /// When it last said so. In etcd, which has no clock, by the clocks of two machines.
+    pub seen_at: Instant,
 }
 
-/// How often a node says that it is there. Too rarely: one that has gone is shown for long as if it
-/// were there; too often: the store writes what is seldom looked at.
-const SAY_EVERY: Duration = Duration::from_secs(5);
+impl SeenNode {
+    fn seen_before(node: CoordinatorNode, ago: Duration) -> Self {
+        let now = Instant::now();
+        Self { node, seen_at: now.checked_sub(ago).unwrap_or(now) }
+    }
+}
+
+/// How often a node says that it is there, and looks for the others. Too rarely: one that has gone
+/// is shown for long as if it were there; too often: the store writes what is seldom looked at.
+const SAY_EVERY: Duration = Duration::from_secs(2);
 /// The time after which a node that says nothing is forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most nodes that are listed (BOUNDED).

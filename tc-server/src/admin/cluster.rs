@@ -20,8 +20,6 @@ use crate::peers::Peers;
 use crate::store::{CoordinatorNode, SeenNode};
 use crate::time_format;
 
-/// How long the store may take to list the nodes: what else is known is shown without them.
-const NODES_LIMIT: Duration = Duration::from_secs(2);
 /// How long another node may take to gain the lead that this one has given up.
 const TRANSFER_LIMIT: Duration = Duration::from_secs(5);
 
@@ -36,10 +34,6 @@ const TRANSFER_LIMIT: Duration = Duration::from_secs(5);
     security(("token" = []))
 )]
 pub(super) async fn show(_viewer: Viewer, State(state): State<AdminState>) -> Json<Cluster> {
-    let nodes = match state.peers() {
-        Some(peers) => nodes(peers).await,
-        None => None,
-    };
     let standing = state.readiness().standing().borrow().clone();
     let this = &state.about().node;
     let elsewhere = standing.leader_elsewhere();
@@ -52,23 +46,16 @@ pub(super) async fn show(_viewer: Viewer, State(state): State<AdminState>) -> Js
         store: state.about().store.to_owned(),
         leader: leader.map(shown),
         epoch: epoch.map(|epoch| epoch.0),
-        nodes,
+        nodes: state.peers().map(seen_nodes),
     })
 }
 
-async fn nodes(peers: &Peers) -> Option<Vec<SeenClusterNode>> {
-    let shown = |SeenNode { node, seen_ago }: SeenNode| SeenClusterNode {
+fn seen_nodes(peers: &Peers) -> Vec<SeenClusterNode> {
+    let shown = |SeenNode { node, seen_at }| SeenClusterNode {
         node: shown(&node),
-        seen_ms_ago: u64::try_from(seen_ago.as_millis()).unwrap_or(u64::MAX),
+        seen_ms_ago: u64::try_from(seen_at.elapsed().as_millis()).unwrap_or(u64::MAX),
     };
-    match timeout(NODES_LIMIT, peers.nodes()).await {
-        Ok(Ok(nodes)) => Some(nodes.into_iter().map(shown).collect()),
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "the nodes cannot be listed");
-            None
-        }
-        Err(_elapsed) => None,
-    }
+    peers.seen().into_iter().map(shown).collect()
 }
 
 /// Hands the lead over to another node

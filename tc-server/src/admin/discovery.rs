@@ -23,6 +23,7 @@ use super::caller::Viewer;
 use super::state::SeataAddress;
 use super::{AdminState, ApiError};
 use crate::engine::Standing;
+use crate::peers::Peers;
 use crate::seata::SERVER_VERSION;
 use crate::security::{AccessError, Permission};
 use crate::store::Leader;
@@ -32,8 +33,6 @@ const GROUP: &str = "default";
 /// The roles of nodes.
 const LEADER: &str = "LEADER";
 const FOLLOWER: &str = "FOLLOWER";
-/// How long the store may take to list the nodes. A client gives up after one second.
-const NODES_LIMIT: Duration = Duration::from_millis(500);
 /// How long a node is named after it was last seen: a client tries again and again to connect to
 /// each node that is named.
 const SEEN_WITHIN: Duration = Duration::from_secs(15);
@@ -81,8 +80,7 @@ async fn cluster(
     State(state): State<AdminState>,
 ) -> Result<Json<Metadata>, ApiError> {
     let Some(this) = &state.about().seata else { return Err(ApiError::NoRoute) };
-    let seen = seen_lately(&state).await;
-    // Looked at after the wait for the store, during which the leader may change.
+    let seen = seen_lately(&state);
     let standing = state.readiness().standing();
     let (leader, term) = match &*standing.borrow() {
         Standing::Leading(epoch) => (Some(this.clone()), epoch.0),
@@ -100,18 +98,10 @@ async fn cluster(
     Ok(Json(Metadata { nodes, store_mode: "raft", term }))
 }
 
-/// Returns the nodes that have said lately that they are there, as far as the store answers.
-async fn seen_lately(state: &AdminState) -> Vec<SeataAddress> {
-    let Some(peers) = state.peers() else { return Vec::new() };
-    let seen = match timeout(NODES_LIMIT, peers.nodes()).await {
-        Ok(Ok(seen)) => seen,
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "the nodes cannot be listed: clients are told those known here");
-            Vec::new()
-        }
-        Err(_elapsed) => Vec::new(),
-    };
-    let lately = seen.iter().filter(|it| it.seen_ago <= SEEN_WITHIN);
+/// Returns the nodes that have said lately that they are there.
+fn seen_lately(state: &AdminState) -> Vec<SeataAddress> {
+    let seen = state.peers().map(Peers::seen).unwrap_or_default();
+    let lately = seen.iter().filter(|it| it.seen_at.elapsed() <= SEEN_WITHIN);
     lately.filter_map(|it| SeataAddress::of(&it.node)).collect()
 }
 

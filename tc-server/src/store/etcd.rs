@@ -27,7 +27,7 @@ mod record_parts;
 mod term;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use futures::future::{BoxFuture, FutureExt, ready};
@@ -83,8 +83,6 @@ pub struct EtcdStore {
     acknowledged: Arc<AtomicU64>,
     term: Mutex<Option<Arc<EtcdTerm>>>,
     _follower: AbortOnDropHandle<()>,
-    /// Says that this process is there, from its first attempt to lead on.
-    announcer: OnceLock<AbortOnDropHandle<()>>,
 }
 
 impl EtcdStore {
@@ -114,16 +112,10 @@ impl EtcdStore {
             acknowledged: Arc::default(),
             term: Mutex::default(),
             _follower: AbortOnDropHandle::new(tokio::spawn(follow)),
-            announcer: OnceLock::new(),
         })
     }
 
     async fn gain_lead(&self, at_least: Epoch) -> Result<(Epoch, Vec<Record>), StoreError> {
-        self.announcer.get_or_init(|| {
-            let members = Arc::clone(&self.members);
-            let announce = nodes::announce(members, self.keys.clone(), self.node.clone());
-            AbortOnDropHandle::new(tokio::spawn(announce))
-        });
         // An earlier term's lease would be in the way.
         let earlier = self.term().take();
         if let Some(earlier) = earlier {
@@ -248,8 +240,9 @@ impl Store for EtcdStore {
         self.election.leader()
     }
 
-    fn nodes(&self) -> BoxFuture<'_, Result<Vec<SeenNode>, StoreError>> {
-        nodes::list(&self.members, &self.keys).boxed()
+    fn announce(&self, seen: watch::Sender<Vec<SeenNode>>) -> BoxFuture<'static, ()> {
+        let members = Arc::clone(&self.members);
+        nodes::announce(members, self.keys.clone(), self.node.clone(), seen).boxed()
     }
 }
 

@@ -26,13 +26,12 @@ mod snapshot;
 mod term;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use futures::future::{BoxFuture, FutureExt, ready};
 use handfast_core::{Change, Epoch, Record};
 use tokio::sync::watch;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::{Leader, RecordSnapshot, RecordSource, SeenNode, Store, StoreError};
 use connection::{ConnectionSlot, SqlDatabase};
@@ -54,8 +53,6 @@ pub struct SqlStore {
     witness: Arc<Witness>,
     leader: watch::Sender<Leader>,
     term: Mutex<Option<Arc<Term>>>,
-    /// Says that this process is there, from its first attempt to lead on.
-    announcer: OnceLock<AbortOnDropHandle<()>>,
 }
 
 impl SqlStore {
@@ -94,16 +91,10 @@ impl SqlStore {
             witness: Arc::default(),
             leader: watch::Sender::default(),
             term: Mutex::new(None),
-            announcer: OnceLock::new(),
         })
     }
 
     async fn gain(&self, at_least: Epoch) -> Result<(Epoch, Vec<Record>), StoreError> {
-        self.announcer.get_or_init(|| {
-            let (id, node) = (self.settings.node.id.clone(), Arc::clone(&self.candidate.node));
-            let announce = nodes::announce(self.database.clone(), id, node);
-            AbortOnDropHandle::new(tokio::spawn(announce))
-        });
         if let Some(earlier) = self.end_term() {
             earlier.resign().await;
         }
@@ -240,8 +231,9 @@ impl Store for SqlStore {
         self.leader.subscribe()
     }
 
-    fn nodes(&self) -> BoxFuture<'_, Result<Vec<SeenNode>, StoreError>> {
-        nodes::list(&self.database).boxed()
+    fn announce(&self, seen: watch::Sender<Vec<SeenNode>>) -> BoxFuture<'static, ()> {
+        let (id, node) = (self.settings.node.id.clone(), Arc::clone(&self.candidate.node));
+        nodes::announce(self.database.clone(), id, node, seen).boxed()
     }
 }
 

@@ -6,6 +6,8 @@ mod cluster;
 #[cfg(test)]
 mod cut;
 #[cfg(test)]
+mod encrypted;
+#[cfg(test)]
 mod follower;
 #[cfg(test)]
 mod processes;

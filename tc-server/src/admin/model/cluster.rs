@@ -20,8 +20,9 @@ pub struct Cluster {
     /// The leader's epoch: each lead has a later one than the one before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
-    /// The nodes that have said that they are there, by name; absent if the store does not answer,
-    /// or cannot be shared. Records are in the store alone, so that no node is behind another.
+    /// The nodes that have said that they are there, by name, as this node last read them from the
+    /// store; absent if the store cannot be shared. Records are in the store alone, so that no node
+    /// is behind another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<SeenClusterNode>>,
 }
@@ -31,7 +32,7 @@ pub struct Cluster {
 pub struct SeenClusterNode {
     /// The node.
     pub node: ClusterNode,
-    /// The milliseconds since it last said so, which it does every 5 s.
+    /// The milliseconds since it last said so, which it does every 2 s.
     pub seen_ms_ago: u64,
 }
 
