@@ -43,7 +43,7 @@ fn with_more_segments_than_units_nobody_goes_home_too_early() -> Result<()> {
 }
 
 #[test]
-fn what_nobody_wants_is_left() -> Result<()> {
+fn unwanted_units_are_left() -> Result<()> {
     sells_exactly("sqlite", [20, 50], &[])
 }
 

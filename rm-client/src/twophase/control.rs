@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_controls_a_transaction_is_refused() {
+    fn transaction_control_is_refused() {
         for sql in [
             "COMMIT",
             "commit and chain",
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn unreadable_sql_is_refused() {
         let error = admit(Dialect::Postgres, "SELECT 'a\\'; COMMIT; '").unwrap_err();
         assert_eq!(error.code(), "HF-XA-UNREADABLE");
     }

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_another_copy_has_left_is_not_overwritten() {
+    async fn remains_of_another_copy_are_not_overwritten() {
         let store = Arc::new(MemoryStore::new());
         drop(fill(led(&store).await, &[global(1)], "elsewhere").await.unwrap());
         let refused = fill(led(&store).await, &[global(2)], "somewhere").await;

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lasts_longer_than_an_hour_counts_as_an_hour() {
+    fn longer_than_an_hour_counts_as_an_hour() {
         let mut latencies = Latencies::default();
         latencies.record(Duration::from_secs(86_400));
         assert!(latencies.percentiles().unwrap().max_us >= 3.59e9);

@@ -52,7 +52,11 @@ impl Installer {
     /// Refreshing the list of packages, where that is a step of its own, then installing.
     fn steps(self) -> &'static [&'static [&'static str]] {
         match self {
-            Self::Apt => &[&["update"], &["install", "--yes", "--no-install-recommends"]],
+            // Waits for another installation, such as the nightly one, to end.
+            Self::Apt => &[
+                &["update"],
+                &["-o", "DPkg::Lock::Timeout=300", "install", "--yes", "--no-install-recommends"],
+            ],
             Self::Dnf => &[&["install", "--assumeyes"]],
             Self::Apk => &[&["add", "--update-cache"]],
             Self::Brew => &[&["install"]],
