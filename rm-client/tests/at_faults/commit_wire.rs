@@ -26,6 +26,8 @@ pub(crate) enum Fault {
     Interrupt,
     /// The next COMMIT takes effect and is answered by the loss of the server, as PgBouncer does.
     LoseServer,
+    /// The wire keeps the next COMMIT until it is down.
+    Hold,
     /// The wire accepts connections and drops them.
     Down,
 }
@@ -147,6 +149,10 @@ async fn carry(
                 let request = &asked[..read];
                 match due(&fault, request, commit) {
                     Fault::LoseCommit => return,
+                    Fault::Hold => {
+                        let _down = cut.changed().await;
+                        return;
+                    }
                     fault @ (Fault::LoseAnswer | Fault::Interrupt | Fault::LoseServer) => {
                         to_server.write_all(request).await.unwrap();
                         // The server has answered, so it has committed.
@@ -160,6 +166,7 @@ async fn carry(
                             Fault::LoseAnswer
                             | Fault::None
                             | Fault::LoseCommit
+                            | Fault::Hold
                             | Fault::Down => return,
                         }
                     }

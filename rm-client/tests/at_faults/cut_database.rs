@@ -1,7 +1,11 @@
 //! The connection to the database breaks: before COMMIT, during COMMIT, or in phase two.
 
+use std::time::Duration;
+
 use handfast::{AtTransaction, EndError, RollbackCause, TransactionError};
+use handfast_test_services::until;
 use sqlx::{MySql, Postgres, Sqlite};
+use tokio::time::timeout;
 
 use crate::at::{TestDatabase, code};
 use crate::commit_wire::{CommitWire, Fault, Wired};
@@ -38,6 +42,7 @@ on_every_server!(
     a_connection_killed_before_commit_fails_the_branch,
     a_lost_commit_is_reported_as_unknown,
     a_lost_answer_is_reported_as_unknown,
+    a_branch_dropped_while_it_is_reported_is_reported,
     a_client_killed_before_its_report_is_undone,
     a_rollback_waits_for_an_unreachable_database,
     a_commit_waits_for_an_unreachable_database,
@@ -88,6 +93,34 @@ async fn an_unknown_commit_only_rolls_back<DB: Killable>(fault: Fault) {
     assert!(wire.has_broken(), "COMMIT has passed the wire");
     assert_eq!(code(&error), "HF-AT-COMMIT-UNKNOWN");
     // An application that ignores the error cannot commit.
+    let error = global.commit().await.unwrap_err();
+    assert!(is_branch_unknown(&error), "{error:?}");
+    scene.assert_clean(&before, 0).await;
+}
+
+/// Regression: the report of a COMMIT without an answer that had not left yet went with the future
+/// that waited for it, and the global committed.
+async fn a_branch_dropped_while_it_is_reported_is_reported<DB: Killable>() {
+    let mut scene = Scene::<DB>::new().await;
+    let before = scene.bank.accounts().await;
+    let (wire, url) = CommitWire::to(&scene.bank.pool).await;
+    let resource = scene.handfast.at(DB::open(url).await).await.unwrap();
+    let global = scene.begin().await;
+    wire.set(Fault::Hold);
+    let mut work = Box::pin(branch(&resource, &global, &CHANGES));
+    until("COMMIT", async || {
+        assert!(futures::poll!(&mut work).is_pending());
+        wire.has_broken()
+    })
+    .await;
+    scene.coordinator.kill().await;
+    wire.set(Fault::Down);
+    // The loss is noticed meanwhile, or the branch is dropped during COMMIT, which is reported too.
+    let ended = timeout(Duration::from_millis(300), &mut work).await;
+    assert!(ended.is_err(), "there is no coordinator to report to");
+    drop(work);
+    wire.set(Fault::None);
+    scene.coordinator.restart().await;
     let error = global.commit().await.unwrap_err();
     assert!(is_branch_unknown(&error), "{error:?}");
     scene.assert_clean(&before, 0).await;

@@ -24,6 +24,7 @@ use crate::at::database::AtDatabase;
 use crate::at::error::AtError;
 use crate::at::resource_state::ResourceState;
 use crate::fence::is_conflict;
+use crate::unknown_outcome::UnknownOutcomeGuard;
 
 /// How often rows may differ, a table change or the database break a deadlock before the error goes
 /// to the caller. Waiting for global locks is bounded by time instead.
@@ -129,7 +130,12 @@ impl<DB: AtDatabase> Attempts<DB> {
         let request = registration(&shared, branch, rows, left, v1::Holding::Nothing);
         // From here on the coordinator may know of the branch.
         branch.registered = true;
-        match shared.coordinator.register_branch(request).await {
+        // A future that is dropped here leaves rows that no local transaction will write.
+        let (coordinator, failed) = (&shared.coordinator, v1::PhaseOneOutcome::Failed);
+        let mut in_doubt = UnknownOutcomeGuard::new(coordinator, &branch.xid, branch.id, failed);
+        let registered = coordinator.register_branch(request).await;
+        in_doubt.disarm();
+        match registered {
             Ok(_) => Ok(()),
             Err(error) => {
                 self.abandon().await;

@@ -143,9 +143,12 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
                 let brings_row = matches!(ending, Ending::WithUndoRow(_));
                 let committing = Committing::new(&shared, &branch);
                 let committed = ending.commit(local, &branch).await;
-                committing.settled();
                 crash_point("after-local-commit");
-                match report_commit_result(&shared, &branch, committed).await {
+                let settled = report_commit_result(&shared, &branch, committed).await;
+                // A future that is dropped before takes back a report that was not sent yet. The
+                // guard's report stays, and the commit of the global waits for it.
+                committing.settled();
+                match settled {
                     // The call that commits brings the undo row too, so its error may be the guard
                     // row's.
                     Err(error) if brings_row => Err(map_guard_conflict(error, &branch)),
@@ -156,7 +159,12 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
                 // A failing rollback changes nothing: the database does the same when it notices
                 // that the connection is gone.
                 let rolled_back = local.rollback().await;
-                if rolled_back.is_ok() && branch.registered {
+                // A branch that is replayed keeps its id and its granted rows. Reported as failed it
+                // would lose them, and a report that comes late would remove the branch of the
+                // replay.
+                let is_replayed = branch.on_conflict == OnConflict::Fail
+                    && AtError::of(&error).is_some_and(AtError::is_row_locked);
+                if rolled_back.is_ok() && branch.registered && !is_replayed {
                     report_failed(&shared, &branch).await;
                 }
                 Err(error)
