@@ -52,14 +52,17 @@ impl WaitingRequests {
         self.len += 1;
     }
 
-    pub(crate) fn leave(&mut self, correlation: Correlation, awaited: Awaited) {
+    /// Gives up a place, and returns the sender of its request.
+    pub(crate) fn leave(&mut self, correlation: Correlation, awaited: Awaited) -> Asker {
         self.len -= 1;
-        if let Some(asker) = self.askers.remove(&correlation) {
+        let asker = self.askers.remove(&correlation).unwrap_or_default();
+        if asker != Asker::default() {
             self.tally.leave(asker.client, &asker.application, 1);
         }
         if self.awaited(correlation) == Some(awaited) {
             self.by_correlation.remove(&correlation);
         }
+        asker
     }
 
     /// Keeps the place of a request that is answered when the global or saga ends.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use handfast_core::{
     Asker, BranchId, ClientId, Command, Coordinator, Correlation, DecidedBy, Decision, Effect,
     GlobalStatus, Holding, Limits, LockMode, LockShare, LockToken, LockWait, Mode, NewBranch,
-    NewLease, Outcome, Rejection, Reply, ReplyWhen, Request, Retry, RowLock, SagaDefinition,
-    ShareOf, StepDefinition, StepKind, Timestamp, VotingRounds, Xid,
+    NewLease, Outcome, PhaseTwoOutcome, Rejection, Reply, ReplyWhen, Request, Retry, RowLock,
+    SagaDefinition, ShareOf, StepDefinition, StepKind, Timestamp, VoteRequest, VotingRounds, Xid,
 };
 
 use crate::support::Store;
@@ -222,6 +222,22 @@ fn waiting_requests_count_for_their_shares() {
     });
 }
 
+/// Regression: a commit that waited on for the end counted for the sender of the last vote.
+#[test]
+fn commits_that_wait_on_after_the_votes_count_for_their_senders() {
+    let mut world = World::new();
+    let xid = world.begin(HONEST).expect("there is room");
+    world.join(HONEST, xid, 1);
+    for _ in 0..OF_A_CONNECTION {
+        assert_eq!(world.commit(GREEDY, xid), None, "it waits for the vote");
+    }
+    let (branch, question, outcome) = (BranchId(1), VoteRequest::Prepare, PhaseTwoOutcome::Done);
+    world.tell(Command::Vote { xid, branch, question, outcome });
+    let one_more = world.commit(GREEDY, xid);
+    assert_eq!(one_more, Some(Reply::Ended(GlobalStatus::Committing)), "there is no room to wait");
+    assert_eq!(world.commit(HONEST, xid), None);
+}
+
 /// They are those of the client that began the global, whatever process registers its branches, and
 /// those that are waited for count with those that are held.
 #[test]
@@ -301,5 +317,27 @@ fn a_client_that_comes_back_finds_what_it_has_begun() {
 impl World {
     fn status(&self, xid: Xid) -> GlobalStatus {
         self.coordinator.status(xid)
+    }
+
+    /// Registers a participant that is asked to prepare.
+    fn join(&mut self, who: (u64, &str), xid: Xid, branch: u64) {
+        let branch = NewBranch {
+            id: BranchId(branch),
+            resource: "archive".into(),
+            mode: Mode::TwoPhase,
+            rows: Vec::new(),
+            application_data: Box::default(),
+            registered_by: None,
+        };
+        let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
+        let joined = self.ask(who, Command::RegisterBranch { xid, branch, wait });
+        assert!(matches!(joined, Some(Reply::Registered { .. })), "{joined:?}");
+    }
+
+    /// Asks for the commit, to be answered when the global is finished.
+    fn commit(&mut self, who: (u64, &str), xid: Xid) -> Option<Reply> {
+        let (decision, rounds) = (Decision::Commit, VotingRounds::PrepareOnly);
+        let (by, reason, reply_when) = (DecidedBy::Client, "".into(), ReplyWhen::Finished);
+        self.ask(who, Command::End { xid, decision, rounds, by, reason, reply_when })
     }
 }

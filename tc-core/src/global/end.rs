@@ -6,8 +6,8 @@ use super::branch::Branch;
 use super::globals::Globals;
 use super::state::{Global, Phase, follows_from_a_commit};
 use crate::contract::{
-    Change, Correlation, DecidedBy, Decision, Effect, GlobalState, GlobalStatus, Mode, Record,
-    RecordKey, Rejection, Reply, ReplyWhen, RollbackReason, Xid,
+    Asker, Change, Correlation, DecidedBy, Decision, Effect, GlobalState, GlobalStatus, Mode,
+    Record, RecordKey, Rejection, Reply, ReplyWhen, RollbackReason, Xid,
 };
 use crate::deciding::HandlerResult;
 use crate::row_lock::table::Touched;
@@ -24,7 +24,7 @@ impl Globals<'_> {
         reply_when: ReplyWhen,
     ) -> HandlerResult {
         let status = self.end(xid, Decision::RollBack, by, reason)?;
-        Ok(self.answer_end(to, xid, status, reply_when))
+        Ok(self.answer_end(to, self.on.asker, xid, status, reply_when))
     }
 
     /// Decides a global, or confirms the decision that it has.
@@ -84,6 +84,7 @@ impl Globals<'_> {
     pub(crate) fn answer_end(
         &mut self,
         to: Option<Correlation>,
+        asker: &Asker,
         xid: Xid,
         status: GlobalStatus,
         reply_when: ReplyWhen,
@@ -99,8 +100,8 @@ impl Globals<'_> {
         };
         // Without room to wait the answer is the status reached: the decision stands either way.
         match to {
-            Some(to) if waits && self.check_room_to_wait().is_ok() => {
-                self.waiting.await_end(xid, to, self.on.asker);
+            Some(to) if waits && self.check_room_for(asker).is_ok() => {
+                self.waiting.await_end(xid, to, asker);
                 None
             }
             _ => Some(Reply::Ended(status)),

@@ -147,7 +147,12 @@ impl Globals<'_> {
 
     /// Whether one more request may wait, whatever it waits for (BOUNDED).
     pub(crate) fn check_room_to_wait(&self) -> Result<(), Rejection> {
-        check_room_to_wait(self.on.limits, self.on.asker, self.waiting, self.leases)
+        self.check_room_for(self.on.asker)
+    }
+
+    /// Refuses one more waiting request of this sender where there is no room for it.
+    pub(crate) fn check_room_for(&self, asker: &Asker) -> Result<(), Rejection> {
+        check_room_to_wait(self.on.limits, asker, self.waiting, self.leases)
     }
 
     pub(crate) fn put_global(&mut self, xid: Xid) {

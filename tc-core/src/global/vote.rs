@@ -44,7 +44,7 @@ impl Globals<'_> {
         }
         let Commit { to, by, reason, reply_when, .. } = commit;
         let status = self.end(xid, Decision::Commit, by, &reason)?;
-        Ok(self.answer_end(to, xid, status, reply_when))
+        Ok(self.answer_end(to, self.on.asker, xid, status, reply_when))
     }
 
     /// Whether a commit of the global has to wait for votes.
@@ -158,10 +158,11 @@ impl Globals<'_> {
     pub(crate) fn answer_askers(&mut self, xid: Xid, voting: Voting, phase: Phase) {
         let status = self.status_decided(xid, phase);
         for (to, reply_when) in voting.askers {
-            // Its place is given up first: the wait for the end, if there is one, takes another.
-            self.waiting.leave(to, Awaited::Votes(xid));
+            // Its place is given up first: the wait for the end, if there is one, takes another. That
+            // counts for the sender of the commit, and not for that of the last vote.
+            let asker = self.waiting.leave(to, Awaited::Votes(xid));
             let reply = if phase.answers_a_commit() {
-                self.answer_end(Some(to), xid, status, reply_when)
+                self.answer_end(Some(to), &asker, xid, status, reply_when)
             } else {
                 Some(Reply::Rejected(Rejection::AlreadyDecided { xid, status }))
             };
