@@ -3,6 +3,7 @@
 //! A store knows leadership and batches. It does not know what a record means. The engine is its
 //! only caller and commits one batch at a time, each after the one before is durable or has failed.
 
+mod boot_instant;
 mod checkpoint;
 pub mod codec;
 mod directory;

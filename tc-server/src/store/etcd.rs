@@ -226,7 +226,7 @@ impl Store for EtcdStore {
     fn certain_until(&self, epoch: Epoch) -> Option<Instant> {
         let until = |term: Arc<EtcdTerm>| {
             let lease = &term.lease.state;
-            (!lease.is_lost()).then(|| lease.until())
+            (!lease.is_lost()).then(|| lease.until().as_instant())
         };
         Some(self.term_of(epoch).and_then(until).unwrap_or_else(Instant::now))
     }

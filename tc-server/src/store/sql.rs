@@ -11,7 +11,6 @@
 //! has begun. The database must not lose what it has acknowledged: settings that would are refused
 //! at the start. Why a row a batch and no row a record: it is a tenth of the work for the database.
 
-mod boot_instant;
 mod compaction;
 mod connection;
 mod dialect;

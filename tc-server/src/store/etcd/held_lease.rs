@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use handfast_etcd::{EtcdClient, KeyRange, none_since, put, read_all};
 use tokio::runtime::Handle;
@@ -17,6 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::election::{Election, LeaseValue, SeenLease};
 use super::members::Members;
+use crate::store::boot_instant::BootInstant;
 use crate::store::{CoordinatorNode, StoreError};
 
 /// The pause after a keep-alive that was not answered.
@@ -36,7 +37,7 @@ pub(super) struct LeaseState {
     /// Its id in etcd.
     pub(super) id: i64,
     pub(super) duration: Duration,
-    until: Mutex<Instant>,
+    until: Mutex<BootInstant>,
     /// The revision at which its key was created, once it has one.
     created: OnceLock<i64>,
     lost: watch::Sender<bool>,
@@ -52,14 +53,14 @@ impl HeldLease {
         duration: Duration,
     ) -> Result<Self, StoreError> {
         let grant = |etcd: EtcdClient| async move {
-            let sent = Instant::now();
+            let sent = BootInstant::now();
             etcd.grant_lease(duration).await.map(|lease| (sent, lease))
         };
         let (sent, lease) = members.until_answered(grant, || true).await?;
         let state = Arc::new(LeaseState {
             id: lease.id,
             duration: lease.duration,
-            until: Mutex::new(sent + lease.duration),
+            until: Mutex::new(sent.after(lease.duration)),
             created: OnceLock::new(),
             lost: watch::Sender::new(false),
             members: Arc::clone(members),
@@ -137,7 +138,7 @@ impl LeaseState {
     }
 
     /// Returns until when no other process can create the key.
-    pub(super) fn until(&self) -> Instant {
+    pub(super) fn until(&self) -> BootInstant {
         *self.lock()
     }
 
@@ -166,14 +167,16 @@ impl LeaseState {
     async fn keep_alive(self: Arc<Self>) {
         sleep(self.duration / 3).await;
         loop {
-            let sent = Instant::now();
-            let Some(left) = self.until().checked_duration_since(sent) else { break };
+            let (sent, left) = (BootInstant::now(), self.until().remaining());
+            if left.is_zero() {
+                break;
+            }
             let id = self.id;
             let renew = |etcd: EtcdClient| async move { etcd.keep_alive(&[id]).await };
             // Half of what is left, so that another member can be asked in time.
             let pause = match self.members.attempt_within(left / 2, renew).await {
                 Ok(is_alive) if is_alive == [true] => {
-                    *self.lock() = sent + self.duration;
+                    *self.lock() = sent.after(self.duration);
                     self.duration / 3
                 }
                 Ok(_) => break,
@@ -187,7 +190,7 @@ impl LeaseState {
         self.lose();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Instant> {
+    fn lock(&self) -> MutexGuard<'_, BootInstant> {
         self.until.lock().expect("no holder of a lease's lock panics")
     }
 }

@@ -12,12 +12,12 @@ use handfast_core::Epoch;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::boot_instant::{BootInstant, sleep_until};
 use super::connection::{ConnectionSlot, SqlDatabase, Value};
 use super::dialect::CallError;
 use super::journal::{self, Witness};
 use super::micros;
 use super::retries::{Failure, Retries};
+use crate::store::boot_instant::{BootInstant, sleep_until};
 use crate::store::{CoordinatorNode, Leader, StoreError};
 
 /// The longest pause between two looks at the row, so that a leader that gives up the lead is

@@ -6,7 +6,6 @@ use std::time::Instant;
 use handfast_core::{Change, Epoch};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::boot_instant::BootInstant;
 use super::compaction;
 use super::connection::{ConnectionSlot, SqlDatabase};
 use super::dialect::CallError;
@@ -15,6 +14,7 @@ use super::lease::Tenure;
 use super::retries::Retries;
 use super::schema::Ground;
 use crate::store::StoreError;
+use crate::store::boot_instant::BootInstant;
 use crate::store::journal::frame;
 
 /// A term. It ends when a call finds another leader, or with the lease.
