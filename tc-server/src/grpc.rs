@@ -180,14 +180,19 @@ impl GrpcFrontend {
     }
 
     fn open_queue(&self) -> Result<Arc<SendQueue>, EngineError> {
+        let queue = Arc::new(SendQueue::new(self.shared.decoder.bounds.queue_messages_max));
+        {
+            let mut queues = self.lock();
+            // Ended connections are forgotten here: the list grows with the open ones alone
+            // (BOUNDED).
+            queues.retain(|other| other.strong_count() > 0);
+            queues.push(Arc::downgrade(&queue));
+        }
+        // Looked at after the queue is in the list: `go_away` sets this before it goes through the
+        // list, so that each connection is either refused or told.
         if self.shared.going_away.load(Ordering::Relaxed) {
             return Err(EngineError::Stopping);
         }
-        let queue = Arc::new(SendQueue::new(self.shared.decoder.bounds.queue_messages_max));
-        let mut queues = self.lock();
-        // Ended connections are forgotten here: the list grows with the open ones alone (BOUNDED).
-        queues.retain(|other| other.strong_count() > 0);
-        queues.push(Arc::downgrade(&queue));
         Ok(queue)
     }
 

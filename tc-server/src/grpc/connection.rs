@@ -97,9 +97,10 @@ pub(super) fn subscribe(
     let resources =
         decoder.resources(hello.resources).map_err(|error| status_of_request(&error))?;
     // A node that does not lead would never call the subscriber, which could not notice it.
+    let queue = front.open_queue().map_err(|error| front.status_of_engine(error))?;
+    // Looked at after the queue is open: a loss of the lead from here on ends it.
     let elsewhere = |_| front.status_of_engine(EngineError::NotLeading);
     front.epoch().map_err(elsewhere)?;
-    let queue = front.open_queue().map_err(|error| front.status_of_engine(error))?;
     let sink: Arc<dyn CallSink> = Arc::<SendQueue>::clone(&queue);
     let seat = front.shared.dispatcher.connect(process, sink);
     seat.register(resources);

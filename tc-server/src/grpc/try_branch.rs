@@ -76,11 +76,13 @@ impl GrpcFrontend {
         let until = Instant::now() + Duration::from_millis(request.timeout_ms.min(TIMEOUT_MS_MAX));
         let wire::TryBranchRequest { xid, branch_id, resource_id, input, .. } = request;
         let attempt = OperationRequest::of_try(resource_id, xid, branch_id, input);
-        let result = self.try_until(until, &registration, &attempt).await?;
-        if !matches!(result, Tried::Done(_)) {
+        let mut attempts = 0;
+        let result = self.try_until(until, &registration, &attempt, &mut attempts).await;
+        // Also when a later registration is refused: the attempt before it may take effect.
+        if attempts > 0 && !matches!(result, Ok(Tried::Done(_))) {
             self.doubt(&registration).await?;
         }
-        Ok(wire::TryBranchReply { result: Some(result) })
+        Ok(wire::TryBranchReply { result: Some(result?) })
     }
 
     async fn try_until(
@@ -88,11 +90,12 @@ impl GrpcFrontend {
         until: Instant,
         registration: &Command,
         attempt: &OperationRequest,
+        attempts: &mut u32,
     ) -> Result<Tried, NotTried> {
         let mut pauses = Backoff::new(PAUSE_MS_MIN, PAUSE_MS_MAX, rand::random());
-        let mut failures = 0;
         loop {
             self.decide(registration.clone()).await?;
+            *attempts += 1;
             let error = match self.shared.over_http.call(attempt).await {
                 CallOutcome::Done(_) => return Ok(Tried::Done(wire::Done {})),
                 CallOutcome::Refused(message) => {
@@ -101,8 +104,7 @@ impl GrpcFrontend {
                 }
                 CallOutcome::Failed(error) => error,
             };
-            failures += 1;
-            let pause = Duration::from_millis(pauses.delay_ms(failures));
+            let pause = Duration::from_millis(pauses.delay_ms(*attempts));
             if Instant::now() + pause >= until {
                 let error = self.shared.decoder.reason(&error).to_owned();
                 return Ok(Tried::Unanswered(wire::Retryable { error }));

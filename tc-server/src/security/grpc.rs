@@ -82,10 +82,12 @@ where
         Box::pin(async move {
             tokio::select! {
                 biased;
-                answer = answer => answer,
+                // Looked at first: a stream that is ready at once would be opened with a token that
+                // was shut out since the check, after the streams with such tokens were ended.
                 error = access.until_revoked(credentials, Permission::UseGrpc) => {
                     Ok(refusal(&error).into_http())
                 }
+                answer = answer => answer,
             }
         })
     }
