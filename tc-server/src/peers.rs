@@ -19,6 +19,11 @@ pub(crate) const PASSED_ON: HeaderName = HeaderName::from_static("handfast-passe
 /// its lease, and a request that waits longer helps nothing.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
+/// How often an open call to another node is checked for life, and how long the answer may take.
+/// Without it, a call to a machine that vanished would wait until TCP gives up. Too short: a busy
+/// leader is taken for a dead one; too long: clients of this node wait for a dead one.
+const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(3));
+
 /// Which other nodes are there, and clients of their ports. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Peers {
@@ -71,6 +76,8 @@ impl Peers {
         let wrong = |error: tonic::transport::Error| PeersError(format!("{address}: {error}"));
         let url = format!("{}://{address}", self.scheme());
         let endpoint = Endpoint::from_shared(url).map_err(wrong)?.connect_timeout(CONNECT_LIMIT);
+        let (interval, limit) = KEEP_ALIVE;
+        let endpoint = endpoint.http2_keep_alive_interval(interval).keep_alive_timeout(limit);
         let endpoint = match &self.tls {
             Some(tls) => endpoint.tls_config(tls.clone()).map_err(wrong)?,
             None => endpoint,
