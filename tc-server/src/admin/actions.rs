@@ -202,11 +202,13 @@ pub(super) async fn record_answered<T>(
 }
 
 /// Adds where an action is executed, if there are several nodes.
-fn located(state: &AdminState, action: &Action) -> Action {
+pub(super) fn located(state: &AdminState, action: &Action) -> Action {
     let mut action = action.clone();
     if state.peers().is_some() {
         action.node = Some(state.about().node.id.clone());
-        action.epoch = state.readiness().standing().borrow().epoch().map(|epoch| epoch.0);
+        // A transfer is answered after the lead is gone, and keeps the epoch in which it was asked.
+        let epoch = state.readiness().standing().borrow().epoch().map(|epoch| epoch.0);
+        action.epoch = action.epoch.or(epoch);
     }
     action
 }

@@ -7,7 +7,7 @@ use axum::extract::State;
 use handfast_core::Epoch;
 use tokio::time::timeout;
 
-use super::actions::{cut, record_answered, record_asked};
+use super::actions::{cut, located, record_answered, record_asked};
 use super::caller::{Operator, Viewer};
 use super::extract::Reason;
 use super::model::{
@@ -84,6 +84,8 @@ pub(super) async fn transfer(
 }
 
 async fn record_and_transfer(state: AdminState, action: Action) -> Result<TransferReply, ApiError> {
+    // Both lines of the log name the epoch that is given up.
+    let action = located(&state, &action);
     record_asked(&state, &action).await?;
     let done = hand_over(&state).await;
     record_answered(&state, &action, &done).await?;

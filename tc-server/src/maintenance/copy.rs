@@ -71,8 +71,7 @@ pub(super) async fn fill(
         crash_point("mid-copy");
     }
     // The epoch grows, so that what is read back has passed the store's own fence.
-    let (epoch, stored) = target.store.lead(target.epoch).await.map_err(failed(&target.place))?;
-    (target.epoch, target.records) = (epoch, stored);
+    target.lead_again().await?;
     compare(&target, records)?;
     Ok(target)
 }
@@ -129,6 +128,7 @@ fn compare(target: &LedStore, written: &[Record]) -> Result<(), MaintenanceError
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use handfast_core::{Epoch, GlobalRecord, GlobalState, Timestamp, Xid};
 
@@ -153,7 +153,8 @@ mod tests {
 
     async fn led(store: &Arc<MemoryStore>) -> LedStore {
         let (epoch, records) = store.lead(Epoch(5)).await.unwrap();
-        LedStore { place: "a test".to_owned(), store: Arc::clone(store) as _, epoch, records }
+        let (place, limit) = ("a test".to_owned(), Duration::from_secs(60));
+        LedStore { place, store: Arc::clone(store) as _, epoch, records, limit }
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub(super) struct LedStore {
     pub(super) store: Arc<dyn Store>,
     pub(super) epoch: Epoch,
     pub(super) records: Vec<Record>,
+    /// How long gaining the lead may take.
+    pub(super) limit: Duration,
 }
 
 /// Returns the name of a store that is the same for every process, without secrets.
@@ -102,13 +104,9 @@ pub(super) async fn lead(config: &Config, at_least: Epoch) -> Result<LedStore, M
     let place = place_of(config);
     let OpenedStore { store, .. } = open(config).await?;
     let limit = 2 * Duration::from_millis(config.cluster.lease_ms) + LEAD_LIMIT;
-    match timeout(limit, store.lead(at_least)).await {
-        Ok(led) => {
-            let (epoch, records) = led.map_err(failed(&place))?;
-            Ok(LedStore { place, store, epoch, records })
-        }
-        Err(_elapsed) => Err(not_led(place, &store.leader().borrow())),
-    }
+    let mut led = LedStore { place, store, epoch: at_least, records: Vec::new(), limit };
+    led.lead_again().await?;
+    Ok(led)
 }
 
 fn not_led(place: String, leader: &Leader) -> MaintenanceError {
@@ -122,6 +120,18 @@ fn not_led(place: String, leader: &Leader) -> MaintenanceError {
 }
 
 impl LedStore {
+    /// Takes the lead in a later epoch, and reads the records. Waits no longer than the limit:
+    /// another candidate may have taken the lead, or the database may be away.
+    pub(super) async fn lead_again(&mut self) -> Result<(), MaintenanceError> {
+        match timeout(self.limit, self.store.lead(self.epoch)).await {
+            Ok(led) => {
+                (self.epoch, self.records) = led.map_err(failed(&self.place))?;
+                Ok(())
+            }
+            Err(_elapsed) => Err(not_led(self.place.clone(), &self.store.leader().borrow())),
+        }
+    }
+
     /// Gives up the lead, and waits until the store is free.
     pub(super) async fn release(self) {
         self.store.resign(self.epoch).await;

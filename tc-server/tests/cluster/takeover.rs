@@ -113,7 +113,7 @@ async fn the_lead_is_handed_over<S: Shared>() {
     assert_eq!((reply.leader.id, reply.epoch > before), ("two".to_owned(), true));
     follower.until(NodeStanding::Leading).await;
     leader.until(NodeStanding::Following).await;
-    let lines = [Some(before), None].map(|epoch| ("transfer".to_owned(), epoch));
+    let lines = [Some(before); 2].map(|epoch| ("transfer".to_owned(), epoch));
     assert_eq!(cluster.audited("one"), lines);
     follower.register(&begun, 2).await.unwrap();
     assert!(follower.register(&registered, 3).await.unwrap() > token);
