@@ -238,7 +238,11 @@ impl<DB: XaDatabase> XaResource<DB> {
                 Ok(value)
             }
             Err(error) => {
-                local.rollback().await?;
+                // The closure's error is the one that tells. A rollback fails with the connection,
+                // and the database rolls back what was open on it.
+                if let Err(error) = local.rollback().await {
+                    tracing::debug!(%error, "the branch is left to the database to roll back");
+                }
                 Err(error)
             }
         }

@@ -216,7 +216,7 @@ async fn phase_two_waits_for_a_locked_sqlite_file() {
     let scene = Scene::<Sqlite>::new().await;
     let before = scene.bank.accounts().await;
     let options = scene.bank.pool.connect_options().as_ref().clone();
-    let options = options.busy_timeout(std::time::Duration::from_millis(20));
+    let options = options.busy_timeout(Duration::from_millis(20));
     let pool = sqlx::SqlitePool::connect_with(options).await.unwrap();
     let resource = scene.handfast.at(pool).await.unwrap();
     let global = scene.begin().await;
