@@ -60,6 +60,8 @@ impl AuthTokens {
         channel: &Channel,
         outdated: Option<&AuthToken>,
     ) -> Result<AuthToken, EtcdError> {
+        // The mutex is held while authenticating: of the requests that met the same outdated token
+        // one fetches another, and the rest find it here.
         let mut last = self.last.lock().await;
         let is_good = |token: &&Token| outdated.is_none_or(|auth| auth.0.as_ref() != Some(*token));
         if let Some(token) = last.as_ref().filter(is_good) {

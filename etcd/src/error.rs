@@ -103,6 +103,8 @@ pub(crate) fn failed(source: Status) -> EtcdError {
     if matches!(code, Code::PermissionDenied | Code::Unauthenticated) {
         return EtcdError::Denied { reason: text };
     }
+    // This comes before the other codes: for a wrong password etcd answers with an invalid
+    // argument.
     if let Some(denied) = auth::denied(&text) {
         return denied;
     }

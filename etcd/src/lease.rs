@@ -51,7 +51,9 @@ impl EtcdClient {
             async move { LeaseClient::new(service).lease_keep_alive(requests).await }
         };
         let answers = self.call(keep).await?;
+        // etcd answers in the order of the requests. Its end of the stream is not waited for.
         let answers: Vec<_> = answers.into_inner().take(leases.len()).collect().await;
+        // For a lease that has ended it answers with a duration of 0.
         let alive = answers.into_iter().map(|answer| Ok(answer.map_err(failed)?.ttl > 0));
         let alive: Vec<bool> = alive.collect::<Result<_, EtcdError>>()?;
         if alive.len() < leases.len() {

@@ -54,6 +54,7 @@ impl EtcdClient {
             async move {
                 let events = WatchClient::new(service).watch(requests).await?;
                 let mut watched = KeyWatch { events: events.into_inner() };
+                // The first message says that the watch stands.
                 watched.next_event().await?;
                 Ok::<_, Status>(watched)
             }

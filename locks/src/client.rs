@@ -262,6 +262,7 @@ pub(crate) async fn run_under<T>(
         reason = guard.lost() => Err(guard.lost_error(reason)),
         done = work(&guard) => Ok(done),
     };
+    // Work that ran past the deadline without an await was not protected either.
     guard.check()?;
     ended
 }

@@ -195,6 +195,8 @@ impl Driver {
             }
             Message::Release { number, ended } => {
                 if let Some(acquisition) = self.acquisitions.get_mut(&number) {
+                    // A released guard sends a second message when it is dropped, without a
+                    // channel.
                     acquisition.ended = acquisition.ended.take().or(ended);
                     acquisition.stop_holding(self.now, &self.metrics);
                 }
@@ -232,6 +234,8 @@ impl Driver {
                 self.grant(number, fencing_token, expiry)
             }
             Effect::Refused { number, reason } => {
+                // The machine may still have to release what the request has left at the backend.
+                // No caller waits for that, so the entry goes.
                 self.metrics.refused(&reason);
                 if let Some(reply) =
                     self.acquisitions.remove(&number).and_then(|acquisition| acquisition.reply)
@@ -261,6 +265,7 @@ impl Driver {
     /// releases the lock.
     fn grant(&mut self, number: u64, fencing_token: FencingToken, expiry: Expiry) {
         let Some(acquisition) = self.acquisitions.get_mut(&number) else { return };
+        // Without a sender there is no client any more, and a guard could not report its release.
         let (Some(reply), Some(driver)) = (acquisition.reply.take(), self.sender.upgrade()) else {
             self.decide(Event::Release { number });
             return;
@@ -277,6 +282,7 @@ impl Driver {
     }
 
     fn lose(&mut self, number: u64, reason: LossReason) {
+        // The lease comes first: the caller of a downgrade goes on below, and looks at it.
         self.update_lease(number, |status| status.lost = Some(reason));
         self.metrics.lost(reason);
         if let Some(acquisition) = self.acquisitions.get_mut(&number) {
@@ -388,7 +394,8 @@ async fn listen(
         let Err(error) = backend.listen(client, &wake_ups).await;
         metrics.interrupted();
         tracing::warn!(backend = backend.name(), %error, "wake-ups are interrupted");
-        // The driver ends this task when it ends.
+        // Wake-ups may have been lost with the connection. The receiver ends with the driver, and
+        // this task with it.
         let _ = wake_ups.send(WakeUp::All);
         tokio::time::sleep(LISTEN_RETRY).await;
     }

@@ -16,9 +16,6 @@ use crate::name::{AcquisitionId, FencingToken, LockName};
 ///
 /// Dropping a guard releases the lock at once, without blocking and without a runtime. To know
 /// whether it was held to the end, [`release`](Self::release) it.
-///
-/// Dropping it lets the lock go: at once, without blocking, without a runtime. To learn whether it
-/// was held to the end, [`release`](Self::release) it.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
     held: Arc<HeldLock>,
@@ -126,6 +123,8 @@ impl Guard {
     /// or not the backend can be reached.
     pub async fn lost(&self) -> LossReason {
         loop {
+            // The future comes before the look: a change between the two ends it although it has
+            // not been polled yet.
             let changed = self.held.lease.changed();
             if let Some(reason) = self.held.lost() {
                 return reason;
@@ -181,6 +180,8 @@ impl Guard {
     /// [`LockError::Lost`]. [`LockError::Settings`] for the guard of a reentrant owner, whose other
     /// guards would not know of the change.
     pub async fn downgrade(mut self) -> Result<Self, LockError> {
+        // A weak reference counts as well: the owner of a reentrant lock keeps one, through which
+        // another task would take this lock for a writer's.
         if Arc::get_mut(&mut self.held).is_none() {
             let reason = "the lock of a reentrant owner cannot be downgraded";
             return Err(LockError::Settings { reason });
@@ -189,6 +190,7 @@ impl Guard {
         let message = Message::Downgrade { number: self.held.id.number, done };
         self.held.driver.send(message).map_err(|_| LockError::Ended)?;
         let done = wait.await;
+        // A loss ends the wait without an answer. It must not look like the end of the client.
         self.check()?;
         done.map(|()| self).map_err(|_| LockError::Ended)
     }

@@ -55,6 +55,7 @@ impl Guards {
             };
             guards.guards.push(guard);
         }
+        // The last grant ends the loop without another look at the others.
         guards.check()?;
         Ok(guards)
     }

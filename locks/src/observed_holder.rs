@@ -29,6 +29,8 @@ impl ObservedHolder {
     /// waiters that are further behind poll less often.
     pub(crate) fn answer(self, poll: Option<Duration>) -> AcquireResponse {
         let is_first = self.ahead == 0;
+        // One millisecond is added: a request that comes before the lease has ended would be in
+        // vain.
         let end = if is_first { self.left + Duration::from_millis(1) } else { WAITER_HEARTBEAT };
         let queue = u32::try_from(self.ahead).unwrap_or(u32::MAX).saturating_add(1);
         let poll = poll.map_or(WAITER_HEARTBEAT, |poll| poll.saturating_mul(queue).min(POLL_MAX));

@@ -21,6 +21,8 @@ pub(crate) enum Turn {
 /// Returns the turn of an entry of this mode behind entries of the modes `ahead`.
 pub(crate) fn turn(ahead: &[LockMode], mode: LockMode) -> Turn {
     let is_apart = |other: &LockMode| *other != mode || mode == LockMode::Exclusive;
+    // The entry waits behind the last one that is apart: if all waited for the first, its release
+    // would wake all.
     match (ahead.iter().rposition(is_apart), mode) {
         (Some(at), _) => Turn::Behind(at),
         (None, LockMode::Shared { permits })

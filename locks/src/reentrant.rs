@@ -127,6 +127,8 @@ impl ReentrantLocks {
     fn owned(&self, name: &LockName) -> Owned {
         let mut all = self.handle.owned.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= PLACES_KEPT {
+            // An entry that a task waits with stays: beside another entry the same owner would send
+            // two requests, of which one waits for the other.
             all.retain(|_, owned| {
                 Arc::strong_count(owned) > 1
                     || owned.try_lock().is_ok_and(|held| held.strong_count() > 0)

@@ -271,6 +271,8 @@ impl SegmentVisit<'_> {
             return Ok(None);
         }
         let segment = self.segmented.one_of(&self.unvisited, WaitPolicy::Forever).await?;
+        // It is marked only once it is held: if this future is dropped while it waits, the segment
+        // is still to be visited.
         self.unvisited[segment.index()] = false;
         self.last = Some(segment.index());
         Ok(Some(segment))

@@ -72,6 +72,8 @@ impl<S: Clone> Watches<S> {
     /// Sets a watch for a signal, with what was seen before. Replaces another watch of the id.
     pub(crate) fn set(&self, now: Moment, id: AcquisitionId, seen: S, signal: Signal) {
         let mut table = self.table();
+        // The table stays locked until the watch is in it: the listener may find the signal ended
+        // at once, and removes the entry then.
         let Some(listener) = table.listeners.get(&id.client) else { return };
         let (watch, registration) = AbortHandle::new_pair();
         let signal = Abortable::new(signal, registration);
@@ -107,6 +109,8 @@ impl<S: Clone> Watches<S> {
                 Some(watch) = watches.recv() => watched.push(watch),
                 Some(ended) = watched.next(), if !watched.is_empty() => {
                     let Some(id) = ended else { continue };
+                    // The entry goes before the wake-up: the waiter's request must not trust what
+                    // it saw with this watch.
                     self.table().watched.remove(&id);
                     let _ = wake_ups.send(WakeUp::One(id));
                 }
@@ -139,6 +143,8 @@ impl<S: Clone> Drop for Listening<'_, S> {
     fn drop(&mut self) {
         let mut table = self.watches.table();
         table.listeners.remove(&self.client);
+        // These watches are dropped with their listener. What was seen with them is not to be
+        // trusted any more, since no change would be heard.
         table.watched.retain(|id, _| id.client != self.client);
     }
 }

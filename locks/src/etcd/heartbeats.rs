@@ -64,6 +64,7 @@ async fn forward(
             Err(error) => tracing::debug!(%error, "heartbeats did not reach etcd"),
         }
         heartbeats.clear();
+        // The pause comes after the request: a heartbeat that comes alone is sent at once.
         tokio::time::sleep(GATHERED_FOR).await;
     }
 }

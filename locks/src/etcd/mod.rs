@@ -130,6 +130,7 @@ impl EtcdLocks {
         request: &AcquireRequest,
     ) -> Result<Option<QueueView>, BackendError> {
         let (view, own) = (entries(&request.name), KeyRange::one(key(&request.name, request.id)));
+        // All steps are one transaction: the bar, the queue and the own key are as of one revision.
         let steps = match request.mode {
             LockMode::Exclusive => {
                 vec![read_all(&barred(request.id)), read_first(&view), read_first(&own)]
@@ -172,7 +173,11 @@ impl EtcdLocks {
         request: &AcquireRequest,
         view: &QueueView,
     ) -> Result<Option<AcquireResponse>, BackendError> {
+        // The lease comes first, since a key can only hang on one that exists. If the client dies
+        // before the key is there, the lease ends unused.
         let lease = self.etcd.grant_lease(request.lease).await?.id;
+        // A key that was created since the view was read stands ahead of this one. The bar is
+        // checked here again, because a release may have come since.
         let mut conditions = vec![
             none_since(&entries(&request.name), view.revision),
             none_since(&barred(request.id), 0),
@@ -187,6 +192,7 @@ impl EtcdLocks {
         let hold = put(key(&request.name, request.id), text.write(), lease);
         let taken = self.etcd.transaction(conditions, vec![hold], Vec::new()).await?;
         if taken.succeeded {
+            // The key was created by this very transaction.
             let fencing_token = FencingToken::new(fencing_token.unwrap_or(taken.revision));
             return Ok(Some(AcquireResponse::granted(fencing_token)));
         }
@@ -239,6 +245,8 @@ impl EtcdLocks {
         request: &AcquireRequest,
         own: &QueueEntry,
     ) -> Result<Option<AcquireResponse>, BackendError> {
+        // SENT-TIME: the client counts the lease from when this request was sent, so the request
+        // must renew it.
         if self.etcd.keep_alive(&[own.lease]).await? != [true] {
             return Ok(None);
         }
@@ -265,6 +273,9 @@ impl EtcdLocks {
     ) -> Result<Option<AcquireResponse>, BackendError> {
         let lease = self.etcd.grant_lease(request.lease).await?.id;
         let own_key = key(&request.name, request.id);
+        // The keys ahead are not checked: none comes ahead of one that exists, and those that were
+        // there can only have gone. A waiter whose lease has ended has no key any more, and joins
+        // again.
         let mut conditions =
             vec![is_unchanged(own_key.clone(), own.changed), none_since(&barred(request.id), 0)];
         let fencing_token = view.shared_fencing_token(request, &mut conditions);
@@ -287,6 +298,7 @@ impl EtcdLocks {
         own: &QueueEntry,
         other: Option<usize>,
     ) -> Result<Option<AcquireResponse>, BackendError> {
+        // An ended lease has taken the key along, and with it the place in the queue.
         if self.etcd.keep_alive(&[own.lease]).await? != [true] {
             return Ok(None);
         }
@@ -327,6 +339,7 @@ impl EtcdLocks {
         };
         let set_at = Moment::now();
         let watched = self.etcd.watch(watched, changes).await?;
+        // The entries are read again with the watch standing: a change before that gives no event.
         let is_unchanged =
             QueueEntry::read_all(&self.etcd.run(vec![read]).await?.found(0))? == before;
         if is_unchanged {
@@ -393,6 +406,7 @@ impl Backend for EtcdLocks {
         let mut leases = Vec::with_capacity(lock_refs.len());
         for step in 0..lock_refs.len() {
             let entry = QueueEntry::read_all(&seen.found(step))?.into_iter().next();
+            // A waiter's key hangs on the shorter lease of its place, which is not the lock's.
             leases.push(entry.filter(|entry| entry.text.is_holder).map(|entry| entry.lease));
         }
         let there: Vec<i64> = leases.iter().copied().flatten().collect();
@@ -404,6 +418,8 @@ impl Backend for EtcdLocks {
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseResponse, BackendError> {
         let ReleaseRequest { lock_ref: LockRef { name, id }, refuse_late_requests, .. } = request;
         self.watches.forget(*id);
+        // All steps are one transaction: the read finds another holder and not this one, and a late
+        // request finds either its key or the bar.
         let mut steps = vec![delete(key(name, *id)), read_first(&entries(name))];
         if *refuse_late_requests {
             let lease = self.etcd.grant_lease(BARRED).await?.id;

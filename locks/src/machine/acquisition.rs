@@ -102,6 +102,8 @@ impl AcquisitionState {
             }
             Phase::Held(held) => Some(held.timer()),
             Phase::Releasing { repeat_at, .. } => *repeat_at,
+            // The answer needs no timer: the driver or the backend times each request out. A lost
+            // lock waits for its guard alone.
             Phase::Acquiring { is_wanted: false, .. } | Phase::Lost => None,
         }
     }
@@ -144,6 +146,8 @@ impl AcquisitionState {
         if matches!(self.phase, Phase::Held(_)) {
             self.downgraded(now, &answer, settings, out);
         }
+        // In any other phase this answers a downgrade, perhaps of a lock that was lost or released
+        // meanwhile. Its release asks the backend to refuse that request.
         let Phase::Acquiring { sent_at, is_woken, is_wanted } = self.phase else { return true };
         match answer {
             Ok(AcquireResponse::Granted { .. }) if !is_wanted => {
@@ -157,6 +161,8 @@ impl AcquisitionState {
             Ok(AcquireResponse::Busy { holder, retry_after }) => {
                 (self.failures, self.trouble) = (0, None);
                 self.holder = holder;
+                // A wake-up that came while the request was under way may be for a release that the
+                // backend had not seen when it answered.
                 let look = if is_woken { None } else { Some(now + retry_after) };
                 self.busy(now, look, is_wanted, settings, out)
             }
@@ -256,6 +262,7 @@ impl AcquisitionState {
         if let Some(reason) = reason {
             out.push(Effect::Refused { number: self.number, reason });
         }
+        // The failed request may have taken the lock or joined the queue all the same.
         self.begin_release(now, PriorState::NotHeld, settings, out);
         true
     }
@@ -279,6 +286,8 @@ impl AcquisitionState {
             Phase::Acquiring { is_wanted, .. } => *is_wanted = false,
             Phase::Waiting { .. } => self.begin_release(now, PriorState::NotHeld, settings, out),
             Phase::Held(held) => {
+                // The clock decides (LOST-FIRST): the tick that reports the loss may be yet to
+                // come.
                 let prior =
                     if held.expiry.deadline <= now { PriorState::Lost } else { PriorState::Held };
                 // The request for it may still arrive.
@@ -345,6 +354,8 @@ impl AcquisitionState {
         let has_timed_out = self.limit().is_some_and(|limit| limit <= now);
         match &mut self.phase {
             Phase::Acquiring { is_wanted, .. } if *is_wanted && has_timed_out => {
+                // ONE-CALL: the caller is answered at once, and the release follows the request's
+                // answer.
                 *is_wanted = false;
                 self.time_out(out);
             }

@@ -64,6 +64,8 @@ impl Settings {
 
     /// The pause before a request is repeated that failed for the n-th time in a row.
     fn retry_pause(&self, failures: u32) -> Duration {
+        // At most an eighth of the lease, so that a request is repeated several times before its
+        // lease ends.
         (self.lease / 256 * 2_u32.saturating_pow(failures.min(5))).min(Duration::from_secs(2))
     }
 }
@@ -200,6 +202,8 @@ impl Machine {
         while let Some((_, number)) = self.timers.first().filter(|(at, _)| *at <= now).copied() {
             self.change(number, |acquisition, settings| {
                 let goes_on = acquisition.tick(now, settings, out);
+                // It is marked at once, which moves its timer: otherwise this loop would find it
+                // again.
                 if acquisition.is_due(now) {
                     due.push(number);
                     acquisition.mark_renewing(now);
@@ -266,6 +270,8 @@ impl Machine {
         let numbers: Vec<u64> = match wake {
             WakeUp::One(id) => vec![id.number],
             WakeUp::All => {
+                // The order is that of the numbers: that of a hash map would differ between two
+                // runs.
                 let mut all: Vec<u64> = self.acquisitions.keys().copied().collect();
                 all.sort_unstable();
                 all

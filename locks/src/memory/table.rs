@@ -104,12 +104,15 @@ impl Table {
         if request.refuse_late_requests {
             self.barred.insert(id);
         }
+        // The bar comes first: the late request may be the first that names the lock.
         let Some(lock) = self.locks.get_mut(&request.lock_ref.name) else {
             return (ReleaseResponse::NotHeld { current: None }, None);
         };
         lock.drop_dead_waiters(now);
         let was_head = lock.next() == Some(id);
         lock.queue.retain(|(waiter, _)| *waiter != id);
+        // An ended lease is not released, even if no other has taken the lock: the caller must
+        // learn that its work was not protected to the end.
         if lock.held_by(id).is_some_and(|held| now < held.expires_at) {
             lock.held.retain(|held| held.id != id);
             return (ReleaseResponse::Released, lock.next());

@@ -198,12 +198,16 @@ async fn serve(
             biased;
             request = waiting.recv(), if calls.len() < limits.calls => {
                 let Some(request) = request else { break };
+                // Each call carries its share of all that is unanswered: one call with everything
+                // would leave nothing to send while the server works on it.
                 let share = (calls.requests + 1 + waiting.len()).div_ceil(limits.calls);
                 let most = share.min(limits.batch_size_max);
                 let requests = collect_batch(request, &mut waiting, most);
                 calls.start(&connection, &scripts, requests).await;
             }
             is_alive = calls.oldest(), if calls.len() > 0 => {
+                // The end of the receiver fails the requests that wait and those that come. Their
+                // callers make another connection.
                 if !is_alive {
                     return;
                 }
@@ -266,6 +270,8 @@ impl CallsInFlight {
     ) {
         let count = requests.len();
         let mut answer = call(connection.clone(), Arc::clone(scripts), requests).boxed();
+        // The first poll hands the call to the connection, so calls are sent in the order in which
+        // they are queued here.
         let answer = match poll!(&mut answer) {
             Poll::Ready(is_alive) => future::ready(is_alive).boxed(),
             Poll::Pending => answer,
@@ -277,6 +283,8 @@ impl CallsInFlight {
     /// Waits for the oldest call, and returns whether the connection is still usable.
     async fn oldest(&mut self) -> bool {
         let Some((count, answer)) = self.answers.front_mut() else { return true };
+        // The call stays at the front until it is answered: this future is dropped whenever a
+        // request comes first.
         let (count, is_alive) = (*count, answer.await);
         self.requests -= count;
         self.answers.pop_front();
@@ -303,6 +311,7 @@ async fn call(
                 request.answered(Ok(answer));
             }
         }
+        // Only the server gives a code. After any other failure the call may have been carried out.
         Err(refused) if refused.code().is_some() && requests.len() > 1 => {
             return one_by_one(&connection, &scripts, requests).await;
         }
@@ -355,6 +364,8 @@ async fn alone(
             node::run(connection, &scripts.take_one, &call).await
         }
         Operation::Free => {
+            // The field is the holder's id, so the lock of another holder stays, and so does one
+            // with waiters, whose field is marked. Redis deletes a hash that has no field left.
             let mut call = redis::cmd("HDEL");
             node::keys(&mut call, &request.name, &HOLDER[..1]);
             request.write_args(&mut call);

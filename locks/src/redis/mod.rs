@@ -100,6 +100,7 @@ impl Backend for RedisLocks {
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseResponse, BackendError> {
+        // The short way bars no id and wakes no waiter.
         if request.is_uncontended
             && !request.refuse_late_requests
             && self.node.free(&request.lock_ref).await?

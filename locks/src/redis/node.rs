@@ -119,6 +119,8 @@ impl Node {
     }
 
     async fn server(&self) -> Result<ServerConnection, BackendError> {
+        // The mutex is held while connecting: all requests wait for one connection, and none makes
+        // another.
         let mut kept = self.server.lock().await;
         if let Some(server) = &*kept {
             return Ok(server.clone());
@@ -134,6 +136,7 @@ impl Node {
                 to noeviction or volatile-*",
             ));
         }
+        // The clock is read after the answer: the server has settled by then, or before.
         let settled_at = Moment::now() + self.settling.saturating_sub(runs_for(&about));
         let crosses_slots = field(&about, "cluster_enabled") != "1";
         let batcher = Batcher::start(connection.clone(), self.batch_scripts.clone(), crosses_slots);
@@ -171,6 +174,7 @@ impl Node {
         let server = self.server().await?;
         let mut connection = server.connection.clone();
         let answer = tokio::time::timeout(limit, run(&mut connection, script, call)).await;
+        // A call that was cut off here counts as a silent connection, which is not used again.
         let answer = answer.unwrap_or_else(|elapsed| Err(std::io::Error::from(elapsed).into()));
         Ok((self.check_answer(&server, answer).await?, server.settled_at))
     }
@@ -342,6 +346,7 @@ pub(super) async fn run<T: FromRedisValue>(
     if !answer.as_ref().is_err_and(|error: &RedisError| error.kind() == unknown) {
         return answer;
     }
+    // The server has done nothing, so the call may be sent again.
     script.load_async(connection).await?;
     call.query_async(connection).await
 }

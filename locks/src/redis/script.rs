@@ -22,7 +22,8 @@
 
 /// Takes a lock without holders, waiters and barred ids, in exclusive mode. KEYS: the lock and the
 /// counter. ARGV: the id, the value to store with it, the lease. Returns the fencing token, or 0
-/// with everything unchanged: then [`ACQUIRE`] is needed.
+/// with everything unchanged: then [`ACQUIRE`] is needed. One command reads the counter and sets
+/// it, which mostly is right. A counter that is marked, or ahead of the clock, is put back.
 pub(super) const TAKE_ONE: &str = r"
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 -- The same rule as in next_fence().
@@ -255,7 +256,8 @@ return held
 ";
 
 /// ARGV: the id, whether a request with it may still arrive, how long to refuse it then, the prefix
-/// of the channels.
+/// of the channels. Waiters that have died are removed before the next one is woken: a wake-up of a
+/// dead one would cost the others a heartbeat.
 pub(super) const RELEASE: &str = r"
 if ARGV[2] == '1' then
   redis.call('ZADD', KEYS[5], string.format('%.0f', now + ARGV[3]), token)

@@ -159,6 +159,8 @@ macro_rules! sql_backend {
                         return Ok(AcquireResponse::granted(FencingToken::new(fencing_token)));
                     }
                 }
+                // A waiter does this once and not at each heartbeat: every statement passes dead
+                // waiters over, and their rows only take room.
                 if request.queue == QueueMode::Join {
                     sqlx::query(FORGET_DEAD).bind(name).execute(&mut *connection).await?;
                 }
@@ -172,6 +174,8 @@ macro_rules! sql_backend {
             ) -> Result<ReleaseResponse, sqlx::Error> {
                 let name = request.lock_ref.name.as_str();
                 let id = request.lock_ref.id.to_string();
+                // The bar comes before the lock is free: a late request that arrived in between
+                // would take the lock again, and no caller would release it.
                 if request.refuse_late_requests {
                     let bar = sqlx::query(BAR).bind(name).bind(mark(request.lock_ref.id));
                     bar.execute(&mut *connection).await?;
@@ -204,6 +208,8 @@ macro_rules! sql_backend {
             let whole = renew(connection, lock_refs, lease).await?;
             let mut held = Vec::with_capacity(lock_refs.len());
             for lock_ref in lock_refs {
+                // An id that the statement for exclusive locks has not found may be that of a
+                // permit.
                 let is_held = whole.contains(&lock_ref.id.to_string())
                     || renew_permit(connection, lock_ref, lease).await?;
                 held.push(is_held);

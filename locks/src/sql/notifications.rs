@@ -47,6 +47,7 @@ impl Notifications {
     ) -> Result<Infallible, BackendError> {
         self.clients().insert(client, wake_ups.clone());
         let _listening = Listening { notifications: self, client };
+        // The client that serves subscribes to this client's channel, too.
         self.changed.notify_one();
         let _serving = self.serving.lock().await;
         self.serve(pool).await
@@ -54,6 +55,7 @@ impl Notifications {
 
     async fn serve(&self, pool: &PgPool) -> Result<Infallible, BackendError> {
         let mut listener = PgListener::connect_with(pool).await.map_err(explain)?;
+        // The loss of the connection ends this call: one that sqlx makes first would go unused.
         listener.eager_reconnect(false);
         let mut heard = HashSet::new();
         loop {

@@ -35,6 +35,8 @@ pub(super) enum PermitDecision {
 impl LockedRow {
     pub(super) fn decision(&self, id: &str, permits: u32) -> PermitDecision {
         let is_shared = self.owner == SHARED;
+        // A permit counts in a shared row alone: if the database's clock is set back, an ended
+        // permit seems alive beside the writer that has followed it.
         let has_permit = is_shared && self.shares.iter().any(|(holder, _)| holder == id);
         if self.owner == id || has_permit {
             return PermitDecision::Permit { fencing_token: self.fencing_token };
@@ -105,6 +107,8 @@ macro_rules! sql_shares {
             permits: u32,
         ) -> Result<PermitDecision, sqlx::Error> {
             let name = request.name.as_str();
+            // There must be a row to lock: otherwise two first requests would both find the lock
+            // free.
             sqlx::query(MAKE_ROW).bind(name).execute(&mut *connection).await?;
             let mut transaction = sqlx::Connection::begin_with(&mut *connection, BEGIN).await?;
             let Some(mut row) = lock_row(&mut transaction, name).await? else {
@@ -143,6 +147,7 @@ macro_rules! sql_shares {
             let (owner, fencing_token, barred) =
                 (row.try_get(0)?, row.try_get(1)?, row.try_get(3)?);
             let is_live = row.try_get::<i64, _>(2)? == 1;
+            // This happens under the lock of the row, which every change of a permit takes first.
             sqlx::query(END_SHARES).bind(name).execute(&mut *transaction).await?;
             let shares = sqlx::query_as(SHARES).bind(name).fetch_all(transaction).await?;
             Ok(Some(LockedRow { owner, fencing_token, is_live, barred, shares, ahead: 0 }))

@@ -50,6 +50,8 @@ impl ClusterConnection {
 
     /// Returns the session that is alive, as far as this process knows, or begins another one.
     pub(super) async fn client(&self) -> Result<Client, BackendError> {
+        // The mutex is held while connecting: all requests share a session, since nodes of another
+        // one count for nothing.
         let mut registry = self.client.lock().await;
         if let Some(client) = registry.as_ref().filter(|client| !client.state().is_terminated()) {
             return Ok(client.clone());

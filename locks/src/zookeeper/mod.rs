@@ -269,6 +269,8 @@ impl Inner {
         };
         if stat.ephemeral_owner != session {
             self.registry().set_node(snapshot.request.id, None);
+            // As long as that node is there, a request finds it by its id and does not join the
+            // queue.
             delete(snapshot.client, &own.path).await?;
             return Ok(None);
         }
@@ -351,6 +353,8 @@ impl Inner {
         if let Some(node) = self.node(id) {
             return delete(&client, &node.path).await;
         }
+        // The creation of its node may not have been answered, and this server may not know of it
+        // yet.
         sync_with_leader(&client).await?;
         let mut is_there = false;
         for candidate in self.candidates(&client, name).await? {
@@ -428,12 +432,14 @@ impl Backend for ZooKeeperLocks {
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseResponse, BackendError> {
         let ReleaseRequest { lock_ref: LockRef { name, id }, refuse_late_requests, .. } = request;
         self.inner.watches.forget(*id);
+        // The bar comes first: a late request must not create a node behind the deletion.
         if *refuse_late_requests {
             self.inner.registry().bar(Moment::now(), *id);
         }
         let was_held =
             self.inner.registry().get(*id).is_some_and(registry::RegisteredNode::is_held);
         let was_there = self.inner.delete(*id, name).await?;
+        // The node is known to be gone: if its deletion had failed, the sweep would repeat it.
         self.inner.registry().forget(*id);
         if was_held && was_there {
             return Ok(ReleaseResponse::Released);

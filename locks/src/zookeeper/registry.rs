@@ -75,6 +75,7 @@ impl NodeRegistry {
         if self.barred.contains_key(&request.id) {
             return Registration::Barred;
         }
+        // Longer than the client waits for the answer: no sweep ends the acquisition before.
         let alive_until = now + WAITER_TIMEOUT.max(request.lease);
         match self.entries.get_mut(&request.id) {
             Some(entry) if entry.is_ending => Registration::Ending,

@@ -55,6 +55,8 @@ impl QueueSnapshot<'_> {
         let mode = self.candidates[at].mode;
         let beside =
             |(place, candidate): &(usize, &Candidate)| *place <= at || candidate.mode == mode;
+        // A candidate behind this one may have been faster and hold the lock with the token of one
+        // that has left. So those behind count as well as those ahead.
         let mut source = None;
         for (place, candidate) in self.candidates.iter().enumerate().take_while(beside) {
             let Some((text, version)) = text(self.client, candidate).await? else {

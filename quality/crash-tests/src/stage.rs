@@ -220,6 +220,8 @@ impl RunningSystem {
                 self.start_service(*service, Some(("HANDFAST_CRASH_POINT", point_and_pass)))
                     .await?;
                 let crashed = self.services[*service].crashed_at(point, CRASH_WITHIN).await?;
+                // A point that was not reached may be reached later, so this process is replaced in
+                // any case.
                 self.start_service(*service, None).await?;
                 return Ok(crashed);
             }

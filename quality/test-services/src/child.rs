@@ -100,6 +100,7 @@ impl ChildProcess {
             return Ok(false);
         };
         let status = status?;
+        // A crash point ends its process with `abort`.
         let by_crash_point = status.signal() == Some(Signal::SIGABRT as i32);
         ensure!(by_crash_point, "the process ended by itself with {status}");
         Ok(true)
@@ -111,6 +112,7 @@ impl ChildProcess {
     /// Returns an error if it does not, or ends.
     pub async fn stopped(&self, within: Duration) -> Result<()> {
         let id = Id::Pid(self.pid()?);
+        // With `WNOWAIT` the state is only looked at: tokio collects the end of the same child.
         let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
         let waited = tokio::task::spawn_blocking(move || waitid(id, flags));
         let status =

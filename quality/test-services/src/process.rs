@@ -73,6 +73,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        // A server that a test has paused would not act on the next signal.
         self.signal_all(Signal::SIGCONT);
         self.signal(self.stop);
         let asked = Instant::now();

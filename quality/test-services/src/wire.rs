@@ -91,6 +91,8 @@ impl Wire {
             if read == 0 {
                 return to.shutdown(Shutdown::Both);
             }
+            // The bytes are looked at before they are carried: those that begin the silence are the
+            // first that are lost.
             self.look_at(&bytes[..read]);
             let is_forgotten = !came_later && self.forgets.load(Ordering::SeqCst);
             if !is_forgotten && !self.is_silent() {

@@ -49,6 +49,7 @@ pub(crate) async fn measure(globals: u64, branches: u32, place: &RunDirectory) -
     let directory = place.directory()?;
     let settings = [
         format!("limits.globals_max={}", globals + 1_000),
+        // One connection of one application leaves all globals here, more than its default share.
         "limits.share_per_connection=100".to_owned(),
         "limits.share_per_application=100".to_owned(),
     ];
@@ -67,9 +68,11 @@ pub(crate) async fn measure(globals: u64, branches: u32, place: &RunDirectory) -
     client.fill(1, branches).await?;
     let recovered_in = killed_at.elapsed();
     let recovered_bytes = server.process()?.resident_bytes()?;
+    // A coordinator that goes on would change the files while they are measured.
     drop((client, server));
 
     let files = disk_bytes(directory.path());
+    // The files are in the page cache, as they were for the restart.
     let read_in = read_all(directory.path())?;
     let each = |bytes: u64| bytes.saturating_sub(idle_bytes) as f64 / globals as f64;
     let locks = f64::from(branches);

@@ -117,6 +117,7 @@ fn install(interrupts: &Interrupts, installer: Installer, packages: &[&str]) -> 
 fn privileged(installer: Installer) -> Command {
     let mut command = if installer.needs_root() && !Uid::effective().is_root() {
         let mut sudo = Command::new("sudo");
+        // sudo drops most variables of the environment, so this one is an argument.
         sudo.arg("DEBIAN_FRONTEND=noninteractive").arg(installer.program());
         sudo
     } else {

@@ -88,6 +88,8 @@ impl Interrupts {
 
     /// Starts a program in a process group of its own, so that a stop reaches its children too.
     fn start(&self, command: &mut Command) -> Result<(Child, Pid)> {
+        // The lock is held from the check until the process is listed: a signal in between would
+        // not reach it.
         let mut foreground = self.lock_foreground();
         self.check()?;
         let child = command.process_group(0).spawn()?;
@@ -102,6 +104,8 @@ impl Interrupts {
     }
 
     fn stop_foreground(&self) {
+        // The flag is set before the lock is taken: a start that has the lock is listed below, and
+        // a later one fails its check.
         self.caught.store(true, Ordering::SeqCst);
         say("stopping");
         for group in self.lock_foreground().iter() {

@@ -18,6 +18,8 @@ impl AcquisitionState {
         out: &mut Vec<Effect>,
     ) -> bool {
         if matches!(&self.phase, Phase::Held(held) if now < held.expiry.deadline) {
+            // The request must not wait: if another acquisition has the lock, this one is lost, and
+            // a place in the queue would be left over from it.
             (self.mode, self.queue) = (LockMode::READ, QueueMode::NoWait);
             self.send_downgrade(settings, out);
         } else {

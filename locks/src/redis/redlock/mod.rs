@@ -110,6 +110,7 @@ impl RedlockLocks {
                 }
             }
             settled.sort_unstable();
+            // From this time on a majority votes, whichever servers settle later.
             let Some(at) = settled.get(self.quorum() - 1) else {
                 return Err(LockError::Refused { source: self.no_quorum(settled.len(), failed) });
             };
@@ -151,6 +152,8 @@ impl RedlockLocks {
         let (mut rows, mut failed, mut perhaps_held) = (Vec::new(), Vec::new(), Vec::new());
         let (quorum, queue) = (self.quorum(), request.queue);
         while let Some((node, answer)) = answers.next().await {
+            // A node that failed is noted as well: it may have granted the lock all the same, and a
+            // request that does not wait must leave nothing there.
             if may_be_held(&answer) {
                 perhaps_held.push(node);
             }
@@ -252,12 +255,15 @@ impl Backend for RedlockLocks {
                 VoteResult::Agree(next) => agreed = next,
                 VoteResult::Insist => tokio::time::sleep(pause()).await,
                 VoteResult::Yield(next) => {
+                    // The release also removes the request from the queues. The time of arrival
+                    // that was agreed on brings it back to its old place.
                     self.give_back(&request).await;
                     agreed = next;
                     tokio::time::sleep(pause()).await;
                 }
             }
         }
+        // What a minority has granted would keep others from a majority until the lease ends.
         self.give_back(&request).await;
         Ok(AcquireResponse::Busy { holder: None, retry_after: pause() })
     }
@@ -284,6 +290,8 @@ impl Backend for RedlockLocks {
                 }
                 Err(error) => failed.push(error),
             }
+            // The first majority of answers need not be enough: a lock may be held on a majority
+            // that includes a slower node.
             if counts.iter().all(|count| *count >= self.quorum()) {
                 break;
             }
@@ -340,6 +348,8 @@ impl Backend for RedlockLocks {
                         if *count < self.quorum() {
                             continue;
                         }
+                        // The messages of the other nodes begin another count. A wake-up that then
+                        // comes too early costs one request.
                         calls.remove(&id);
                         WakeUp::One(id)
                     }
@@ -366,6 +376,8 @@ async fn ask(
 ) -> (Arc<Node>, Result<ScriptReply, BackendError>) {
     let answer = within(limit, node.acquire(&request, agreed)).await;
     let vote = answer.and_then(|(row, settled_at)| {
+        // The node has carried the request out before its vote is dropped: once it votes again, it
+        // knows of the lock.
         let left = settled_at.remaining(Moment::now());
         if left.is_zero() {
             return Ok(row);

@@ -35,6 +35,7 @@ pub(super) struct Votes<'v> {
 impl Votes<'_> {
     /// Returns whether further answers would change nothing.
     pub(super) fn are_enough(&self) -> bool {
+        // A node that grants the lock only in the second round has not stored the agreed token.
         let fencing_token = self.agreed.fencing_token;
         if self
             .granted()
@@ -58,12 +59,16 @@ impl Votes<'_> {
             let agreed = self.queued();
             let waits = self.rows.iter().filter(|row| row.0 == 0 && row.5 > 0);
             let differs = waits.map(|row| row.5).any(|arrival| Some(arrival) != agreed.arrival);
+            // One round is enough: a node that does not take a time of arrival over would cause
+            // another one each time.
             let is_new = agreed != self.agreed;
             return if differs && is_new { VoteResult::Agree(agreed) } else { self.busy() };
         }
         // A node has the lock free for another waiter that has waited longer: it is that waiter's
         // turn on all nodes.
         let is_anothers_turn = self.rows.iter().any(|row| row.0 == 0 && row.1.is_empty());
+        // Contenders that see the same votes find the same leader: one of them insists, and all
+        // others make room.
         if is_anothers_turn || self.leader().0 != self.id {
             return VoteResult::Yield(self.queued());
         }
@@ -74,6 +79,8 @@ impl Votes<'_> {
     /// before stays, so that a repeated request is answered alike, whichever nodes answer.
     fn fencing_token(&self) -> VoteResult {
         let agreed = self.granted().filter(|row| row.5 == 1).map(|row| row.0).max();
+        // The largest counter is above every earlier token: a majority has stored each of those,
+        // and two majorities have a node in common.
         let fencing_token =
             agreed.or_else(|| self.granted().map(|row| row.0).max()).unwrap_or_default();
         let written = self.granted().filter(|row| row.5 == 1 && row.0 == fencing_token).count();

@@ -120,6 +120,7 @@ async fn hold_for_a_moment(lock: usize, guard: Guard) -> Option<HeldSpan> {
     let (token, from) = (guard.fencing_token().number(), now());
     let mut until = None;
     for _ in 0..LOOKS {
+        // The time is taken before the look, so that the lock was held at least until then.
         let before = now();
         if !guard.is_held() {
             break;

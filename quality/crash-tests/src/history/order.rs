@@ -17,6 +17,7 @@ pub(super) fn cycle(
 ) -> Option<Vec<Element>> {
     let mut arrows = Arrows::new();
     for elements in last.values() {
+        // Neighbours are enough: the order goes on from one to the next.
         for pair in elements.windows(2) {
             add(&mut arrows, pair[0], pair[1]);
         }
@@ -26,6 +27,7 @@ pub(super) fn cycle(
     for reader in readers {
         for read in reader.reads.iter().filter(|read| read.reading == Reading::Locked) {
             let elements = last.get(&read.list).map_or(&[][..], Vec::as_slice);
+            // A read is taken for a beginning of the list. `check_read` reports one that is not.
             let seen = read.elements.len().min(elements.len());
             if let Some(before) = seen.checked_sub(1) {
                 add(&mut arrows, elements[before], reader.element);

@@ -86,6 +86,8 @@ impl ServiceSlot {
     /// Kills the process and reads what it reported before.
     pub(super) async fn kill(&mut self) -> Result<()> {
         let Some(mut running) = self.running.take() else { return Ok(()) };
+        // What the process reported before its death is still in the pipe, and may be the only
+        // trace of a commit.
         running.process.kill().await?;
         running.listening.await?
     }

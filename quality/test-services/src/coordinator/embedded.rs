@@ -125,6 +125,7 @@ impl EmbeddedCoordinator {
     /// If a task panics while it is dropped.
     pub async fn kill(&mut self) {
         let Some((runtime, server)) = self.running.take() else { return };
+        // A runtime blocks when it is dropped, which no async task may do.
         let killed = tokio::task::spawn_blocking(move || {
             drop(server);
             drop(runtime);

@@ -57,6 +57,7 @@ impl ProcessLog {
                 return Some(next + found);
             }
             next = next.max(state.lines.len());
+            // The lines come before the end: the last line and the end may have come together.
             let left = within.checked_sub(started.elapsed());
             let (false, Some(left)) = (state.has_ended, left) else { return None };
             let waited = self.grown.wait_timeout(state, left);

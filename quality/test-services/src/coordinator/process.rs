@@ -75,6 +75,7 @@ impl CoordinatorProcess {
         self.next_line = at + 1;
         let listening = self.startup.pop().context("the log has the line that was waited for")?;
         let address = |key: &str| {
+            // An optional address is logged as `Some(...)`.
             let shown = listening[key].as_str().map(|shown| shown.trim_start_matches("Some("));
             shown.and_then(|shown| shown.trim_end_matches(')').parse::<SocketAddr>().ok())
         };

@@ -203,6 +203,7 @@ impl BenchDatabase for MySql {
             let pool = sqlx::mysql::MySqlPoolOptions::new()
                 .min_connections(connections)
                 .max_connections(connections)
+                // The pool's ping before each use would add a round trip to all that is compared.
                 .test_before_acquire(false);
             Ok(Fresh::new(pool.connect_with(options.database(&name)).await?, name, None))
         }

@@ -62,6 +62,7 @@ async fn drive(
         if client.over(now) {
             return Ok(());
         }
+        // A closed loop has no due time, and must still notice the end of the window.
         let due = client.next_due().or_else(|| (now < window.until).then_some(window.until));
         tokio::select! {
             biased;

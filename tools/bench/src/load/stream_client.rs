@@ -169,6 +169,7 @@ impl StreamClient {
 
     /// Requests the end of a global that has `registered` branches.
     fn end(&mut self, at: usize, step: Step, registered: u32, decision: Decision) {
+        // The branches are counted before the request leaves: phase two may come before the reply.
         self.counters.owe(registered.into());
         self.slots[at].step = step;
         self.send(at, Ask::End(Shape::end(&self.slots[at].xid, decision)));

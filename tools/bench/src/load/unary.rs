@@ -66,6 +66,7 @@ impl Caller {
                 let random = SmallRng::from_rng(&mut random);
                 open.spawn(self.clone().transact(pace, due, random));
             }
+            // In a closed loop each task goes on by itself, and none is begun later.
             let Some(next) = arrivals.next() else { break };
             alarm.reach(next).await?;
             while open.try_join_next().is_some() {}
@@ -107,6 +108,7 @@ impl Caller {
                 return Err(refusal);
             }
         }
+        // The branches are counted before the request: phase two may come before its reply.
         self.lock().owe(self.shape.branches.into());
         let decision = self.shape.decision(random);
         self.client.end(Shape::end(&xid, decision)).await?;

@@ -97,6 +97,7 @@ async fn wait_of<DB: BenchDatabase>(
 ) -> Result<(Duration, usize)> {
     let leader = cluster.leading().await?;
     let client = Client::connect(cluster).await?;
+    // The client commits under the old leader first, so that connecting is no part of the wait.
     client.until_commits(COMMITS).await?;
     let from = Instant::now();
     match change {
@@ -108,6 +109,8 @@ async fn wait_of<DB: BenchDatabase>(
     cluster.nodes[leader].wait().await?;
     cluster.leading().await?;
     let before = client.ends().commits.len();
+    // A wait counts when its commit has come: without further commits a second wait would be
+    // missed.
     client.until_commits(before + COMMITS).await?;
     let measured = client.ends().longest_wait(from);
     client.end().await?;

@@ -54,6 +54,7 @@ fn rewritten(page: &SourceFile, places: &BTreeMap<String, String>) -> String {
     for line in lines(&page.text) {
         let mut changed = line.text.to_owned();
         let links = if line.is_code { Vec::new() } else { links(line.text) };
+        // The last link comes first, so that the positions of the others stay right.
         for link in links.into_iter().rev() {
             let target = &line.text[link.target.clone()];
             if is_external(target) || target.starts_with('#') {

@@ -125,6 +125,8 @@ impl Copy {
             None => self.simulate(),
             Some(check) => self.run_check(check),
         };
+        // The files are restored whatever the check has given, an error included: the next mutation
+        // is applied alone.
         let is_changed = |file: &&SourceFile| changed.iter().any(|it| it.path == file.path);
         self.files.iter().filter(is_changed).try_for_each(|file| self.write(file))?;
         noticed
