@@ -38,8 +38,8 @@ pub struct Peers {
 pub struct PeersError(String);
 
 impl Peers {
-    /// Sets up the clients. The other nodes have TLS if this one has. `seen` follows which nodes are
-    /// there.
+    /// Sets up the clients. The other nodes have TLS if this one has. `seen` follows which nodes
+    /// are there.
     ///
     /// # Errors
     ///

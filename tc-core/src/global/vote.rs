@@ -158,8 +158,8 @@ impl Globals<'_> {
     pub(crate) fn answer_askers(&mut self, xid: Xid, voting: Voting, phase: Phase) {
         let status = self.status_decided(xid, phase);
         for (to, reply_when) in voting.askers {
-            // Its place is given up first: the wait for the end, if there is one, takes another. That
-            // counts for the sender of the commit, and not for that of the last vote.
+            // Its place is given up first: the wait for the end, if there is one, takes another.
+            // That counts for the sender of the commit, and not for that of the last vote.
             let asker = self.waiting.leave(to, Awaited::Votes(xid));
             let reply = if phase.answers_a_commit() {
                 self.answer_end(Some(to), &asker, xid, status, reply_when)

@@ -62,7 +62,7 @@ struct FoundStore {
     state: FoundState,
 }
 
-/// What a coordinator makes of its records.
+/// The sizes of the state that a coordinator makes of its records.
 #[derive(Debug, Serialize)]
 struct FoundState {
     undecided: usize,
