@@ -159,12 +159,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
                 // A failing rollback changes nothing: the database does the same when it notices
                 // that the connection is gone.
                 let rolled_back = local.rollback().await;
-                // A branch that is replayed keeps its id and its granted rows. Reported as failed,
-                // it would lose them, and a report that comes late would remove the branch of the
-                // replay.
-                let is_replayed = branch.on_conflict == OnConflict::Fail
-                    && AtError::of(&error).is_some_and(AtError::is_row_locked);
-                if rolled_back.is_ok() && branch.registered && !is_replayed {
+                if rolled_back.is_ok() && branch.registered {
                     report_failed(&shared, &branch).await;
                 }
                 Err(error)
