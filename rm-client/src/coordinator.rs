@@ -169,7 +169,8 @@ impl Coordinator {
     }
 
     /// Reports the outcome of a branch whose phase one failed. A report that gets no answer in time
-    /// is sent once more: a commit that this process asks for later waits for that.
+    /// is sent once more: a commit that this process asks for later waits for that. Dropping the
+    /// future does not take the report back.
     pub(crate) async fn report_outcome(
         &self,
         xid: &Xid,

@@ -7,7 +7,7 @@ use handfast::{Connect, Error, Handfast};
 use handfast_server::config::Config;
 use handfast_server::security::{NewToken, Role};
 use handfast_server::serve::{RunningServer, Server};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use handfast_test_services::SignedCertificate;
 use tempfile::TempDir;
 
 /// Longer than a connection takes on a busy machine.
@@ -23,29 +23,6 @@ struct Secured {
     token: String,
 }
 
-/// An authority, and a certificate for `localhost` that it signed with its key.
-struct Signed {
-    authority: String,
-    certificate: String,
-    key: String,
-}
-
-impl Signed {
-    fn make() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &authority).unwrap();
-        Self {
-            authority: authority.pem(),
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
-        }
-    }
-}
-
 impl Secured {
     async fn start() -> Self {
         Self::start_before(None).await
@@ -54,7 +31,7 @@ impl Secured {
     /// Starts a coordinator, which requires certificates of its clients if an authority for them is
     /// given.
     async fn start_before(client_authority: Option<&str>) -> Self {
-        let (signed, directory) = (Signed::make(), TempDir::new().unwrap());
+        let (signed, directory) = (SignedCertificate::make(), TempDir::new().unwrap());
         let write = |name: &str, text: &str| {
             let path = directory.path().join(name);
             std::fs::write(&path, text).unwrap();
@@ -126,7 +103,7 @@ async fn a_wrong_token_is_reported_at_once() {
 async fn a_wrong_authority_or_scheme_is_named() {
     let secured = Secured::start().await;
     let port = secured.server.grpc_address.port();
-    let stranger = Signed::make().authority;
+    let stranger = SignedCertificate::make().authority;
     let wrong_authority = secured.connect().token(&secured.token).tls_ca(stranger);
     let wrong_authority = wrong_authority.connect_timeout(CONNECT_TIMEOUT);
     let plain_to_tls = Handfast::connect(format!("http://localhost:{port}"))
@@ -183,7 +160,7 @@ async fn a_client_survives_changes_of_other_tokens_only() {
 /// The coordinator could require certificates, but no client could present one.
 #[tokio::test]
 async fn a_required_client_certificate_admits_its_owner() {
-    let (clients, strangers) = (Signed::make(), Signed::make());
+    let (clients, strangers) = (SignedCertificate::make(), SignedCertificate::make());
     let secured = Secured::start_before(Some(&clients.authority)).await;
     let connect = || secured.connect().token(&secured.token);
     let known = connect().tls_identity(&clients.certificate, &clients.key);
@@ -201,7 +178,7 @@ async fn a_required_client_certificate_admits_its_owner() {
 
 #[tokio::test]
 async fn an_invalid_identity_is_reported_before_dialling() {
-    let (signed, other) = (Signed::make(), Signed::make());
+    let (signed, other) = (SignedCertificate::make(), SignedCertificate::make());
     let broken = signed.key.replace("\nM", "\n!");
     let (certificate, key) = (signed.certificate.as_str(), signed.key.as_str());
     for (certificate, key, expected) in [

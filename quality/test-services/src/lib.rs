@@ -27,6 +27,8 @@ mod role;
 mod server;
 mod server_directory;
 #[cfg(feature = "harness")]
+mod signed_certificate;
+#[cfg(feature = "harness")]
 mod until;
 mod wire;
 mod zookeeper;
@@ -45,6 +47,8 @@ pub use programs::Programs;
 pub use role::{Role, RoleProcess, WAIT_LIMIT, report, run_role};
 pub use server::{DatabaseServer, ServerKind};
 pub use server_directory::ServerDirectory;
+#[cfg(feature = "harness")]
+pub use signed_certificate::SignedCertificate;
 #[cfg(feature = "harness")]
 pub use until::{until, until_some};
 pub use wire::Wire;

@@ -180,7 +180,7 @@ impl Link {
     }
 
     /// Sends a request, as often as connections break, and waits for its answer for so long.
-    /// Dropping the future gives up the answer, not what was sent.
+    /// Dropping the future gives up the answer, not what was sent, nor a report of a branch.
     pub(crate) fn ask(
         &self,
         name: &'static str,

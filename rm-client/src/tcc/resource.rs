@@ -116,8 +116,7 @@ impl<T: Tcc> TccResource<T> {
             let outcome = outcome_of(error);
             shared.coordinator.report_outcome(&branch.xid, branch.id, outcome).await;
         }
-        // Only after the report. A caller that is dropped while it waits takes its own report back,
-        // and the guard sends another.
+        // Only after the report: until then the guard is what reports.
         guard.disarm();
         tried
     }

@@ -161,9 +161,12 @@ impl Protocol {
         Ok(id)
     }
 
-    /// Cancels a request whose caller is gone. A request that was not sent yet never is.
+    /// Cancels a request whose caller is gone. A request that was not sent yet never is, unless it
+    /// is a report: without it a commit would be carried out as if nothing had been reported.
     pub fn cancel(&mut self, id: RequestId) {
-        self.remove(id);
+        if !self.reports.is_unanswered(id) {
+            self.remove(id);
+        }
     }
 
     /// Registers a resource of this process, on this connection and on every later one.

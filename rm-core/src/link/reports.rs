@@ -34,6 +34,11 @@ impl Reports {
         !is_behind
     }
 
+    /// Whether a request is a report that is owed an answer.
+    pub(super) fn is_unanswered(&self, id: RequestId) -> bool {
+        self.unanswered.contains_key(&id)
+    }
+
     /// Whether a request may not be sent yet.
     pub(super) fn holds_back(&self, id: RequestId) -> bool {
         self.behind.contains_key(&id)

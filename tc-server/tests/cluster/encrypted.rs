@@ -1,26 +1,22 @@
 //! Requests that are passed on between nodes with certificates and tokens.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_server::admin::model::{Cluster as View, NodeStanding};
 use handfast_server::security::{NewToken, Role};
-use handfast_test_services::{CoordinatorProcess, until};
+use handfast_test_services::{CoordinatorProcess, SignedCertificate, until};
 use http::StatusCode;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use tempfile::TempDir;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Status};
 
 use crate::cluster::{Cluster, begin};
 use crate::shared::Postgres;
 
-/// An authority, the certificate that it signed for `localhost`, and tokens.
+/// A certificate and tokens.
 struct Secrets {
-    folder: TempDir,
-    authority: String,
+    signed: SignedCertificate,
     client: String,
     viewer: String,
 }
@@ -34,39 +30,28 @@ struct EncryptedNode<'a> {
 
 impl Secrets {
     fn draw() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &authority).unwrap();
+        let signed = SignedCertificate::make();
         let client = NewToken::draw("orders", Role::Client).unwrap();
         let viewer = NewToken::draw("grafana", Role::Viewer).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        for (name, text) in [
-            ("authority.pem", authority.pem()),
-            ("certificate.pem", certificate.pem()),
-            ("key.pem", key.serialize_pem()),
-            ("tokens", format!("{}\n{}\n", client.line, viewer.line)),
-        ] {
-            fs::write(folder.path().join(name), text).unwrap();
-        }
-        Self { folder, authority: authority.pem(), client: client.token, viewer: viewer.token }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        let lines = format!("{}\n{}\n", client.line, viewer.line);
+        fs::write(signed.path("tokens"), lines).unwrap();
+        Self { signed, client: client.token, viewer: viewer.token }
     }
 }
 
 impl<'a> EncryptedNode<'a> {
     /// Starts a node whose system has the authorities of a file.
-    fn start(cluster: &Cluster, name: &str, secrets: &'a Secrets, system: &Secrets) -> Self {
+    fn start(
+        cluster: &Cluster,
+        name: &str,
+        secrets: &'a Secrets,
+        system: &SignedCertificate,
+    ) -> Self {
         let (mut config, folder) = cluster.config(name);
         config.cluster.host = Some("localhost".to_owned());
-        config.tls.certificate = Some(secrets.path("certificate.pem"));
-        config.tls.private_key = Some(secrets.path("key.pem"));
-        config.security.tokens = Some(secrets.path("tokens"));
+        config.tls.certificate = Some(secrets.signed.path("certificate.pem"));
+        config.tls.private_key = Some(secrets.signed.path("key.pem"));
+        config.security.tokens = Some(secrets.signed.path("tokens"));
         let file = folder.join(format!("{name}.toml"));
         fs::write(&file, config.to_toml()).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_handfast"));
@@ -76,7 +61,8 @@ impl<'a> EncryptedNode<'a> {
         let process = CoordinatorProcess::start(command, [any_port; 2], None).unwrap();
         // Another test may have installed it: an error says that it is there.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let authority = reqwest::Certificate::from_pem(secrets.authority.as_bytes()).unwrap();
+        let authority =
+            reqwest::Certificate::from_pem(secrets.signed.authority.as_bytes()).unwrap();
         let http = reqwest::Client::builder().no_proxy().tls_certs_only([authority]);
         Self { process, http: http.build().unwrap(), secrets }
     }
@@ -101,7 +87,7 @@ impl<'a> EncryptedNode<'a> {
 
     async fn begin(&self, token: Option<&str>) -> Result<String, Status> {
         let url = format!("https://localhost:{}", self.process.grpc().port());
-        let authority = Certificate::from_pem(&self.secrets.authority);
+        let authority = Certificate::from_pem(&self.secrets.signed.authority);
         let tls = ClientTlsConfig::new().ca_certificate(authority);
         let endpoint = Endpoint::from_shared(url).unwrap().tls_config(tls).unwrap();
         let mut request = Request::new(begin());
@@ -119,9 +105,9 @@ impl<'a> EncryptedNode<'a> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_trust_the_authorities_of_the_system() {
     let (cluster, secrets) = (Cluster::new::<Postgres>().await, Secrets::draw());
-    let leader = EncryptedNode::start(&cluster, "one", &secrets, &secrets);
+    let leader = EncryptedNode::start(&cluster, "one", &secrets, &secrets.signed);
     leader.until_view(|view| view.standing == NodeStanding::Leading).await;
-    let follower = EncryptedNode::start(&cluster, "two", &secrets, &secrets);
+    let follower = EncryptedNode::start(&cluster, "two", &secrets, &secrets.signed);
     follower.until_view(|view| view.leader.is_some()).await;
 
     let (status, body) = follower.get("/api/v1/status", Some(&secrets.viewer)).await;
@@ -133,7 +119,7 @@ async fn nodes_trust_the_authorities_of_the_system() {
     assert_eq!(status, StatusCode::OK, "{body}");
     assert_eq!(follower.begin(None).await.unwrap_err().code(), Code::Unauthenticated);
 
-    let stranger = Secrets::draw();
+    let stranger = SignedCertificate::make();
     let distrustful = EncryptedNode::start(&cluster, "three", &secrets, &stranger);
     distrustful.until_view(|view| view.leader.is_some()).await;
     let (status, body) = distrustful.get("/api/v1/status", Some(&secrets.viewer)).await;

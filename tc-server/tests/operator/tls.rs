@@ -9,7 +9,7 @@ use handfast_proto::v1::BeginRequest;
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_server::config::Config;
 use handfast_server::serve::{Server, StartError};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use handfast_test_services::SignedCertificate;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -22,55 +22,16 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use crate::port::{Admin, TokensFile, roomy};
 use crate::serving::handfast;
 
-/// An authority, and the certificate it signed for `localhost`.
-pub(crate) struct Signed {
-    directory: tempfile::TempDir,
-    authority: String,
-    certificate: String,
-    key: String,
+fn config_with(signed: &SignedCertificate) -> Config {
+    let mut config = roomy();
+    config.tls.certificate = Some(signed.path("certificate.pem"));
+    config.tls.private_key = Some(signed.path("key.pem"));
+    config
 }
 
-impl Signed {
-    pub(crate) fn make() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &authority).unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        let signed = Self {
-            authority: authority.pem(),
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
-            directory,
-        };
-        let files = [
-            ("authority.pem", &signed.authority),
-            ("certificate.pem", &signed.certificate),
-            ("key.pem", &signed.key),
-        ];
-        for (name, text) in files {
-            std::fs::write(signed.path(name), text).unwrap();
-        }
-        signed
-    }
-
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn config(&self) -> Config {
-        let mut config = roomy();
-        config.tls.certificate = Some(self.path("certificate.pem"));
-        config.tls.private_key = Some(self.path("key.pem"));
-        config
-    }
-
-    fn client(&self) -> ClientTlsConfig {
-        let authority = Certificate::from_pem(&self.authority);
-        ClientTlsConfig::new().ca_certificate(authority).domain_name("localhost")
-    }
+fn client_of(signed: &SignedCertificate) -> ClientTlsConfig {
+    let authority = Certificate::from_pem(&signed.authority);
+    ClientTlsConfig::new().ca_certificate(authority).domain_name("localhost")
 }
 
 async fn begin(port: u16, tls: Option<ClientTlsConfig>, token: &str) -> Result<(), String> {
@@ -87,7 +48,7 @@ async fn begin(port: u16, tls: Option<ClientTlsConfig>, token: &str) -> Result<(
     begun.map(drop).map_err(|status| status.to_string())
 }
 
-fn trusting(signed: &Signed, base: &str, token: &str) -> Admin {
+fn trusting(signed: &SignedCertificate, base: &str, token: &str) -> Admin {
     let mut admin = Admin::new(base, Some(token.to_owned()));
     let authority = reqwest::Certificate::from_pem(signed.authority.as_bytes()).unwrap();
     admin.http = reqwest::Client::builder().no_proxy().tls_certs_only([authority]).build().unwrap();
@@ -96,15 +57,15 @@ fn trusting(signed: &Signed, base: &str, token: &str) -> Admin {
 
 #[tokio::test]
 async fn both_ports_accept_only_tls() {
-    let (signed, tokens) = (Signed::make(), TokensFile::draw());
-    let mut config = signed.config();
+    let (signed, tokens) = (SignedCertificate::make(), TokensFile::draw());
+    let mut config = config_with(&signed);
     config.security.tokens = Some(tokens.path());
     let server = Server::start(config).await.unwrap();
     let grpc = server.grpc_address.port();
-    begin(grpc, Some(signed.client()), &tokens.client).await.unwrap();
-    assert!(begin(grpc, Some(signed.client()), &tokens.viewer).await.is_err());
+    begin(grpc, Some(client_of(&signed)), &tokens.client).await.unwrap();
+    assert!(begin(grpc, Some(client_of(&signed)), &tokens.viewer).await.is_err());
     assert!(begin(grpc, None, &tokens.client).await.is_err());
-    let stranger = Signed::make();
+    let stranger = SignedCertificate::make();
     assert!(begin(grpc, Some(stranger.client()), &tokens.client).await.is_err());
 
     let base = format!("https://localhost:{}", server.admin_address.port());
@@ -119,8 +80,8 @@ async fn both_ports_accept_only_tls() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_line_trusts_the_given_authority() {
-    let (signed, tokens) = (Signed::make(), TokensFile::draw());
-    let mut config = signed.config();
+    let (signed, tokens) = (SignedCertificate::make(), TokensFile::draw());
+    let mut config = config_with(&signed);
     config.security.tokens = Some(tokens.path());
     let server = Server::start(config).await.unwrap();
     let base = format!("https://localhost:{}", server.admin_address.port());
@@ -134,7 +95,7 @@ async fn the_command_line_trusts_the_given_authority() {
     let (code, said) = exit(signed.path("missing.pem")).await;
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("error[HF-CLI-CA]"), "{said}");
-    let stranger = Signed::make();
+    let stranger = SignedCertificate::make();
     let (code, said) = exit(stranger.path("authority.pem")).await;
     assert_eq!(code, Some(5), "{said}");
     assert!(said.contains("certificate"), "{said}");
@@ -142,23 +103,23 @@ async fn the_command_line_trusts_the_given_authority() {
 
 #[tokio::test]
 async fn a_client_authority_refuses_other_certificates() {
-    let (signed, stranger) = (Signed::make(), Signed::make());
-    let mut config = signed.config();
+    let (signed, stranger) = (SignedCertificate::make(), SignedCertificate::make());
+    let mut config = config_with(&signed);
     config.tls.client_authority = Some(signed.path("authority.pem"));
     let server = Server::start(config).await.unwrap();
     let grpc = server.grpc_address.port();
-    let identity = |of: &Signed| Identity::from_pem(&of.certificate, &of.key);
-    begin(grpc, Some(signed.client().identity(identity(&signed))), "").await.unwrap();
-    assert!(begin(grpc, Some(signed.client()), "").await.is_err());
-    let strange = signed.client().identity(identity(&stranger));
+    let identity = |of: &SignedCertificate| Identity::from_pem(&of.certificate, &of.key);
+    begin(grpc, Some(client_of(&signed).identity(identity(&signed))), "").await.unwrap();
+    assert!(begin(grpc, Some(client_of(&signed)), "").await.is_err());
+    let strange = client_of(&signed).identity(identity(&stranger));
     assert!(begin(grpc, Some(strange), "").await.is_err());
 }
 
 // A client that connects and stays silent must not block others.
 #[tokio::test]
 async fn a_silent_handshake_does_not_delay_others() {
-    let signed = Signed::make();
-    let server = Server::start(signed.config()).await.unwrap();
+    let signed = SignedCertificate::make();
+    let server = Server::start(config_with(&signed)).await.unwrap();
     let silent = TcpStream::connect(server.admin_address).await.unwrap();
     let base = format!("https://localhost:{}", server.admin_address.port());
     let admin = trusting(&signed, &base, "");
@@ -169,7 +130,7 @@ async fn a_silent_handshake_does_not_delay_others() {
 
 /// Completes the handshake of an HTTP/2 client, and sends nothing after it.
 async fn shake_hands(
-    signed: &Signed,
+    signed: &SignedCertificate,
     address: SocketAddr,
 ) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
@@ -190,8 +151,8 @@ async fn shake_hands(
 // Clients that begin and go no further must not occupy connections forever.
 #[tokio::test]
 async fn a_client_that_stops_during_setup_is_disconnected() {
-    let signed = Signed::make();
-    let mut config = signed.config();
+    let signed = SignedCertificate::make();
+    let mut config = config_with(&signed);
     config.grpc.silence_timeout_ms = 200;
     config.admin.silence_timeout_ms = 200;
     let server = Server::start(config).await.unwrap();
@@ -208,14 +169,14 @@ async fn a_client_that_stops_during_setup_is_disconnected() {
             }
         };
         let _ = shaken.read_to_end(&mut Vec::new()).await;
-        while begin(server.grpc_address.port(), Some(signed.client()), "").await.is_err() {}
+        while begin(server.grpc_address.port(), Some(client_of(&signed)), "").await.is_err() {}
     };
     tokio::time::timeout(Duration::from_secs(60), served).await.expect("others are served");
 }
 
 #[tokio::test]
 async fn unusable_files_are_named() {
-    let (signed, other) = (Signed::make(), Signed::make());
+    let (signed, other) = (SignedCertificate::make(), SignedCertificate::make());
     let empty = signed.path("empty.pem");
     std::fs::write(&empty, "").unwrap();
     let cases = [
@@ -231,7 +192,7 @@ async fn unusable_files_are_named() {
         assert!(matches!(error, StartError::Tls(_)), "{error}");
         assert_eq!(error.code(), "HF-CFG-TLS");
     }
-    let mut config = signed.config();
+    let mut config = config_with(&signed);
     config.tls.client_authority = Some(signed.path("key.pem"));
     let error = Server::start(config).await.unwrap_err();
     assert!(error.to_string().contains("key.pem"), "{error}");

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use futures::future::join_all;
 use handfast_proto::v1::BeginRequest;
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
+use handfast_test_services::SignedCertificate;
 
 use crate::faults::answer_to;
 use crate::port::{Admin, TokensFile};
 use crate::serving::Coordinator;
-use crate::tls::Signed;
 
 const TIMES: usize = 2_000;
 /// Far above the lines of a slow test of minutes at one line per interval, and far below `TIMES`.
@@ -58,7 +58,7 @@ async fn garbage_is_counted_and_rarely_logged() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_tokens_and_handshakes_are_rarely_logged() {
-    let (signed, tokens) = (Signed::make(), TokensFile::draw());
+    let (signed, tokens) = (SignedCertificate::make(), TokensFile::draw());
     let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| signed.path(name));
     let set = |key: &str, path: &std::path::Path| format!("{key}={}", path.display());
     let tls = [set("tls.certificate", &certificate), set("tls.private_key", &key)];

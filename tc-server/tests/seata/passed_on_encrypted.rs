@@ -5,8 +5,7 @@ use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::Message;
 use handfast_server::config::Config;
 use handfast_server::engine::Standing;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use tempfile::TempDir;
+use handfast_test_services::SignedCertificate;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -14,40 +13,15 @@ use tokio::time::timeout;
 use crate::client::PATIENCE;
 use crate::nodes::{Node, impatient};
 
-/// An authority, and the certificate that it signed for `localhost`.
-struct Signed {
-    folder: TempDir,
-}
-
-impl Signed {
-    fn make() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &authority).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        for (name, text) in [
-            ("authority.pem", authority.pem()),
-            ("certificate.pem", certificate.pem()),
-            ("key.pem", key.serialize_pem()),
-        ] {
-            std::fs::write(folder.path().join(name), text).unwrap();
-        }
-        Self { folder }
-    }
-
-    /// A configuration with these certificates, by which nodes also know each other.
-    fn config(&self) -> Config {
-        let path = |name: &str| Some(self.folder.path().join(name));
-        let mut config = Config::tiny();
-        config.tls.certificate = path("certificate.pem");
-        config.tls.private_key = path("key.pem");
-        config.tls.client_authority = path("authority.pem");
-        config.cluster.authority = path("authority.pem");
-        config
-    }
+/// A configuration with these certificates, by which nodes also know each other.
+fn config_with(signed: &SignedCertificate) -> Config {
+    let path = |name: &str| Some(signed.path(name));
+    let mut config = Config::tiny();
+    config.tls.certificate = path("certificate.pem");
+    config.tls.private_key = path("key.pem");
+    config.tls.client_authority = path("authority.pem");
+    config.cluster.authority = path("authority.pem");
+    config
 }
 
 /// Returns whether a client of a node with one configuration is served by a leader with another.
@@ -63,17 +37,17 @@ async fn is_served(follower: &Config, leader: &Config) -> bool {
 
 #[tokio::test]
 async fn nodes_with_certificates_speak_tls() {
-    let (signed, stranger) = (Signed::make(), Signed::make());
-    let (config, plain) = (signed.config(), Config::tiny());
+    let (signed, stranger) = (SignedCertificate::make(), SignedCertificate::make());
+    let (config, plain) = (config_with(&signed), Config::tiny());
     assert!(is_served(&config, &config).await);
     for (follower, leader, what) in [
         (&plain, &config, "a node without a certificate"),
         (&config, &plain, "a leader without a certificate"),
-        (&stranger.config(), &config, "a certificate of another authority"),
+        (&config_with(&stranger), &config, "a certificate of another authority"),
     ] {
         assert!(!is_served(follower, leader).await, "{what}");
     }
-    let mut without_identity = signed.config();
+    let mut without_identity = config_with(&signed);
     without_identity.tls.client_authority = None;
     assert!(!is_served(&without_identity, &config).await, "a node that does not show who it is");
 }
@@ -81,7 +55,7 @@ async fn nodes_with_certificates_speak_tls() {
 /// A client's own protocol is not encrypted, and what comes encrypted is from a node.
 #[tokio::test]
 async fn clients_of_nodes_with_certificates_speak_as_before() {
-    let leader = Node::start_as(&Signed::make().config(), |_| {}).await;
+    let leader = Node::start_as(&config_with(&SignedCertificate::make()), |_| {}).await;
     leader.stands(Standing::Leading(Epoch(1)));
     let mut client = leader.client().await;
     client.register_tm().await.outcome.unwrap();

@@ -143,12 +143,10 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
                 let brings_row = matches!(ending, Ending::WithUndoRow(_));
                 let committing = Committing::new(&shared, &branch);
                 let committed = ending.commit(local, &branch).await;
-                crash_point("after-local-commit");
-                let settled = report_commit_result(&shared, &branch, committed).await;
-                // A future that is dropped before takes back a report that was not sent yet. The
-                // guard's report stays, and the commit of the global waits for it.
+                // A future that is dropped from here on does not take its report back.
                 committing.settled();
-                match settled {
+                crash_point("after-local-commit");
+                match report_commit_result(&shared, &branch, committed).await {
                     // The call that commits brings the undo row too, so its error may be the guard
                     // row's.
                     Err(error) if brings_row => Err(map_guard_conflict(error, &branch)),

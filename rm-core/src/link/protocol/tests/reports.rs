@@ -50,6 +50,23 @@ fn a_commit_ends_with_a_report_that_is_never_answered() {
     assert!(driven.frame().is_empty());
 }
 
+/// Regression: a report whose caller was gone was cancelled like any request, and a commit behind
+/// it, or later, was carried out as if nothing had been reported.
+#[test]
+fn a_report_is_made_though_its_caller_is_gone() {
+    let mut driven = Driven::ready();
+    driven.lose();
+    let report = driven.submit(report("x:1"));
+    let commit = driven.submit(end("x:1", v1::Decision::Commit));
+    driven.protocol.cancel(report);
+    let later = driven.submit(end("x:1", v1::Decision::Commit));
+    driven.sleep();
+    driven.greet();
+    assert_eq!(driven.sent_ids(), [report.0]);
+    driven.answer(report.0, Answer::ReportBranch(v1::ReportBranchReply::default()));
+    assert_eq!(driven.sent_ids(), [commit.0, later.0]);
+}
+
 /// The outcome of a branch is unknown whether or not there is room to report it.
 #[test]
 fn a_report_is_taken_where_requests_are_not() {
