@@ -108,3 +108,39 @@ fn refusal(error: &AccessError) -> Status {
     status.metadata_mut().insert("handfast-code", MetadataValue::from_static(error.code()));
     status
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::fs;
+    use std::sync::Arc;
+
+    use futures::FutureExt as _;
+
+    use super::super::{NewToken, Role, Tokens};
+    use super::*;
+
+    /// Regression: a stream that was ready at once was opened with a token that had been shut out
+    /// since the check, and stayed open.
+    #[test]
+    fn a_token_that_is_shut_out_behind_the_check_opens_no_stream() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let drawn = NewToken::draw("orders", Role::Client).unwrap();
+        fs::write(&file, &drawn.line).unwrap();
+        let tokens = Arc::new(Tokens::read(file.path()).unwrap());
+        let layer = GrpcAccessLayer::new(Access::Tokens(Arc::clone(&tokens)));
+        let opened = |_: Request<()>| std::future::ready(Ok::<_, Infallible>(Response::new(())));
+        let mut service = layer.layer(tower::service_fn(opened));
+        let mut call = || {
+            let request = Request::builder().uri("/handfast.v1.Coordinator/Connect");
+            let request = request.header(AUTHORIZATION, format!("Bearer {}", drawn.token));
+            service.call(request.body(()).unwrap())
+        };
+        let is_refused = |answer: Response<()>| answer.headers().contains_key("handfast-code");
+        assert!(!is_refused(call().now_or_never().unwrap().unwrap()));
+        let call = call();
+        fs::write(&file, "").unwrap();
+        tokens.reload().unwrap();
+        assert!(is_refused(call.now_or_never().unwrap().unwrap()));
+    }
+}
