@@ -127,13 +127,41 @@ fn compare(target: &LedStore, written: &[Record]) -> Result<(), MaintenanceError
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
+    use futures::FutureExt as _;
+    use futures::future::BoxFuture;
     use handfast_core::{Epoch, GlobalRecord, GlobalState, Timestamp, Xid};
 
     use super::*;
-    use crate::store::{MemoryStore, Store};
+    use crate::store::{MemoryStore, Store, StoreError};
+
+    /// A store that no process gains the lead of a second time.
+    #[derive(Debug)]
+    struct LedOnce {
+        memory: MemoryStore,
+        is_led: AtomicBool,
+    }
+
+    impl Store for LedOnce {
+        fn lead(&self, at_least: Epoch) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
+            if self.is_led.swap(true, Ordering::SeqCst) {
+                return pending().boxed();
+            }
+            self.memory.lead(at_least)
+        }
+
+        fn commit(
+            &self,
+            epoch: Epoch,
+            batch: Vec<Change>,
+        ) -> BoxFuture<'_, Result<(), StoreError>> {
+            self.memory.commit(epoch, batch)
+        }
+    }
 
     fn global(number: u64) -> Record {
         Record::Global(GlobalRecord {
@@ -151,7 +179,7 @@ mod tests {
         })
     }
 
-    async fn led(store: &Arc<MemoryStore>) -> LedStore {
+    async fn led<S: Store>(store: &Arc<S>) -> LedStore {
         let (epoch, records) = store.lead(Epoch(5)).await.unwrap();
         let (place, limit) = ("a test".to_owned(), Duration::from_secs(60));
         LedStore { place, store: Arc::clone(store) as _, epoch, records, limit }
@@ -197,6 +225,14 @@ mod tests {
         let Err(MaintenanceError::Closed { closure, .. }) = refused else { panic!("{refused:?}") };
         assert_eq!(&*closure.place, "elsewhere");
         assert!(store.records().contains(&global(1)));
+    }
+
+    /// Regression: a tool waited for ever when another process had taken the lead of what it filled.
+    #[tokio::test(start_paused = true)]
+    async fn a_lead_that_does_not_come_again_is_not_waited_for_for_ever() {
+        let store = LedOnce { memory: MemoryStore::new(), is_led: AtomicBool::new(false) };
+        let refused = fill(led(&Arc::new(store)).await, &[global(1)], "elsewhere").await;
+        assert!(matches!(refused, Err(MaintenanceError::Unanswered { .. })), "{refused:?}");
     }
 
     #[tokio::test]
