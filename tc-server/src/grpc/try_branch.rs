@@ -116,8 +116,15 @@ impl GrpcFrontend {
     async fn doubt(&self, registration: &Command) -> Result<(), NotTried> {
         let Command::RegisterBranch { xid, branch, .. } = registration else { return Ok(()) };
         let (xid, branch, outcome) = (*xid, branch.id, Some(PhaseOneOutcome::Unknown));
-        let application_data = Box::default();
-        self.decide(Command::ReportBranch { xid, branch, outcome, application_data }).await
+        loop {
+            let application_data = Box::default();
+            let report = Command::ReportBranch { xid, branch, outcome, application_data };
+            match self.decide(report).await {
+                // Without the report the global could be committed.
+                Err(NotTried::Engine(EngineError::Busy)) => self.shared.engine.room().await,
+                reported => return reported,
+            }
+        }
     }
 
     async fn decide(&self, command: Command) -> Result<(), NotTried> {

@@ -7,6 +7,7 @@ mod failures;
 mod greeting;
 mod standing;
 mod time;
+mod tries;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
