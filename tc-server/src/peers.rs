@@ -74,10 +74,7 @@ impl Peers {
     /// When the address cannot be part of a URL.
     pub(crate) fn channel(&self, address: &str) -> Result<Channel, PeersError> {
         let wrong = |error: tonic::transport::Error| PeersError(format!("{address}: {error}"));
-        let url = format!("{}://{address}", self.scheme());
-        let endpoint = Endpoint::from_shared(url).map_err(wrong)?.connect_timeout(CONNECT_LIMIT);
-        let (interval, limit) = KEEP_ALIVE;
-        let endpoint = endpoint.http2_keep_alive_interval(interval).keep_alive_timeout(limit);
+        let endpoint = endpoint(format!("{}://{address}", self.scheme())).map_err(wrong)?;
         let endpoint = match &self.tls {
             Some(tls) => endpoint.tls_config(tls.clone()).map_err(wrong)?,
             None => endpoint,
@@ -88,6 +85,13 @@ impl Peers {
     fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }
+}
+
+fn endpoint(url: String) -> Result<Endpoint, tonic::transport::Error> {
+    let (interval, limit) = KEEP_ALIVE;
+    let endpoint = Endpoint::from_shared(url)?.connect_timeout(CONNECT_LIMIT);
+    // A connection without calls is not checked: the next call does that.
+    Ok(endpoint.http2_keep_alive_interval(interval).keep_alive_timeout(limit))
 }
 
 fn http_client(authority: Option<&str>) -> Result<reqwest::Client, PeersError> {
@@ -120,4 +124,31 @@ fn client_tls(tls: &TlsConfig, authority: Option<&str>) -> Result<ClientTlsConfi
 
 fn read(path: &Path) -> Result<String, PeersError> {
     fs::read_to_string(path).map_err(|error| PeersError(format!("{}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+    use std::io;
+
+    use http::{Request, Uri};
+    use hyper_util::rt::TokioIo;
+    use tonic::body::Body;
+    use tower::{ServiceExt as _, service_fn};
+
+    use super::*;
+
+    /// Regression: a call to a machine that had vanished without a word ended when TCP gave up.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_to_a_node_that_is_silent_ends() {
+        let (near, _far) = tokio::io::duplex(1 << 16);
+        let mut near = Some(TokioIo::new(near));
+        let connector = service_fn(move |_: Uri| {
+            ready(near.take().ok_or_else(|| io::Error::other("it connects once")))
+        });
+        let endpoint = endpoint("http://one:7091".to_owned()).unwrap();
+        let channel = endpoint.connect_with_connector_lazy(connector);
+        let call = Request::post("/handfast.v1.Coordinator/Begin").body(Body::empty()).unwrap();
+        channel.oneshot(call).await.unwrap_err();
+    }
 }

@@ -40,6 +40,7 @@ macro_rules! on_every_server {
 
 on_every_server!(
     a_connection_killed_before_commit_fails_the_branch,
+    a_closure_on_a_killed_connection_returns_its_own_error,
     a_lost_commit_is_reported_as_unknown,
     a_lost_answer_is_reported_as_unknown,
     a_branch_dropped_while_it_is_reported_is_reported,
@@ -72,6 +73,26 @@ async fn a_connection_killed_before_commit_fails_the_branch<DB: Killable>() {
     let mut expected = before;
     expected[1][1] = Some("7".to_owned());
     scene.assert_clean(&expected, 0).await;
+}
+
+/// Regression: the error of the rollback on the lost connection took the place of the closure's.
+async fn a_closure_on_a_killed_connection_returns_its_own_error<DB: Killable>() {
+    let scene = Scene::<DB>::new().await;
+    let before = scene.bank.accounts().await;
+    let resource = scene.resource().await;
+    let global = scene.begin().await;
+    let work = resource.try_transaction(|local| {
+        Box::pin(async {
+            run_all(local, &CHANGES).await?;
+            let id = DB::read(local, DB::OWN_ID).await?[0][0].clone().unwrap();
+            DB::raw(&scene.bank.pool, &DB::kill(&id)).await?;
+            Err::<(), _>(anyhow::anyhow!("out of stock"))
+        })
+    });
+    let error = global.scope(work).await.unwrap_err();
+    assert_eq!(error.to_string(), "out of stock");
+    global.commit().await.unwrap();
+    scene.assert_clean(&before, 0).await;
 }
 
 async fn a_lost_commit_is_reported_as_unknown<DB: Killable>() {

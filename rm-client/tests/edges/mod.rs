@@ -15,5 +15,6 @@ mod partitions;
 mod savepoints;
 mod schema;
 mod sessions;
+mod sweeps;
 mod undo_triggers;
 mod unique;

@@ -87,6 +87,26 @@ async fn a_session_left_half_done_does_not_stop_phase_two() {
     }
 }
 
+/// Regression: the error of the rollback on the lost connection took the place of the closure's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closure_on_a_lost_connection_returns_its_own_error() {
+    let scene = Scene::<Postgres>::new().await;
+    let resource = scene.resource().await;
+    let global = scene.begin().await;
+    let work = resource.try_transaction(|local| {
+        Box::pin(async {
+            Postgres::run_xa(local, DEBIT).await?;
+            let ends_itself = "SELECT pg_terminate_backend(pg_backend_pid())";
+            Postgres::run_xa(local, ends_itself).await.unwrap_err();
+            Err::<(), _>(anyhow::anyhow!("out of stock"))
+        })
+    });
+    let error = global.scope(work).await.unwrap_err();
+    assert_eq!(error.to_string(), "out of stock");
+    global.commit().await.unwrap();
+    scene.assert_clean([1000, 1000]).await;
+}
+
 const SLOW_PREPARE: &[&str] = &[
     "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
      $$ BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END $$",
