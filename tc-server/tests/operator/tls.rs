@@ -66,7 +66,7 @@ async fn both_ports_accept_only_tls() {
     assert!(begin(grpc, Some(client_of(&signed)), &tokens.viewer).await.is_err());
     assert!(begin(grpc, None, &tokens.client).await.is_err());
     let stranger = SignedCertificate::make();
-    assert!(begin(grpc, Some(stranger.client()), &tokens.client).await.is_err());
+    assert!(begin(grpc, Some(client_of(&stranger)), &tokens.client).await.is_err());
 
     let base = format!("https://localhost:{}", server.admin_address.port());
     let admin = trusting(&signed, &base, &tokens.viewer);
