@@ -27,7 +27,7 @@ use futures::stream::{BoxStream, Stream};
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::FILE_DESCRIPTOR_SET;
 use handfast_proto::v1::coordinator_server::CoordinatorServer;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tonic::Status;
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
@@ -67,6 +67,9 @@ struct Shared {
     over_http: HttpCaller,
     presence: Presence,
     queues: Mutex<Vec<Weak<SendQueue>>>,
+    /// Where clients wait for a leader. It wakes them in their order of coming; `standing` alone
+    /// would wake them in any, and a run of the simulation could not be repeated.
+    leader_known: Notify,
     going_away: AtomicBool,
     health: tonic_health::server::HealthReporter,
     /// Whether the last word on the health has been said.
@@ -92,6 +95,7 @@ impl GrpcFrontend {
             decoder: Decoder { bounds },
             over_http,
             queues: Mutex::default(),
+            leader_known: Notify::new(),
             going_away: AtomicBool::new(false),
             health: tonic_health::server::HealthReporter::new(),
             health_told: tokio::sync::Mutex::new(false),
@@ -219,15 +223,18 @@ impl GrpcFrontend {
 
     /// Follows how the engine stands: says so to the health service and, when it does not lead any
     /// more, ends every connection. The new leader could not reach a process that stayed. A
-    /// connection that waits for a leader looks for itself.
+    /// connection that waits for a leader is woken, and looks for itself.
     /// [`GrpcFrontend::routes`] starts it; without routes the caller runs it.
     pub async fn keep_watch(self) {
         let mut standing = self.shared.standing.clone();
         loop {
             // Marked as seen before it is acted on, so that a change meanwhile is not missed.
-            let leads = standing.borrow_and_update().epoch().is_some();
+            let seen = standing.borrow_and_update().clone();
+            if seen.is_settled() {
+                self.shared.leader_known.notify_waiters();
+            }
             self.show_health().await;
-            if !leads {
+            if seen.epoch().is_none() {
                 let leader = self.leader();
                 self.each_queue(|queue| {
                     if !queue.awaits_leader() {

@@ -14,7 +14,7 @@ use super::bounds::{BadRequest, at_most};
 use super::refusal::{self, status_of_request};
 use super::send_queue::SendQueue;
 use crate::dispatch::{CallReply, CallSink, ProcessRegistration};
-use crate::engine::{EngineError, ReplySink, Standing};
+use crate::engine::{EngineError, ReplySink};
 use crate::presence::{Present, client_of};
 use crate::turned_away::{PortName, Why, count, note};
 
@@ -209,18 +209,20 @@ impl Connection {
     /// Waits for a while until this node leads or knows which one does. The caller looks which
     /// after that, when the connection is ended again by a loss of the lead.
     async fn await_leader(&self) {
-        let mut standing = self.front.shared.standing.clone();
-        if standing.borrow().is_settled() {
+        let shared = &self.front.shared;
+        // Made before the look, so that a leader that is found meanwhile wakes it.
+        let leader_known = shared.leader_known.notified();
+        if shared.standing.borrow().is_settled() {
             return;
         }
         self.queue.set_awaits_leader(true);
-        let clock = self.front.shared.dispatcher.clock();
+        let clock = shared.dispatcher.clock();
         let limit = clock.reach(clock.now().after_ms(LEADER_WAIT_MS));
         // What the node knows then, or does not, decides: not how the waiting has ended.
         tokio::select! {
             biased;
             () = self.queue.ended() => {}
-            _settled = standing.wait_for(Standing::is_settled) => {}
+            () = leader_known => {}
             () = limit => {}
         }
         self.queue.set_awaits_leader(false);
