@@ -46,7 +46,7 @@ impl Coordinator {
     }
 
     pub(crate) fn saga_forgetting_due(&self) -> Option<Timestamp> {
-        self.sagas.forgetting_due(self.environment.limits.retention_ms)
+        self.sagas.forgetting_due(&self.environment.limits)
     }
 }
 

@@ -49,8 +49,9 @@ pub struct Limits {
     /// outage, or a jump of the clock, globals are rolled back before their clients are back. Too
     /// long: rows of a dead client stay locked that much longer after a restart.
     pub restart_grace_ms: u64,
-    /// Finished globals remembered; the longest finished goes when one more finishes. Too few: as
-    /// for `retention_ms`. Too many: memory and disk, about half a kilobyte each.
+    /// Finished globals remembered, and as many ended sagas; the longest finished goes when one
+    /// more finishes. Too few: as for `retention_ms`. Too many: memory and disk, about half a
+    /// kilobyte each.
     pub history_max: usize,
     /// Entries of one global's timeline, at least 2; the first is kept, the oldest other one goes.
     /// Too few: what operators did is lost. Too many: the record grows with every click.

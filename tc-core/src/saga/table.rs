@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::collections::xid_map::XidMap;
-use crate::contract::{ClientId, Counted, Counts, SagaRecord, Timestamp, Xid};
+use crate::contract::{ClientId, Counted, Counts, Limits, SagaRecord, Timestamp, Xid};
 use crate::restart::Restart;
 use crate::shares::ShareTally;
 
@@ -114,8 +114,11 @@ impl SagaTable {
     }
 
     /// When the saga that ended the longest ago is to be forgotten.
-    pub(crate) fn forgetting_due(&self, retention_ms: u64) -> Option<Timestamp> {
-        self.first_ended().map(|(at, _)| self.restart.kept_until(at, retention_ms))
+    pub(crate) fn forgetting_due(&self, limits: &Limits) -> Option<Timestamp> {
+        let (at, _) = self.first_ended()?;
+        // A start with a lowered limit finds more than that.
+        let is_crowded = self.ended() > limits.history_max;
+        Some(if is_crowded { at } else { self.restart.kept_until(at, limits.retention_ms) })
     }
 
     /// The saga that ended the longest ago.
