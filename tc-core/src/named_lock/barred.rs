@@ -2,7 +2,7 @@
 //!
 //! In memory alone: no request outlives the server that was to receive it.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::contract::{LockToken, Timestamp};
 
@@ -12,25 +12,29 @@ const LATE_MS_MAX: u64 = 10 * 60 * 1_000;
 /// How many are kept at most (BOUNDED); then the longest barred goes.
 const BARRED_MAX: usize = 100_000;
 
+/// The tokens, each with the end of its time, and in the order of these ends.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Barred {
-    tokens: BTreeSet<LockToken>,
-    in_order: VecDeque<(Timestamp, LockToken)>,
+    until: BTreeMap<LockToken, Timestamp>,
+    in_order: BTreeSet<(Timestamp, LockToken)>,
 }
 
 impl Barred {
     pub(super) fn add(&mut self, now: Timestamp, token: LockToken) {
-        if self.tokens.insert(token) {
-            self.in_order.push_back((now.after_ms(LATE_MS_MAX), token));
+        let until = now.after_ms(LATE_MS_MAX);
+        // A further release counts anew: a request may have been sent since the one before.
+        if let Some(earlier) = self.until.insert(token, until) {
+            self.in_order.remove(&(earlier, token));
         }
+        self.in_order.insert((until, token));
         let is_over = |&(until, _): &(Timestamp, LockToken)| until <= now;
-        while self.in_order.len() > BARRED_MAX || self.in_order.front().is_some_and(is_over) {
-            let oldest = self.in_order.pop_front();
-            oldest.map(|(_, token)| self.tokens.remove(&token));
+        while self.in_order.len() > BARRED_MAX || self.in_order.first().is_some_and(is_over) {
+            let oldest = self.in_order.pop_first();
+            oldest.map(|(_, token)| self.until.remove(&token));
         }
     }
 
     pub(super) fn contains(&self, token: LockToken) -> bool {
-        self.tokens.contains(&token)
+        self.until.contains_key(&token)
     }
 }
