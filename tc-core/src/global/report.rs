@@ -126,8 +126,10 @@ impl Globals<'_> {
         self.settle(touched);
     }
 
-    /// Gives phase two other data, if there is any. A call that may be out is repeated with it; a
-    /// branch that is finished has no use for it, and its reporter must not rely on it.
+    /// Gives phase two other data, if there is any. A call that may be out is handed over again:
+    /// its further attempts, if there are any, have the other data, and what its receiver carries
+    /// out with the earlier data stands. A branch that is finished has no use for it, and its
+    /// reporter must not rely on it.
     fn change_data(
         &mut self,
         xid: Xid,

@@ -74,10 +74,12 @@ impl Queue {
         }
     }
 
-    /// Adds a call, due at once. If the same call is in flight, it stays there; if its content
-    /// differs, it is sent again after the answer to the earlier version. A call with the opposite
-    /// decision replaces the earlier one: a step of a saga is compensated whether or not its action
-    /// has been answered.
+    /// Adds a call, due at once. If the same call is in flight, it stays there, and its further
+    /// attempts have the content given here. With another question or resolution, a failure of the
+    /// earlier version does not count, and it is sent again at once. Other application data leaves
+    /// the answer its meaning: what was carried out with the earlier data is finished. A call with
+    /// the opposite decision replaces the earlier one: a step of a saga is compensated whether or
+    /// not its action has been answered.
     pub fn call(&mut self, now: Timestamp, call: impl Into<Call>) {
         let call = call.into();
         let key = (call.xid, call.branch);

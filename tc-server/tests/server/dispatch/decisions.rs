@@ -60,6 +60,27 @@ fn a_question_in_flight_is_replaced_by_the_decision() {
     assert!(harness.outcome(FIRST, 1, PhaseTwoOutcome::Done).is_some());
 }
 
+/// Sent again after it was carried out, a call would find the branch's fence closed.
+#[test]
+fn data_that_changes_in_flight_is_for_the_next_attempt() {
+    fn commit(data: &[u8]) -> PhaseTwoCall {
+        PhaseTwoCall { application_data: data.into(), ..call(1, "a", Decision::Commit) }
+    }
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.queue.call(harness.now, commit(b"first"));
+    harness.sends();
+    harness.queue.call(harness.now, commit(b"second"));
+    assert_eq!(harness.sends(), [""; 0]);
+    harness.retryable(FIRST, 1);
+    harness.pass(100_000);
+    let sent = harness.queue.sends(harness.now);
+    assert_eq!(&*sent[0].calls[0].application_data, b"second");
+    harness.queue.call(harness.now, commit(b"third"));
+    assert!(harness.outcome(FIRST, 1, PhaseTwoOutcome::Done).is_some());
+    assert_eq!(harness.sends(), [""; 0]);
+}
+
 #[test]
 fn a_refused_rollback_is_dropped_until_it_is_called_again() {
     let mut harness = harness();
