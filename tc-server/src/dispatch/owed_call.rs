@@ -13,7 +13,8 @@ pub(super) struct OwedCall {
     pub(super) state: CallState,
     pub(super) failures: u32,
     pub(super) since: Timestamp,
-    /// The process that failed the last attempt. Another process is asked before it is again.
+    /// The process that failed the last attempt, or left it unanswered. Another process is asked
+    /// before it is again.
     pub(super) failed_by: Option<ProcessId>,
 }
 

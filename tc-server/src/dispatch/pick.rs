@@ -1,9 +1,14 @@
 //! Chooses the process of a call, and the due calls of a resource that are sent next.
 
 use super::call::{ProcessId, ResourceKey};
-use super::owed_call::Addressee;
+use super::owed_call::{Addressee, OwedCall};
 use super::queue::{Process, Queue};
 use super::resource_queue::{CallGroup, CallKey, ResourceQueue};
+
+/// After how many failures each time a call is for a silent process. Too few: a process that hangs
+/// delays what another one would do at the next attempt; too many: a process that is well, and whose
+/// earlier call was lost, stays out of work that it alone can do.
+const FAILURES_A_SILENT_TURN: u32 = 3;
 
 /// The choice of the next batch.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +30,10 @@ impl Queue {
             return Addressee::Any;
         };
         let has = |id| self.has(id, resource);
-        let is_well = |id| has(id) && self.processes.get(&id).is_some_and(|it| !it.silent);
+        if let Some(owner) = self.silent_owner_in_turn(pending, resource, owner) {
+            return Addressee::Owner(owner);
+        }
+        let is_well = |id| has(id) && !self.is_silent(id);
         let mut well = self.names.owners(owner, is_well);
         let next = match pending.failed_by {
             None => well.next(),
@@ -39,6 +47,33 @@ impl Queue {
             None if self.names.owners(owner, has).next().is_some() => Addressee::Any,
             None => Addressee::AnyMeanwhile,
         }
+    }
+
+    /// Returns the silent owner that is to be asked about a call others fail time and again. It may
+    /// be well and the only one that can execute the call; without a call it could not show that.
+    fn silent_owner_in_turn(
+        &self,
+        pending: &OwedCall,
+        resource: &ResourceKey,
+        owner: &str,
+    ) -> Option<ProcessId> {
+        let turn = self.turn_of_silent(pending)?;
+        let is_silent = |id| self.has(id, resource) && self.is_silent(id);
+        let silent: Vec<ProcessId> = self.names.owners(owner, is_silent).collect();
+        silent.get(turn % silent.len().max(1)).copied()
+    }
+
+    /// Returns how many turns of silent processes a call has had, if another is due.
+    fn turn_of_silent(&self, pending: &OwedCall) -> Option<usize> {
+        // In its turn a silent process has left the call unanswered: others are asked again.
+        pending.failed_by.filter(|id| !self.is_silent(*id))?;
+        let failures = pending.failures;
+        let is_due = failures > 0 && failures.is_multiple_of(FAILURES_A_SILENT_TURN);
+        is_due.then(|| usize::try_from(failures / FAILURES_A_SILENT_TURN).unwrap_or_default())
+    }
+
+    fn is_silent(&self, id: ProcessId) -> bool {
+        self.processes.get(&id).is_some_and(|process| process.silent)
     }
 
     pub(super) fn has(&self, id: ProcessId, resource: &ResourceKey) -> bool {
@@ -65,9 +100,14 @@ impl Queue {
     }
 
     /// Returns the next process in the round that has room, and the index at which the round
-    /// continues. A silent process is chosen only if all are silent. The process that failed the
-    /// first of the calls is chosen only if no other has room.
+    /// continues. A silent process is chosen only if all are silent, or in its turn, and then for
+    /// the first of the calls alone. The process that failed the first of the calls is chosen only
+    /// if no other has room.
     fn next_in_round(&self, queue: &ResourceQueue, group: CallGroup) -> Option<(NextBatch, usize)> {
+        let first = queue.due.get(&group).and_then(|keys| keys.first());
+        let first = first.and_then(|key| self.calls.get(key));
+        let failed_by = first.and_then(|it| it.failed_by);
+        let is_turn = first.is_some_and(|it| self.turn_of_silent(it).is_some());
         let count = queue.processes.len();
         let indices = (0..count).map(|step| (queue.next + step) % count);
         let candidates: Vec<(usize, ProcessId, &Process)> = indices
@@ -77,15 +117,15 @@ impl Queue {
             })
             .collect();
         let all_silent = candidates.iter().all(|(_, _, process)| process.silent);
+        let may_be_silent = all_silent || is_turn;
         let mut fit: Vec<_> =
-            candidates.into_iter().filter(|(_, _, it)| all_silent || !it.silent).collect();
-        let first = queue.due.get(&group).and_then(|keys| keys.first());
-        let failed_by = first.and_then(|key| self.calls.get(key)).and_then(|it| it.failed_by);
+            candidates.into_iter().filter(|(_, _, it)| may_be_silent || !it.silent).collect();
         // The sort is stable, so that the others keep the order of the round.
-        fit.sort_by_key(|(_, id, _)| Some(*id) == failed_by);
+        fit.sort_by_key(|(_, id, it)| (Some(*id) == failed_by, is_turn && !it.silent));
         let with_room =
-            fit.into_iter().find_map(|(at, id, it)| self.room(it).map(|room| (at, id, room)));
-        let (at, process, room) = with_room?;
+            fit.into_iter().find_map(|(at, id, it)| self.room(it).map(|room| (at, id, it, room)));
+        let (at, process, chosen, room) = with_room?;
+        let room = if is_turn && chosen.silent { 1 } else { room };
         Some((NextBatch { group, process, room }, (at + 1) % count))
     }
 

@@ -8,7 +8,8 @@
 //! A call is for its owner, the process that registered the branch: on some databases no other
 //! process can end a prepared branch. Another process is asked if the owner is not connected,
 //! leaves a call unanswered, or has failed this call. In the last case the owner and the others are
-//! asked in alternation.
+//! asked in alternation. A process that left a call unanswered is asked about one that others fail
+//! time and again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -334,6 +335,7 @@ impl Queue {
 
     fn unanswered(&mut self, now: Timestamp, key: CallKey, process: ProcessId) {
         self.silence(process);
+        self.calls.entry(key).and_modify(|pending| pending.failed_by = Some(process));
         let elsewhere = self.queue_of(key).is_some_and(|queue| queue.processes.len() > 1);
         if elsewhere {
             self.detach(key);

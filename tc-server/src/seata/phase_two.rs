@@ -48,7 +48,7 @@ impl ClientCallSink {
         match owed.kind {
             // The client is not called: it has nothing left to do.
             _ if owed.call.resolution == Some(Resolution::AcceptCurrent) => {
-                self.answer_without_client(client, owed)
+                self.frontend.answer_in_place(client, &owed.call, PhaseTwoOutcome::Done);
             }
             BranchType::Saga => {
                 let (frontend, send_queue) = (self.frontend.clone(), self.send_queue.clone());
@@ -64,17 +64,6 @@ impl ClientCallSink {
                 self.frontend.send(client, &self.send_queue, &owed, data);
             }
         }
-    }
-
-    /// Answers a call in place of the client. In a task, because the dispatcher's lock is held
-    /// here.
-    fn answer_without_client(&self, client: &Client, owed: SeataCall) {
-        let (frontend, by) = (self.frontend.clone(), Arc::clone(&client.id));
-        let Call { xid, branch, ask, .. } = owed.call;
-        let answer = CallReply { xid, branch, ask, outcome: PhaseTwoOutcome::Done };
-        tokio::spawn(
-            async move { frontend.record_answers(vec![(Arc::clone(&by), answer)], &by).await },
-        );
     }
 }
 
@@ -110,18 +99,37 @@ impl SeataFrontend {
         owed: &SeataCall,
         application_data: String,
     ) {
+        let call = &owed.call;
+        if let Err(error) = self.try_send(client, send_queue, owed, application_data) {
+            tracing::warn!(xid = call.xid.0, branch = call.branch.0, error, "no call of phase two");
+            // Without an answer the client would count as silent, although it was not called.
+            let outcome = PhaseTwoOutcome::Retryable { error: cut(&error).into() };
+            self.answer_in_place(client, call, outcome);
+        }
+    }
+
+    /// Answers a call in place of the client. In a task, because the dispatcher's lock is held
+    /// here.
+    fn answer_in_place(&self, client: &Client, call: &Call, outcome: PhaseTwoOutcome) {
+        let (frontend, by) = (self.clone(), Arc::clone(&client.id));
+        let answer = CallReply { xid: call.xid, branch: call.branch, ask: call.ask, outcome };
+        tokio::spawn(
+            async move { frontend.record_answers(vec![(Arc::clone(&by), answer)], &by).await },
+        );
+    }
+
+    fn try_send(
+        &self,
+        client: &Client,
+        send_queue: &SendQueue,
+        owed: &SeataCall,
+        application_data: String,
+    ) -> Result<(), String> {
         let SeataCall { ref call, decision, kind } = *owed;
-        let (xid, branch) = (call.xid.0, call.branch.0);
-        // Without a name the call is not sent: at its time limit it goes to another process.
-        let Some(resource_id) = client.own_name(&call.resource.id) else {
-            tracing::warn!(
-                xid,
-                branch,
-                resource = &*call.resource.id,
-                "not a resource of the client"
-            );
-            return;
-        };
+        let name = &call.resource.id;
+        let resource_id = client.own_name(name);
+        let resource_id =
+            resource_id.ok_or_else(|| format!("{name} is not a resource of the client"))?;
         let branch_id =
             if kind == BranchType::Saga { SAGA_BRANCH_ID } else { call.branch.0.cast_signed() };
         let end = BranchEnd {
@@ -148,13 +156,10 @@ impl SeataFrontend {
         };
         let (encoding, dialect) = (client.encoding, &client.dialect);
         let mut frame = Vec::with_capacity(FRAME_BYTES);
-        match encode(&message, MessageKind::Request, id, encoding, dialect, &mut frame) {
-            Ok(()) => send_queue.put(frame),
-            Err(error) => {
-                let code = error.code();
-                tracing::error!(xid, branch, code, %error, "phase two cannot be asked for");
-            }
-        }
+        encode(&message, MessageKind::Request, id, encoding, dialect, &mut frame)
+            .map_err(|error| format!("{}: {error}", error.code()))?;
+        send_queue.put(frame);
+        Ok(())
     }
 
     /// Returns the application data that tells a saga's client what to do.

@@ -159,6 +159,50 @@ fn a_call_that_its_owner_failed_alternates_with_others() {
     assert_eq!(asked, [1, 2, 1, 3, 1, 2]);
 }
 
+/// Regression: a silent owner was never called again while another process had the resource, and
+/// could not show that it was well. What it alone could do was asked of others for ever.
+#[test]
+fn a_silent_owner_is_asked_about_what_others_fail() {
+    let mut harness = QueueHarness::with(&["a", "b", "c"]);
+    harness.call(1, "a");
+    assert_eq!(harness.sends(), ["1: 1"]);
+    harness.pass(10_000);
+    let mut asked = Vec::new();
+    for _ in 0..8 {
+        let sent = harness.sends();
+        let process = sent[0].trim_end_matches(": 1").parse().unwrap();
+        asked.push(process);
+        if process == 1 {
+            harness.pass(10_000);
+        } else {
+            harness.fails(process, 1);
+            harness.pass(1_000);
+        }
+    }
+    assert_eq!(asked, [2, 3, 2, 1, 3, 2, 3, 1]);
+    harness.call(2, "a");
+    assert_eq!(harness.sends(), ["2: 1 2"], "it is silent for other calls");
+}
+
+#[test]
+fn silent_owners_are_asked_in_turn() {
+    let mut harness = QueueHarness::with(&["shop:10.0.0.1:41", "shop:10.0.0.1:42", "b"]);
+    harness.call(1, "shop:10.0.0.1:7");
+    let mut asked = Vec::new();
+    while asked.len() < 10 {
+        let sent = harness.sends();
+        let process = sent[0].trim_end_matches(": 1").parse().unwrap();
+        asked.push(process);
+        if process < 3 {
+            harness.pass(10_000);
+        } else {
+            harness.fails(process, 1);
+            harness.pass(1_000);
+        }
+    }
+    assert_eq!(asked, [1, 2, 3, 3, 3, 2, 3, 3, 3, 1]);
+}
+
 #[test]
 fn a_single_owner_is_called_again() {
     let mut harness = QueueHarness::with(&["a"]);

@@ -48,6 +48,28 @@ fn an_unanswered_call_goes_to_another_process() {
     assert_eq!(harness.sends(), ["1 a 4"]);
 }
 
+/// Regression: a silent process got no call any more while another one had the resource, whatever
+/// became of the calls there.
+#[test]
+fn a_silent_process_gets_a_call_that_another_fails() {
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.registered(SECOND, "a");
+    harness.call(1, "a");
+    assert_eq!(harness.sends(), ["1 a 1"]);
+    harness.pass(10_000);
+    for _ in 0..3 {
+        assert_eq!(harness.sends(), ["2 a 1"]);
+        harness.retryable(SECOND, 1);
+        harness.pass(1_000);
+    }
+    harness.call(2, "a");
+    assert_eq!(harness.sends(), ["1 a 1", "2 a 2"], "no other call waits with it");
+    harness.retryable(FIRST, 1);
+    harness.call(3, "a");
+    assert_eq!(harness.sends(), ["1 a 3"], "it is not silent any more");
+}
+
 #[test]
 fn an_unanswered_call_is_resent_to_the_only_process() {
     let mut harness = harness();
