@@ -101,6 +101,8 @@ struct Connection {
     pending: PendingRequests,
     /// The requests that have a task. Dropping it gives up their places in the lock queues.
     requests: JoinSet<()>,
+    /// Has a clone for each part of a merged request in progress but the first, which has its task.
+    further_parts: Arc<()>,
     /// Phase-two answers that have arrived and are not recorded yet.
     answers: Vec<(i32, BranchEnded)>,
     /// Set by the first registration. The last field, so that it is dropped last: the engine must
@@ -114,7 +116,7 @@ impl Connection {
         let engine = frontend.shared.engine.clone();
         let pending = PendingRequests::new(engine, send_queue.clone(), client.asker());
         let client = Arc::new(Mutex::new(Arc::new(client)));
-        let (requests, answers) = (JoinSet::new(), Vec::new());
+        let (requests, further_parts, answers) = (JoinSet::new(), Arc::new(()), Vec::new());
         let (registration, present) = (None, None);
         Self {
             frontend,
@@ -124,6 +126,7 @@ impl Connection {
             registration,
             pending,
             requests,
+            further_parts,
             answers,
             present,
         }
@@ -347,7 +350,8 @@ impl Connection {
             }
             return;
         }
-        let has_room = self.has_room();
+        let has_room = self.has_room_for(parts.len());
+        let counted = vec![Arc::clone(&self.further_parts); parts.len().saturating_sub(1)];
         let wait_policy = if has_room { WaitPolicy::Configured } else { WaitPolicy::None };
         let (to, handler, send_queue) =
             (self.addressee(id, encoding), self.handler(wait_policy), self.send_queue.clone());
@@ -356,6 +360,7 @@ impl Connection {
             for (id, answer) in merge_or_split(id, &ids, answers) {
                 send_queue.answer(ReplyAddress { id, ..to }, &answer);
             }
+            drop(counted);
         };
         if has_room {
             self.requests.spawn(Box::pin(work));
@@ -368,7 +373,7 @@ impl Connection {
 
     async fn work_on(&mut self, id: i32, request: Message, encoding: Encoding) {
         let to = self.addressee(id, encoding);
-        if !self.has_room() {
+        if !self.has_room_for(1) {
             // Requests in progress may wait for those that arrived with this one.
             self.hand_over().await;
             if let Some(answer) = self.handler(WaitPolicy::None).answer(request).await {
@@ -418,11 +423,12 @@ impl Connection {
         }
     }
 
-    fn has_room(&mut self) -> bool {
+    fn has_room_for(&mut self, requests: usize) -> bool {
         // Tasks that have ended count until they are removed.
         while self.requests.try_join_next().is_some() {}
-        let under_way = self.pending.len() + self.requests.len();
-        under_way < self.frontend.shared.settings.requests_max.max(1)
+        let further_parts = Arc::strong_count(&self.further_parts) - 1;
+        let under_way = self.pending.len() + self.requests.len() + further_parts;
+        under_way + requests <= self.frontend.shared.settings.requests_max.max(1)
     }
 
     fn handler(&self, wait_policy: WaitPolicy) -> RequestHandler {

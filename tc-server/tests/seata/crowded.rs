@@ -278,3 +278,28 @@ async fn a_commit_is_read_behind_a_registration_that_waits_for_it() {
     let Message::BranchRegisterResult(granted) = granted else { panic!("another answer") };
     granted.result.unwrap();
 }
+
+/// Regression: a merged request counted as one, however many requests it had.
+#[tokio::test]
+async fn each_part_of_a_merged_request_counts() {
+    let server = start_with(|seata| (seata.requests_max, seata.lock_wait_ms) = (2, 600_000));
+    let server = server.await;
+    let mut old = Client::rm(&server, "2.2.0", DATABASE).await;
+    let (holder, next) = (old.begin(60_000).await, old.begin(60_000).await);
+    old.branch(&holder, DATABASE, "t:1").await;
+    old.branch(&holder, DATABASE, "t:2").await;
+    let wanted = |key| branch(&next, BranchType::At, DATABASE, key);
+    let parts = ["t:1", "t:2"].map(|key| Message::BranchRegister(wanted(key))).to_vec();
+    let merged = Message::MergedWarp(MergedWarp { parts, ids: vec![70, 80] });
+    let waits = old.send(&merged, MessageKind::OneWay).await;
+    let late = timeout(PATIENCE, old.register_branch(wanted("t:1"))).await;
+    let late = late.expect("it waits").result;
+    assert_eq!(late.unwrap_err().code, ExceptionCode::LockKeyConflict);
+    old.commit(&holder).await;
+    let granted = timeout(PATIENCE, old.answer_to(waits)).await.expect("it is not answered");
+    let Message::MergeResult(granted) = granted else { panic!("another answer") };
+    for granted in granted.parts {
+        let Message::BranchRegisterResult(granted) = granted else { panic!("another answer") };
+        granted.result.unwrap();
+    }
+}
