@@ -291,13 +291,13 @@ impl Connection {
 
     /// A participant takes its time: its answer is sent when it comes.
     fn try_branch(&self, id: u64, request: wire::TryBranchRequest) {
-        let (front, queue) = (self.front.clone(), Arc::clone(&self.queue));
+        let (front, promised) = (self.front.clone(), self.queue.promise(id));
         tokio::spawn(async move {
             let body = match front.try_branch(request).await {
                 Ok(reply) => server_message::Body::TryBranch(reply),
                 Err(refusal) => server_message::Body::Rejected(refusal.into_message()),
             };
-            queue.say(id, body);
+            promised.say(body);
         });
     }
 

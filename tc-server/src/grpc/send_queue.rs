@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use handfast_core::{Asker, Correlation};
 use handfast_proto::v1 as wire;
@@ -45,8 +45,38 @@ pub(super) struct SendQueue {
 struct State {
     /// The ids that clients gave the requests whose replies are expected.
     expected: HashMap<Correlation, u64>,
+    /// How many replies tasks of their own have yet to give.
+    promised: usize,
     queue: VecDeque<Outgoing>,
     phase: Phase,
+}
+
+impl State {
+    fn is_answered(&self) -> bool {
+        self.expected.is_empty() && self.promised == 0
+    }
+}
+
+/// A reply that a task of its own gives. The stream of a client that sends nothing more ends behind
+/// it, or when the task ends without it.
+#[derive(Debug)]
+pub(super) struct PromisedReply {
+    queue: Arc<SendQueue>,
+    id: u64,
+}
+
+impl PromisedReply {
+    pub(super) fn say(self, body: Body) {
+        self.queue.say(self.id, body);
+    }
+}
+
+impl Drop for PromisedReply {
+    fn drop(&mut self) {
+        self.queue.lock().promised -= 1;
+        self.queue.filled.notify_one();
+        self.queue.ended.notify_waiters();
+    }
 }
 
 #[derive(Debug)]
@@ -101,6 +131,12 @@ impl SendQueue {
         self.lock().expected.insert(correlation, id);
     }
 
+    /// Remembers that a task will reply to the request with this id.
+    pub(super) fn promise(self: &Arc<Self>, id: u64) -> PromisedReply {
+        self.lock().promised += 1;
+        PromisedReply { queue: Arc::clone(self), id }
+    }
+
     /// Queues a message of the connection's own.
     pub(super) fn say(&self, id: u64, body: Body) {
         self.enqueue(&mut self.lock(), Outgoing::Message { id, body });
@@ -151,7 +187,7 @@ impl SendQueue {
             let ended = self.ended.notified();
             {
                 let state = self.lock();
-                if state.phase > Phase::Draining || state.expected.is_empty() {
+                if state.phase > Phase::Draining || state.is_answered() {
                     return;
                 }
             }
@@ -195,7 +231,7 @@ impl SendQueue {
                 }
                 match state.phase {
                     Phase::Open => {}
-                    Phase::Draining if !state.expected.is_empty() => {}
+                    Phase::Draining if !state.is_answered() => {}
                     Phase::Overfull => {
                         state.phase = Phase::Gone;
                         return Some(Err(refusal::status_of_slow_reader(self.queue_max)));

@@ -7,3 +7,5 @@ mod coordinator;
 mod killed;
 #[cfg(test)]
 mod participant;
+#[cfg(test)]
+mod stream;
