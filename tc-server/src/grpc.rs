@@ -208,12 +208,7 @@ impl GrpcFrontend {
 
     /// Returns what is known of another leader.
     fn leader(&self) -> wire::NotLeading {
-        let standing = self.shared.standing.borrow();
-        let leader = standing.leader_elsewhere();
-        leader.map_or_else(wire::NotLeading::default, |(epoch, node)| wire::NotLeading {
-            leader: node.grpc.clone(),
-            epoch: epoch.0,
-        })
+        pass_on::leader_of(&self.shared.standing.borrow())
     }
 
     /// Returns the status of a call that the engine could not answer. It names the leader.

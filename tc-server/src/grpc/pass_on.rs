@@ -4,6 +4,7 @@
 //! leader. Streams are not passed on, since the leader would call their processes through this
 //! node: they are ended with the name of the leader instead.
 
+use std::future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
@@ -81,7 +82,11 @@ where
         let may_pass = is_unary(request.uri().path()) && !request.headers().contains_key(PASSED_ON);
         let channel = if may_pass { self.leader.channel() } else { None };
         match channel {
-            Some((channel, leader)) => pass_on(channel, leader, request).map(Ok).boxed(),
+            Some((channel, leader)) => {
+                let standing = self.leader.standing.clone();
+                let answer = pass_on(channel, leader.clone(), request);
+                within_term(standing, leader.epoch, answer).map(Ok).boxed()
+            }
             None => self.inner.call(request).boxed(),
         }
     }
@@ -92,8 +97,8 @@ impl Leader {
     fn channel(&self) -> Option<(Channel, wire::NotLeading)> {
         let peers = self.peers.as_ref()?;
         let standing = self.standing.borrow();
-        let (epoch, node) = standing.leader_elsewhere()?;
-        let leader = wire::NotLeading { leader: node.grpc.clone(), epoch: epoch.0 };
+        let (_, node) = standing.leader_elsewhere()?;
+        let leader = leader_of(&standing);
         let mut made = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((address, channel)) = &*made
             && *address == node.grpc
@@ -125,13 +130,89 @@ async fn pass_on(
     }
 }
 
+/// Returns the answer to a call, or a refusal if the term of the leader that has the call ends before
+/// it comes. The leader may be cut off, or hold the call for a lock that it no longer grants.
+async fn within_term(
+    mut standing: watch::Receiver<Standing>,
+    epoch: u64,
+    answer: impl Future<Output = Response<Body>>,
+) -> Response<Body> {
+    let term_ended = async {
+        // A node that stops still passes the answers to its last calls back.
+        let is_over = |standing: &Standing| {
+            let leader = standing.leader_elsewhere();
+            *standing != Standing::Ended && leader.is_none_or(|(of, _)| of.0 != epoch)
+        };
+        let over = standing.wait_for(is_over).await.map(|standing| leader_of(&standing));
+        match over {
+            Ok(leader) => leader,
+            Err(_ended) => future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        answer = answer => answer,
+        // The call may have been executed: the status says that it is to be sent again.
+        leader = term_ended => {
+            refusal::status_of_engine(EngineError::NotLeading, leader).into_http()
+        }
+    }
+}
+
+/// Returns what is known of another leader.
+pub(super) fn leader_of(standing: &Standing) -> wire::NotLeading {
+    let leader = standing.leader_elsewhere();
+    leader.map_or_else(wire::NotLeading::default, |(epoch, node)| wire::NotLeading {
+        leader: node.grpc.clone(),
+        epoch: epoch.0,
+    })
+}
+
 fn is_unary(path: &str) -> bool {
     path.strip_prefix(SERVICE_PATH).is_some_and(|call| !STREAMS.contains(&call))
 }
 
 #[cfg(test)]
 mod tests {
+    use handfast_core::Epoch;
+
     use super::*;
+    use crate::store::{CoordinatorNode, Leader};
+
+    fn elsewhere(epoch: u64) -> Standing {
+        let node = CoordinatorNode {
+            id: "one".to_owned(),
+            version: "1".to_owned(),
+            grpc: "one:7091".to_owned(),
+            admin: "one:7092".to_owned(),
+            seata: None,
+        };
+        Standing::Following(Leader::Elsewhere { epoch: Epoch(epoch), node })
+    }
+
+    /// Regression: a call stayed with a leader that did not answer, also when another node led.
+    #[tokio::test]
+    async fn a_call_ends_with_the_term_of_its_leader() {
+        for after in [Standing::Following(Leader::Unknown), elsewhere(8), Standing::Gaining] {
+            let standing = watch::Sender::new(elsewhere(7));
+            let call = within_term(standing.subscribe(), 7, future::pending());
+            let call = tokio::spawn(call);
+            standing.send_replace(after);
+            let answer = call.await.unwrap();
+            assert_eq!(answer.headers()["handfast-code"], "HF-TC-NOT-LEADING");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_answer_to_a_call_is_passed_back_while_the_node_stops() {
+        let standing = watch::Sender::new(Standing::Ended);
+        let answer = async {
+            tokio::task::yield_now().await;
+            Response::new(Body::empty())
+        };
+        let answer = within_term(standing.subscribe(), 7, answer).await;
+        assert!(!answer.headers().contains_key("handfast-code"));
+    }
 
     #[test]
     fn streams_and_other_services_stay_here() {
