@@ -14,7 +14,9 @@ use handfast_server::config::AdminConfig;
 use handfast_server::dispatch::{self, Dispatcher};
 use handfast_server::engine::{Engine, EngineHandle, Settings};
 use handfast_server::security::Access;
-use handfast_server::store::{CoordinatorNode, MemoryStore, Store, StoreError};
+use handfast_server::store::{
+    CoordinatorNode, MemoryStore, RecordSnapshot, RecordSource, Store, StoreError,
+};
 use http::{Request, StatusCode};
 use tokio::sync::Notify;
 use tower::ServiceExt as _;
@@ -51,8 +53,31 @@ impl Store for SlowStore {
     }
 }
 
+/// Records that are read when the test permits it.
+#[derive(Debug, Default)]
+struct SlowRecords {
+    asked: Notify,
+    let_go: Notify,
+}
+
+impl RecordSource for SlowRecords {
+    fn snapshot(&self) -> BoxFuture<'_, Result<RecordSnapshot, StoreError>> {
+        self.asked.notify_one();
+        self.let_go.notified().map(|()| Err(StoreError::LostLeadership)).boxed()
+    }
+}
+
 async fn start(
     store: Arc<dyn Store>,
+    settings: Settings,
+    audit: AuditLog,
+) -> (EngineHandle, axum::Router) {
+    start_on(store, Weak::<MemoryStore>::new(), settings, audit).await
+}
+
+async fn start_on(
+    store: Arc<dyn Store>,
+    records: Weak<dyn RecordSource>,
     settings: Settings,
     audit: AuditLog,
 ) -> (EngineHandle, axum::Router) {
@@ -71,7 +96,6 @@ async fn start(
         seata: None,
     };
     let (started_at, seata, peers) = (clock.now(), None, None);
-    let records = Weak::<MemoryStore>::new();
     let about = About { node, store, records, advertised_address, started_at, seata, peers };
     let doors = (Access::Open, audit);
     let config = AdminConfig { request_timeout_ms: 3_600_000, ..AdminConfig::default() };
@@ -159,4 +183,26 @@ async fn an_executed_action_is_answered_during_a_stop() {
     assert_eq!(body, format!(r#"{{"xid":"tc:{number}","status":"committed"}}"#));
     let recorded = std::fs::read_to_string(&path).unwrap();
     assert!(recorded.lines().next_back().unwrap().contains(r#""outcome":"done""#), "{recorded}");
+}
+
+// Regression: the audit log had no outcome of a backup whose client had gone.
+#[tokio::test]
+async fn the_outcome_of_a_backup_is_recorded_without_its_client() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.jsonl");
+    let audit = AuditLog::open(&path).unwrap();
+    let records = Arc::new(SlowRecords::default());
+    let source: Arc<dyn RecordSource> = Arc::<SlowRecords>::clone(&records);
+    let (store, settings) = (Arc::new(MemoryStore::new()), Settings::new("tc"));
+    let (_engine, admin) = start_on(store, Arc::downgrade(&source), settings, audit).await;
+    let request = Request::post("/api/v1/backup").body(Body::empty()).unwrap();
+    let asked = tokio::spawn(admin.oneshot(request));
+    records.asked.notified().await;
+    asked.abort();
+    assert!(asked.await.unwrap_err().is_cancelled());
+    records.let_go.notify_one();
+    let recorded = || std::fs::read_to_string(&path).unwrap();
+    while !recorded().contains(r#""stage":"answered""#) {
+        tokio::task::yield_now().await;
+    }
 }
