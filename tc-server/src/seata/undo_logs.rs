@@ -138,9 +138,15 @@ impl SeataFrontend {
             let page = self.shared.engine.view(move |coordinator| {
                 coordinator.resources_to_undo(Mode::At, begun_before, from, GLOBALS_AT_A_TIME)
             });
-            let page = page.await?;
-            needed.extend(page.items);
-            next = page.next;
+            match page.await {
+                Ok(page) => {
+                    needed.extend(page.items);
+                    next = page.next;
+                }
+                // The next look is a whole period away.
+                Err(EngineError::Busy) => self.shared.engine.room().await,
+                Err(error) => return Err(error),
+            }
         }
         Ok(needed)
     }

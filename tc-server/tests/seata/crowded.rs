@@ -16,12 +16,12 @@ use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, Global
 use handfast_server::accept::Acceptor;
 use handfast_server::clock::{Clock, WallClock};
 use handfast_server::dispatch::{self, Dispatcher};
-use handfast_server::engine::{self, Engine, EngineError, EngineHandle, EngineResult};
+use handfast_server::engine::{self, Engine, EngineError, EngineHandle, EngineResult, Standing};
 use handfast_server::seata;
 use handfast_server::store::{MemoryStore, Store, StoreError};
 use handfast_server::turned_away::PortName;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -56,6 +56,8 @@ impl Store for HeldStore {
 struct Small {
     address: SocketAddr,
     engine: EngineHandle,
+    standing: watch::Receiver<Standing>,
+    dispatcher: Dispatcher,
     store: Arc<Semaphore>,
 }
 
@@ -71,13 +73,23 @@ impl Small {
         let phase_two = Arc::new(dispatcher.clone());
         let engine = Engine::start(Arc::new(store), clock, settings, phase_two).await.unwrap();
         let (engine, standing) = (engine.handle, engine.standing);
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut small = Self { address, engine, standing, dispatcher, store: open };
+        let settings = seata::Settings { phase_two_wait, ..seata::Settings::default() };
+        small.address = small.open_port(settings).await;
+        small
+    }
+
+    /// Opens a port for clients, and returns its address.
+    async fn open_port(&self, settings: seata::Settings) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let settings = seata::Settings { phase_two_wait, ..seata::Settings::default() };
-        let front = seata::SeataFrontend::new(engine.clone(), standing, dispatcher, settings, None);
+        let (standing, dispatcher) = (self.standing.clone(), self.dispatcher.clone());
+        let engine = self.engine.clone();
+        let front = seata::SeataFrontend::new(engine, standing, dispatcher, settings, None);
         let acceptor = Acceptor::new(listener, 16, PortName::Seata);
         tokio::spawn(front.serve(acceptor, CancellationToken::new()));
-        Self { address, engine, store: open }
+        address
     }
 
     async fn client(&self, version: &str) -> Client {
@@ -226,6 +238,26 @@ async fn a_merged_decision_without_answer_spares_the_others() {
     let told = timeout(PATIENCE, old.answer_to(90)).await.expect("it is not answered");
     assert_eq!(standing(told).status, GlobalStatus::UnKnown);
     assert!(!old.has_come(80), "nearly every answer means that it is committed");
+}
+
+/// Regression: a coordinator that was busy when the time came left them for a whole period.
+#[tokio::test]
+async fn undo_logs_are_deleted_once_there_is_room() {
+    let small = Small::start(Duration::ZERO).await;
+    let mut client = small.client("2.3.0").await;
+    let xid = client.begin(60_000).await;
+    let held = small.store.acquire().await.unwrap();
+    let _asking = small.crowd(registration(&xid)).await;
+    let (delay, period) = (Duration::from_millis(1), Duration::from_secs(3_600));
+    let undo_logs = seata::UndoLogs { save_days: 7, delay, period };
+    let settings = seata::Settings { undo_logs, ..seata::Settings::default() };
+    let mut deleter = Client::connect_to(small.open_port(settings).await, "2.3.0").await;
+    deleter.register_rm(DATABASE).await.outcome.unwrap();
+    let early = timeout(MEANWHILE, deleter.read()).await;
+    assert!(early.is_err(), "{early:?} before there was room");
+    drop(held);
+    let asked = timeout(PATIENCE, deleter.read()).await.expect("it is not asked").unwrap();
+    assert!(matches!(asked.message, Message::UndoLogDelete(_)), "{asked:?}");
 }
 
 /// The first request waits for an answer that comes behind the second request.
