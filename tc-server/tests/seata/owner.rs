@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::Message;
 use handfast_seata_wire::value::{BranchStatus, BranchType, GlobalStatus};
+use handfast_seata_wire::{Encoding, Package, Serializer};
 use handfast_server::serve::RunningServer;
+use tokio::time::timeout;
 
-use crate::client::{Client, branch, end, start, start_as, start_at};
+use crate::client::{Client, PATIENCE, branch, end, start, start_as, start_at};
 
 const DATABASE: &str = "jdbc:mariadb://127.0.0.1:3306/seata";
 
@@ -199,4 +201,25 @@ async fn a_process_without_xa_refuses_no_branch_of_another() {
     }
     let Message::GlobalRollbackResult(ended) = tm.answer_to(rollback).await else { panic!() };
     assert_eq!(ended.status, GlobalStatus::Rollbacked);
+}
+
+/// Regression: a process counted as silent although it was not called, since the call could not be
+/// written, and the call waited for its time limit.
+#[tokio::test]
+async fn a_call_that_cannot_be_written_goes_to_another_process() {
+    let server = start_as(|config| config.dispatch.answer_timeout_ms = 600_000).await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let mut order = service(&server, "order").await;
+    let mut storage = service(&server, "storage").await;
+    let xid = tm.begin(60_000).await;
+    order.register_branch(branch(&xid, BranchType::Xa, DATABASE, "")).await.result.unwrap();
+    // This serializer has no XA branches.
+    let serializer = Serializer::Protobuf(Package::OrgApacheSeata);
+    order.encoding = Encoding { serializer, ..Encoding::default() };
+    assert_eq!(order.status(&xid).await, GlobalStatus::Begin);
+    let committed = tm.send(&Message::GlobalCommit(end(&xid)), MessageKind::Request).await;
+    let asked = timeout(PATIENCE, storage.carry_out_commit()).await.expect("it is not called");
+    assert_eq!(asked.xid, xid);
+    let Message::GlobalCommitResult(ended) = tm.answer_to(committed).await else { panic!() };
+    assert_eq!(ended.status, GlobalStatus::Committed);
 }
