@@ -174,6 +174,8 @@ fn is_unary(path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use handfast_core::Epoch;
 
     use super::*;
@@ -191,14 +193,14 @@ mod tests {
     }
 
     /// Regression: a call stayed with a leader that did not answer, also when another node led.
-    #[tokio::test]
-    async fn a_call_ends_with_the_term_of_its_leader() {
+    #[test]
+    fn a_call_ends_with_the_term_of_its_leader() {
         for after in [Standing::Following(Leader::Unknown), elsewhere(8), Standing::Gaining] {
             let standing = watch::Sender::new(elsewhere(7));
-            let call = within_term(standing.subscribe(), 7, future::pending());
-            let call = tokio::spawn(call);
+            let mut call = pin!(within_term(standing.subscribe(), 7, future::pending()));
+            assert!(call.as_mut().now_or_never().is_none());
             standing.send_replace(after);
-            let answer = call.await.unwrap();
+            let answer = call.now_or_never().expect("the term has ended");
             assert_eq!(answer.headers()["handfast-code"], "HF-TC-NOT-LEADING");
         }
     }
