@@ -130,8 +130,8 @@ async fn pass_on(
     }
 }
 
-/// Returns the answer to a call, or a refusal if the term of the leader that has the call ends before
-/// it comes. The leader may be cut off, or hold the call for a lock that it no longer grants.
+/// Returns the answer to a call, or a refusal if the term of the leader that has the call ends
+/// first. The leader may be cut off, or hold the call for a lock that it no longer grants.
 async fn within_term(
     mut standing: watch::Receiver<Standing>,
     epoch: u64,
