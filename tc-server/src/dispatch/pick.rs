@@ -5,9 +5,9 @@ use super::owed_call::{Addressee, OwedCall};
 use super::queue::{Process, Queue};
 use super::resource_queue::{CallGroup, CallKey, ResourceQueue};
 
-/// After how many failures each time a call is for a silent process. Too few: a process that hangs
-/// delays what another one would do at the next attempt; too many: a process that is well, and whose
-/// earlier call was lost, stays out of work that it alone can do.
+/// The number of failures of a call after which it is the turn of a silent process. Too few: one
+/// that hangs delays what another would do at the next attempt. Too many: one that is well, and
+/// whose earlier call was lost, waits long for what it alone can do.
 const FAILURES_A_SILENT_TURN: u32 = 3;
 
 /// The choice of the next batch.
@@ -49,7 +49,7 @@ impl Queue {
         }
     }
 
-    /// Returns the silent owner that is to be asked about a call others fail time and again. It may
+    /// Returns the silent owner that is to be asked about a call that others fail time and again. It may
     /// be well and the only one that can execute the call; without a call it could not show that.
     fn silent_owner_in_turn(
         &self,
@@ -65,7 +65,7 @@ impl Queue {
 
     /// Returns how many turns of silent processes a call has had, if another is due.
     fn turn_of_silent(&self, pending: &OwedCall) -> Option<usize> {
-        // In its turn a silent process has left the call unanswered: others are asked again.
+        // A silent process that left the call unanswered has had its turn.
         pending.failed_by.filter(|id| !self.is_silent(*id))?;
         let failures = pending.failures;
         let is_due = failures > 0 && failures.is_multiple_of(FAILURES_A_SILENT_TURN);

@@ -227,7 +227,7 @@ mod tests {
         assert!(store.records().contains(&global(1)));
     }
 
-    /// Regression: a tool waited for ever when another process had taken the lead of what it filled.
+    /// Regression: a tool waited for ever when another process led the store that it filled.
     #[tokio::test(start_paused = true)]
     async fn a_lead_that_does_not_come_again_is_not_waited_for_for_ever() {
         let store = LedOnce { memory: MemoryStore::new(), is_led: AtomicBool::new(false) };

@@ -1,7 +1,7 @@
 //! A clock for the leader's lease that goes on while the machine is suspended.
 //!
 //! `std::time::Instant` stops with the machine on Linux: after a minute of suspension, a lease that
-//! ended long ago would still look fresh. This clock is never compared with that of the database.
+//! ended long ago would still look fresh. This clock is never compared with that of a store.
 
 use std::time::{Duration, Instant};
 
