@@ -16,5 +16,6 @@ mod cut_database;
 mod dirty_write;
 mod killed_client;
 mod killed_coordinator;
+mod replayed;
 mod scene;
 mod stopped_client;

@@ -7,7 +7,9 @@
 //! ```
 //!
 //! So a waiting branch holds nothing that others wait for: neither rows of the database nor
-//! SQLite's writer lock. The branch keeps its id and its granted rows from attempt to attempt.
+//! SQLite's writer lock. The branch keeps its id and its granted rows from attempt to attempt. Each
+//! way out of the last one, also that of a dropped future, either commits or reports the branch as
+//! failed, or the rows would stay locked until the global is decided.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +18,7 @@ use handfast_proto::v1;
 use tokio::time::Instant;
 
 use super::branch::{Branch, OnConflict, Role};
-use super::registration::{check_locks, registration, report_failed};
+use super::registration::{check_locks, failed_if_dropped, registration, report_failed};
 use super::row_locks::RowLocks;
 use super::transaction::AtTransaction;
 use crate::at::crash_point::crash_point;
@@ -24,7 +26,6 @@ use crate::at::database::AtDatabase;
 use crate::at::error::AtError;
 use crate::at::resource_state::ResourceState;
 use crate::fence::is_conflict;
-use crate::unknown_outcome::UnknownOutcomeGuard;
 
 /// How often rows may differ, a table change or the database break a deadlock before the error goes
 /// to the caller. Waiting for global locks is bounded by time instead.
@@ -69,6 +70,9 @@ impl<DB: AtDatabase> Attempts<DB> {
     ) -> Result<Attempt, sqlx::Error> {
         // The commit consumes the log, whose rows a wait for them needs afterwards.
         let (locks, was_broken) = (local.log.locks().clone(), local.log.repeatable);
+        // The commit reports what has to be known, unless a locked row is in the way: from COMMIT
+        // on, a report that it failed could be wrong.
+        self.hand_over();
         let Err(error) = local.commit().await else { return Ok(Attempt::Done) };
         let is_broken = match AtError::of(&error) {
             Some(ours) if ours.is_row_locked() => {
@@ -84,7 +88,7 @@ impl<DB: AtDatabase> Attempts<DB> {
             // name the deadlock, so the failure that was noted before counts as well.
             None => is_conflict(&error) || (was_broken && error.as_database_error().is_some()),
         };
-        // Commit has reported to the coordinator that the branch has failed.
+        // The commit has reported to the coordinator that the branch has failed.
         if !(is_broken && self.may_repeat()) {
             return Err(error);
         }
@@ -110,19 +114,18 @@ impl<DB: AtDatabase> Attempts<DB> {
     ) -> Result<Attempt, sqlx::Error> {
         let repeatable = local.log.repeatable || local.log.stale_tables;
         let unseen = local.log.unseen.clone();
-        if !(repeatable && self.may_repeat()) {
-            // Reports the branch as failed where the coordinator knows of it.
-            if let Err(error) = local.rollback().await {
-                // The closure's error is the one that tells. A rollback fails with the connection,
-                // and the database rolls back what was open on it.
-                tracing::debug!(%error, "the branch is left to the database to roll back");
-            }
+        if let Err(error) = local.rollback().await {
+            // The caller gets to see what the closure says. Without an answer nothing is reported:
+            // the locks may go only when the rows are back for certain.
+            tracing::debug!(%error, "local transaction left to the database to roll back");
+            self.hand_over();
             return Ok(Attempt::Done);
         }
-        // Not by the rollback of `AtTransaction`, which reports the branch as failed: the rows that
-        // are granted to it are kept for the next attempt.
-        let AtTransaction { local: inner, .. } = local;
-        inner.rollback().await?;
+        if !(repeatable && self.may_repeat()) {
+            self.abandon().await;
+            return Ok(Attempt::Done);
+        }
+        // The rows that are granted to the branch are kept for the next attempt.
         self.wait_for(&unseen).await?;
         Ok(Attempt::Again)
     }
@@ -134,12 +137,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         let request = registration(&shared, branch, rows, left, v1::Holding::Nothing);
         // From here on the coordinator may know of the branch.
         branch.registered = true;
-        // A future that is dropped here leaves rows that no local transaction will write.
-        let (coordinator, failed) = (&shared.coordinator, v1::PhaseOneOutcome::Failed);
-        let mut in_doubt = UnknownOutcomeGuard::new(coordinator, &branch.xid, branch.id, failed);
-        let registered = coordinator.register_branch(request).await;
-        in_doubt.disarm();
-        match registered {
+        match shared.coordinator.register_branch(request).await {
             Ok(_) => Ok(()),
             Err(error) => {
                 self.abandon().await;
@@ -170,6 +168,24 @@ impl<DB: AtDatabase> Attempts<DB> {
             && std::mem::take(&mut branch.registered)
         {
             report_failed(&self.shared, branch).await;
+        }
+    }
+
+    /// From here on the report of the branch is not this one's to make.
+    fn hand_over(&mut self) {
+        if let Role::Branch(branch) = &mut self.role {
+            branch.registered = false;
+        }
+    }
+}
+
+/// Dropped between two attempts or within the closure, the branch has sent no COMMIT.
+impl<DB: AtDatabase> Drop for Attempts<DB> {
+    fn drop(&mut self) {
+        if let Role::Branch(branch) = &self.role
+            && branch.registered
+        {
+            drop(failed_if_dropped(&self.shared, branch));
         }
     }
 }

@@ -24,7 +24,8 @@ use super::branch::{Branch, OnConflict, Role};
 use super::compound;
 use super::local_transaction::LocalTransaction;
 use super::registration::{
-    HOLDING_LOCKS, check_locks, is_unanswered, register, registration, report_failed,
+    HOLDING_LOCKS, check_locks, failed_if_dropped, is_unanswered, register, registration,
+    report_failed,
 };
 use super::transaction::AtTransaction;
 use crate::at::crash_point::crash_point;
@@ -77,8 +78,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         let request = registration(&shared, branch, self.log.locks(), wait, HOLDING_LOCKS);
         // A future that is dropped here has its local transaction rolled back, and the registration
         // may have arrived.
-        let (coordinator, failed) = (&shared.coordinator, v1::PhaseOneOutcome::Failed);
-        let mut in_doubt = UnknownOutcomeGuard::new(coordinator, &branch.xid, branch.id, failed);
+        let mut in_doubt = failed_if_dropped(&shared, branch);
         let (noted, registered) = futures::join!(self.send(note), register(&shared, request));
         in_doubt.disarm();
         // An unanswered registration may have arrived.
@@ -154,12 +154,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
                 }
             }
             Err(error) => {
-                // A failing rollback changes nothing: the database does the same when it notices
-                // that the connection is gone.
-                let rolled_back = local.rollback().await;
-                if rolled_back.is_ok() && branch.registered {
-                    report_failed(&shared, &branch).await;
-                }
+                roll_back_branch(local, &shared, &branch, &error).await;
                 Err(error)
             }
         }
@@ -271,9 +266,32 @@ fn map_guard_conflict(error: sqlx::Error, branch: &Branch) -> sqlx::Error {
     }
 }
 
+/// Rolls back a branch that does not commit for this error.
+async fn roll_back_branch<DB: AtDatabase>(
+    local: LocalTransaction<'_, DB>,
+    shared: &ResourceState<DB>,
+    branch: &Branch,
+    error: &sqlx::Error,
+) {
+    let mut cut_off = branch.registered.then(|| failed_if_dropped(shared, branch));
+    // A failing rollback changes nothing: the database does the same when it notices that the
+    // connection is gone.
+    let rolled_back = local.rollback().await;
+    if let Some(cut_off) = &mut cut_off {
+        cut_off.disarm();
+    }
+    // The next attempt has the same id and keeps the rows. A report would give them up and, late,
+    // remove a branch that has committed meanwhile.
+    let is_repeated = branch.on_conflict == OnConflict::Fail
+        && AtError::of(error).is_some_and(AtError::is_row_locked);
+    if rolled_back.is_ok() && branch.registered && !is_repeated {
+        report_failed(shared, branch).await;
+    }
+}
+
 /// Reports the result of a COMMIT to the coordinator, where it has to know.
 async fn report_commit_result<DB: Backend>(
-    shared: &Arc<ResourceState<DB>>,
+    shared: &ResourceState<DB>,
     branch: &Branch,
     committed: Result<(), sqlx::Error>,
 ) -> Result<(), sqlx::Error> {

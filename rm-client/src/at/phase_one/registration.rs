@@ -1,6 +1,5 @@
 //! The calls of phase one to the coordinator: registration, lock checks, the report of a rollback.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_proto::v1;
@@ -12,6 +11,7 @@ use crate::at::database::Backend;
 use crate::at::error::AtError;
 use crate::at::resource_state::ResourceState;
 use crate::error::Error;
+use crate::unknown_outcome::UnknownOutcomeGuard;
 
 /// Database locks are held while the coordinator is asked to wait.
 pub(super) const HOLDING_LOCKS: v1::Holding = v1::Holding::DatabaseLocks;
@@ -80,8 +80,18 @@ fn lock_wait(wait: Duration, holding: v1::Holding) -> v1::LockWait {
     v1::LockWait { timeout_ms, holding: holding.into() }
 }
 
+/// Returns a guard for a branch whose COMMIT was not sent, of which the coordinator may know: cut
+/// off by a dropped future, the branch does not commit any more.
+pub(super) fn failed_if_dropped<DB: Backend>(
+    shared: &ResourceState<DB>,
+    branch: &Branch,
+) -> UnknownOutcomeGuard {
+    let failed = v1::PhaseOneOutcome::Failed;
+    UnknownOutcomeGuard::new(&shared.coordinator, &branch.xid, branch.id, failed)
+}
+
 /// Reports a branch whose local transaction is rolled back for certain: the branch and its locks
 /// can go.
-pub(super) async fn report_failed<DB: Backend>(shared: &Arc<ResourceState<DB>>, branch: &Branch) {
+pub(super) async fn report_failed<DB: Backend>(shared: &ResourceState<DB>, branch: &Branch) {
     shared.coordinator.report_outcome(&branch.xid, branch.id, v1::PhaseOneOutcome::Failed).await;
 }

@@ -8,7 +8,6 @@ use handfast_rm_core::plan::{Reads, Statement};
 use super::branch::{Branch, OnConflict, Role};
 use super::branch_log::BranchLog;
 use super::local_transaction::LocalTransaction;
-use super::registration::report_failed;
 use super::statement::StatementRun;
 use crate::at::database::begin::begin;
 use crate::at::database::bound_query::BoundQuery;
@@ -85,14 +84,9 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
     /// As `sqlx::Transaction::rollback`. The database rolls back all the same, when it notices that
     /// the connection is gone.
     pub async fn rollback(self) -> Result<(), sqlx::Error> {
-        let registered = self.registered_branch();
-        // Without an answer nothing is reported: the locks may go only when the rows are back for
-        // certain. They then stay until the global is decided.
-        self.local.rollback().await?;
-        if let Some(branch) = registered {
-            report_failed(&self.shared, &branch).await;
-        }
-        Ok(())
+        // The coordinator hears of a branch at its commit, or from the attempts that it is one of,
+        // which then report it.
+        self.local.rollback().await
     }
 
     /// Sets a savepoint. The name may be set again; the newest counts.
@@ -143,13 +137,6 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         let control = BoundQuery::plain(format!("{verb} {savepoint}"));
         DB::steps(self.local.begun().await?, control).await?;
         Ok(())
-    }
-
-    pub(super) fn registered_branch(&self) -> Option<Branch> {
-        match &self.role {
-            Role::Branch(branch) if branch.registered => Some(branch.clone()),
-            Role::Branch(_) | Role::Plain | Role::Checked => None,
-        }
     }
 
     pub(super) fn reads(&self) -> Reads {
