@@ -24,13 +24,17 @@ impl<DB: XaDatabase> Finisher<DB> {
         Self { shared, session: None }
     }
 
-    /// Commits or rolls back a branch. Idempotent.
+    /// Commits or rolls back a branch. Idempotent. Without a decision that this version knows,
+    /// nothing is done.
     pub(super) async fn finish(
         &mut self,
         decision: Decision,
         name: &BranchName,
         number: Option<&str>,
     ) -> Finished {
+        let Some(sql) = statement::<DB>(decision, name) else {
+            return Finished { verdict: TwoPhaseVerdict::Again, message: None };
+        };
         let mut session = match self.session(name).await {
             Ok(session) => session,
             Err(error) => {
@@ -39,10 +43,6 @@ impl<DB: XaDatabase> Finisher<DB> {
                     message: Some(with_causes(&error)),
                 };
             }
-        };
-        let sql = match decision {
-            Decision::Commit => DB::commit(name),
-            Decision::RollBack | Decision::Unspecified => DB::roll_back(name),
         };
         // A session that is used again counts as clean. Cut off in the statement, it must be
         // closed.
@@ -82,5 +82,34 @@ impl<DB: XaDatabase> Finisher<DB> {
             Some(session) => Ok(session),
             None => self.shared.session_for_decisions().await,
         }
+    }
+}
+
+/// Returns the statement that carries a decision out.
+fn statement<DB: XaDatabase>(decision: Decision, name: &BranchName) -> Option<String> {
+    match decision {
+        Decision::Commit => Some(DB::commit(name)),
+        Decision::RollBack => Some(DB::roll_back(name)),
+        // Of a later version of the coordinator.
+        Decision::Unspecified => None,
+    }
+}
+
+#[cfg(all(test, feature = "postgres"))]
+mod tests {
+    use handfast_rm_core::XidText;
+    use handfast_rm_core::two_phase::Node;
+
+    use super::*;
+
+    /// Regression: a prepared branch was rolled back on a decision that this version does not know.
+    #[test]
+    fn an_unknown_decision_touches_no_branch() {
+        let (node, xid) = (Node::new("ledger").unwrap(), XidText::new("tc:1").unwrap());
+        let name = BranchName { node, branch: 7, xid };
+        let of = |decision| statement::<sqlx::Postgres>(decision, &name);
+        assert_eq!(of(Decision::Unspecified), None);
+        assert!(of(Decision::Commit).unwrap().starts_with("COMMIT PREPARED"));
+        assert!(of(Decision::RollBack).unwrap().starts_with("ROLLBACK PREPARED"));
     }
 }
