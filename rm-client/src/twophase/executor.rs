@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::database::XaDatabase;
 use super::pooled_connection::PooledConnection;
 use super::resource::XaResource;
-use super::transaction::XaTransaction;
+use super::transaction::{XaTransaction, effect_of};
 use crate::at::BoundQuery;
 use crate::at::database::Steps;
 use crate::context;
@@ -45,9 +45,11 @@ impl<DB: XaDatabase> XaResource<DB> {
 
     /// Runs one statement as a branch of its own.
     async fn run_alone(&self, query: BoundQuery<DB>, (): ()) -> Result<Steps<DB>, sqlx::Error> {
+        // Before the branch begins: left without an end, it would close its session.
+        let effect = effect_of(&query)?;
         let shared = Arc::clone(&self.shared);
         let mut local = XaTransaction::begin(shared, context::current()).await?;
-        local.admit(&query)?;
+        local.note(effect);
         match DB::steps(&mut local.session, query).await {
             Ok(steps) => {
                 local.commit().await?;

@@ -111,12 +111,21 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
 
     /// Lets a statement pass unless it would end the transaction.
     pub(super) fn admit(&mut self, query: &BoundQuery<DB>) -> Result<(), XaError> {
-        let effect = admit(DB::DIALECT, query.sql().as_str())?;
+        self.note(effect_of(query)?);
+        Ok(())
+    }
+
+    /// Takes note of a statement that passes.
+    pub(super) fn note(&mut self, effect: Effect) {
         if let Some(branch) = &mut self.branch {
             branch.only_reads &= effect == Effect::Reads;
         }
-        Ok(())
     }
+}
+
+/// Refuses a statement that would end the transaction.
+pub(super) fn effect_of<DB: XaDatabase>(query: &BoundQuery<DB>) -> Result<Effect, XaError> {
+    admit(DB::DIALECT, query.sql().as_str())
 }
 
 impl<DB: XaDatabase> fmt::Debug for XaTransaction<'_, DB> {

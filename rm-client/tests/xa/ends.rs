@@ -9,7 +9,7 @@ use sqlx::{Executor, MySql, Postgres, Sqlite};
 
 use crate::at::TestDatabase;
 use crate::child::before_the_timeout;
-use crate::database::{XaTestDatabase, on_both};
+use crate::database::{XaTestDatabase, lone, on_both};
 use crate::scene::{DEBIT, OTHER_DEBIT, Scene, branch, code};
 
 on_both!(
@@ -23,6 +23,7 @@ on_both!(
     a_transaction_outside_a_global_is_plain,
     all_executor_forms_work_as_in_at_mode,
     a_text_cannot_end_the_branch,
+    a_refused_text_keeps_its_connection,
     pooled_sessions_are_left_in_no_branch,
     a_decision_needs_no_connection_of_waiting_sessions,
 );
@@ -220,6 +221,25 @@ async fn a_text_cannot_end_the_branch<DB: XaTestDatabase>() {
     global.commit().await.unwrap();
     scene.until_committed(&xid).await;
     scene.assert_clean([990, 1000]).await;
+}
+
+/// Regression: a text that was refused as a branch of its own closed the connection.
+async fn a_refused_text_keeps_its_connection<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let narrow = lone(&scene.bank.pool).await;
+    let resource = scene.handfast.xa(narrow.clone()).node(&scene.node).await.unwrap();
+    let own_id = if DB::NAME_IN_TESTS == "postgres" {
+        "SELECT CAST(pg_backend_pid() AS text)"
+    } else {
+        "SELECT CAST(CONNECTION_ID() AS char)"
+    };
+    let before = DB::raw_rows(&narrow, own_id).await.unwrap();
+    let global = scene.begin().await;
+    let refused = global.scope(DB::run_xa_alone(&resource, "COMMIT")).await.unwrap_err();
+    assert_eq!(code(&refused), "HF-XA-TRANSACTION-CONTROL");
+    assert_eq!(DB::raw_rows(&narrow, own_id).await.unwrap(), before);
+    global.commit().await.unwrap();
+    scene.assert_clean([1000, 1000]).await;
 }
 
 async fn pooled_sessions_are_left_in_no_branch<DB: XaTestDatabase>() {
