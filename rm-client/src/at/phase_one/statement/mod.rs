@@ -109,7 +109,12 @@ impl<DB: Backend> StatementRun<'_, DB> {
                 }
             }
         }
-        self.control("RELEASE SAVEPOINT").await?;
+        if let Err(error) = self.control("RELEASE SAVEPOINT").await {
+            // A change that succeeded is still there, without an undo item, and the error would
+            // pass for that of a change which the database took back.
+            self.log.ended = true;
+            return result.and(Err(error));
+        }
         result
     }
 
