@@ -6,8 +6,9 @@
 //! twice leaves nothing behind. Branches of other processes, and those whose COMMIT had no answer,
 //! are guarded.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,6 +18,10 @@ use crate::xid::Xid;
 
 /// Guard rows that may wait for their removal. More are left to the daily sweep (BOUNDED).
 const STALE_GUARDS_MAX: usize = 1_024;
+/// Branches whose COMMIT had no answer that are known one by one (BOUNDED). When there are so many,
+/// all branches up to the last of them may still commit, as far as this process knows: too many
+/// guard rows are put there, never too few.
+const IN_DOUBT_MAX: usize = 1_024;
 
 /// A guard row that bars no branch any more.
 pub(super) type StaleGuard = (String, u64);
@@ -26,9 +31,36 @@ pub(crate) struct RunningBranches {
     /// The upper 31 of the 63 bits of the branch ids of this process and resource.
     process: u64,
     made: AtomicU32,
-    /// The branches that may still commit, and whether a guard row bars each.
-    running: Mutex<HashMap<u64, bool>>,
+    running: Mutex<Running>,
     stale_guards: mpsc::Sender<StaleGuard>,
+}
+
+#[derive(Default)]
+struct Running {
+    /// The branches that have not ended, and whether a guard row bars each.
+    open: HashMap<u64, bool>,
+    /// The branches that have ended here, and whose COMMIT had no answer.
+    in_doubt: BTreeSet<u64>,
+    /// Branches up to this one may all be in doubt.
+    in_doubt_up_to: u64,
+}
+
+impl Running {
+    fn may_commit(&self, branch: u64) -> bool {
+        branch <= self.in_doubt_up_to
+            || self.open.contains_key(&branch)
+            || self.in_doubt.contains(&branch)
+    }
+
+    /// The database may carry the COMMIT out later, so that a rollback puts a guard row there.
+    fn doubt(&mut self, branch: u64) {
+        self.open.remove(&branch);
+        self.in_doubt.insert(branch);
+        if self.in_doubt.len() >= IN_DOUBT_MAX {
+            let last = mem::take(&mut self.in_doubt).pop_last();
+            self.in_doubt_up_to = self.in_doubt_up_to.max(last.unwrap_or_default());
+        }
+    }
 }
 
 /// A branch that may still commit; it has ended when the last reference to this is dropped.
@@ -61,7 +93,7 @@ impl RunningBranches {
     /// Makes a branch: positive and 63 bits, so that its id fits every database's BIGINT.
     pub(super) fn start(self: &Arc<Self>, xid: &Xid) -> Arc<RunningBranch> {
         let id = self.process | u64::from(self.made.fetch_add(1, Ordering::Relaxed));
-        self.lock().insert(id, false);
+        self.lock().open.insert(id, false);
         let (xid, branches) = (xid.clone(), Arc::clone(self));
         Arc::new(RunningBranch { id, xid, in_doubt: AtomicBool::new(false), branches })
     }
@@ -69,7 +101,7 @@ impl RunningBranches {
     /// Whether a branch may still commit.
     pub(super) fn commit_possibility(&self, branch: u64) -> CommitPossibility {
         let made_here = branch & !u64::from(u32::MAX) == self.process;
-        if made_here && !self.lock().contains_key(&branch) {
+        if made_here && !self.lock().may_commit(branch) {
             CommitPossibility::Impossible
         } else {
             CommitPossibility::Possible
@@ -78,7 +110,7 @@ impl RunningBranches {
 
     /// Takes note of a guard row that bars a branch: it is removed when the branch has ended.
     pub(super) fn guarded(&self, xid: &str, branch: u64) {
-        if let Some(guarded) = self.lock().get_mut(&branch) {
+        if let Some(guarded) = self.lock().open.get_mut(&branch) {
             *guarded = true;
             return;
         }
@@ -94,8 +126,8 @@ impl RunningBranches {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, bool>> {
-        // Every change is one call, so a panic elsewhere leaves nothing half done.
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        // No change panics, so a panic elsewhere leaves nothing half done.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -111,11 +143,10 @@ impl RunningBranch {
 impl Drop for RunningBranch {
     fn drop(&mut self) {
         if self.in_doubt.load(Ordering::Relaxed) {
-            // It stays among the branches that may commit: the database may carry the COMMIT out
-            // later, so that a rollback puts a guard row there.
+            self.branches.lock().doubt(self.id);
             return;
         }
-        let guarded = self.branches.lock().remove(&self.id);
+        let guarded = self.branches.lock().open.remove(&self.id);
         if guarded == Some(true) {
             self.branches.remove_guard(self.xid.as_str(), self.id);
         }
@@ -165,6 +196,26 @@ mod tests {
         branch.mark_in_doubt();
         drop(branch);
         assert_eq!(branches.commit_possibility(id), CommitPossibility::Possible);
+    }
+
+    /// Regression: each unanswered COMMIT was kept for as long as the process ran.
+    #[test]
+    fn branches_in_doubt_are_bounded_and_stay_in_doubt() {
+        let (branches, _stale) = RunningBranches::new();
+        let ids: Vec<u64> = (0..3 * IN_DOUBT_MAX / 2)
+            .map(|_| {
+                let branch = branches.start(&xid());
+                branch.mark_in_doubt();
+                branch.id
+            })
+            .collect();
+        assert!(branches.lock().in_doubt.len() < IN_DOUBT_MAX);
+        assert!(branches.lock().open.is_empty());
+        for id in ids {
+            assert_eq!(branches.commit_possibility(id), CommitPossibility::Possible);
+        }
+        let later = branches.start(&xid()).id;
+        assert_eq!(branches.commit_possibility(later), CommitPossibility::Impossible);
     }
 
     #[test]
