@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use handfast_locks::{
-    AcquireRequest, AcquireResponse, Backend, Guard, LockError, Locks, Moment, QueueMode,
+    AcquireRequest, AcquireResponse, Backend, Guard, LockError, LockRef, Locks, Moment, QueueMode,
     RedisLocks, RedlockLocks, ReleaseOutcome, ReleaseRequest, ReleaseResponse,
 };
 use handfast_test_services::{DatabaseServer, ServerKind, until, until_some};
@@ -70,6 +70,16 @@ impl Nodes {
         until(&what, async || self.is_held_on(node, name).await).await;
     }
 
+    /// Renews a lock with this lease, time and again, until the last node has it too.
+    async fn until_renewed_on_4(&self, backend: &RedlockLocks, held: &LockRef, lease: Duration) {
+        until("node 4 has the new lease", async || {
+            let renewed = backend.renew(std::slice::from_ref(held), lease).await;
+            let left = self.lease_left_ms(4, held.name.as_str()).await;
+            renewed.is_ok() && left > i64::try_from(lease.as_millis()).unwrap() / 2
+        })
+        .await;
+    }
+
     async fn is_held_on(&self, node: usize, name: &str) -> bool {
         let mut connection = self.connection(node).await;
         redis::cmd("EXISTS").arg(key(name)).query_async(&mut connection).await.unwrap()
@@ -108,7 +118,7 @@ fn short(name: &str) -> AcquireRequest {
     request_of(&lock_ref(name), QueueMode::NoWait)
 }
 
-fn request_of(lock_ref: &handfast_locks::LockRef, queue: QueueMode) -> AcquireRequest {
+fn request_of(lock_ref: &LockRef, queue: QueueMode) -> AcquireRequest {
     AcquireRequest { lease: LEASE_MAX, ..acquire_request(lock_ref, queue) }
 }
 
@@ -159,7 +169,7 @@ async fn a_silent_node_gets_the_release_later() {
         nodes.until_held_on(node, &name).await;
     }
     nodes.servers[4].kill().unwrap();
-    let lock_ref = handfast_locks::LockRef { name: asked.name.clone(), id: asked.id };
+    let lock_ref = LockRef { name: asked.name.clone(), id: asked.id };
     let left = backend
         .release(&ReleaseRequest { lock_ref, refuse_late_requests: false, is_uncontended: false })
         .await
@@ -173,6 +183,21 @@ async fn a_silent_node_gets_the_release_later() {
     barred.arg(format!("{}:barred", key(&name))).arg(asked.id.to_string());
     let barred: Option<f64> = barred.query_async(&mut connection).await.unwrap();
     assert!(barred.is_some(), "the lease has ended instead");
+}
+
+/// Regression: a renewal was dropped once a majority had answered, before a node that had to be
+/// connected to again could be asked.
+#[tokio::test]
+async fn a_node_that_was_away_is_renewed_again() {
+    let mut nodes = Nodes::start().await;
+    let (backend, name) = (nodes.redlock().await, fresh());
+    let held = lock_ref(&name);
+    let granted = answered(&backend, &request_of(&held, QueueMode::NoWait)).await;
+    assert!(matches!(granted, AcquireResponse::Granted { .. }), "{granted:?}");
+    nodes.until_renewed_on_4(&backend, &held, Duration::from_secs(60)).await;
+    nodes.servers[4].kill().unwrap();
+    nodes.servers[4].restart().unwrap();
+    nodes.until_renewed_on_4(&backend, &held, Duration::from_secs(600)).await;
 }
 
 /// F6: the lock is held on A, B and C. C is restarted and has forgotten it. C, D and E would be a

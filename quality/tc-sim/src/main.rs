@@ -26,6 +26,9 @@ struct Arguments {
     /// Runs this seed alone, or a plan such as `seed=7 clients=2`.
     #[arg(long)]
     seed: Option<String>,
+    /// Changes the plan of every seed, such as `servers=1 modes=xa rows=1`.
+    #[arg(long, conflicts_with = "seed", default_value = "")]
+    plan: String,
     /// Prints the log of a run with `--seed`.
     #[arg(long)]
     log: bool,
@@ -80,6 +83,9 @@ fn run_one(arguments: &Arguments, text: &str) -> Result<bool> {
 fn run_many(arguments: &Arguments) -> Result<bool> {
     let started = Instant::now();
     let (first, end) = (arguments.from, arguments.from.saturating_add(arguments.seeds));
+    let plan_of = |seed| format!("seed={seed} {}", arguments.plan).parse::<Plan>();
+    // Looked at before anything runs: the rest of the text is the same for each seed.
+    plan_of(first)?;
     let mut out = io::stdout().lock();
     writeln!(out, "seeds {first} to {}", end.saturating_sub(1))?;
     out.flush()?;
@@ -92,7 +98,7 @@ fn run_many(arguments: &Arguments) -> Result<bool> {
                     if seed >= end {
                         return;
                     }
-                    let plan = Plan::of_seed(seed);
+                    let Ok(plan) = plan_of(seed) else { return };
                     let outcome = run(&plan);
                     if arguments.until_failure && !outcome.violations.is_empty() {
                         next.fetch_max(end, Ordering::Relaxed);

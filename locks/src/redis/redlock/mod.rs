@@ -273,9 +273,10 @@ impl Backend for RedlockLocks {
         lock_refs: &[LockRef],
         lease: Duration,
     ) -> Result<Vec<bool>, BackendError> {
+        let (lock_refs, limit): (Arc<[LockRef]>, _) = (lock_refs.into(), self.limit());
         let renew = |node: &Arc<Node>| {
-            let node = Arc::clone(node);
-            async move { within(self.limit(), node.renew(lock_refs, lease)).await }
+            let (node, lock_refs) = (Arc::clone(node), Arc::clone(&lock_refs));
+            async move { within(limit, node.renew(&lock_refs, lease)).await }.boxed()
         };
         let mut answers: FuturesUnordered<_> = self.nodes.iter().map(renew).collect();
         let (mut counts, mut votes, mut failed) = (vec![0; lock_refs.len()], 0, Vec::new());
@@ -295,6 +296,10 @@ impl Backend for RedlockLocks {
             if counts.iter().all(|count| *count >= self.quorum()) {
                 break;
             }
+        }
+        if !answers.is_empty() {
+            // Dropped, they would keep a slow node from being connected to and renewed ever again.
+            tokio::spawn(answers.for_each(async |_late| {}));
         }
         if votes < self.quorum() {
             return Err(self.no_quorum(votes, failed));
