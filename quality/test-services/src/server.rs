@@ -314,13 +314,33 @@ impl DatabaseServer {
             ServerKind::Etcd => etcd::serve(&self.home, &self.settings)?,
             ServerKind::ZooKeeper => zookeeper::serve(&self.home, &self.settings)?,
         };
-        let name = self.kind.programs().name;
         let mut process = Process::start(&mut command, &self.log, self.kind.stop())?;
-        self.place.guard.add(process.id())?;
+        let id = process.id();
+        self.place.guard.add(id)?;
+        match self.wait_for_answer(&mut process, started, may_go_on) {
+            Ok(()) => {
+                self.process = Some(process);
+                Ok(())
+            }
+            Err(error) => {
+                // Its id goes with it: kept, it could later be that of another process.
+                drop(process);
+                self.place.guard.remove(id);
+                Err(error)
+            }
+        }
+    }
+
+    fn wait_for_answer(
+        &self,
+        process: &mut Process,
+        started: Instant,
+        may_go_on: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
+        let name = self.kind.programs().name;
         while !self.answers() {
             may_go_on()?;
             if let Some(status) = process.ended()? {
-                self.place.guard.remove(process.id());
                 bail!("{name} ended with {status}:\n{}", last_lines(&self.log));
             }
             if started.elapsed() > READY_WITHIN {
@@ -328,7 +348,6 @@ impl DatabaseServer {
             }
             thread::sleep(PROBE_EVERY);
         }
-        self.process = Some(process);
         Ok(())
     }
 
