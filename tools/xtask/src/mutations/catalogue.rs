@@ -34,6 +34,8 @@ pub(crate) struct Mutation {
     pub(crate) breaks: String,
     /// The command that must fail; the simulator if there is none.
     pub(crate) check: Option<String>,
+    /// For the simulator: what every plan has in common, where few of them meet the rule.
+    pub(crate) plan: Option<String>,
     #[serde(rename = "edit")]
     pub(crate) edits: Vec<Edit>,
     /// The file that the mutation stands in, without folder and extension.
@@ -168,6 +170,7 @@ mod tests {
             name: "name".to_owned(),
             breaks: "a rule".to_owned(),
             check: None,
+            plan: None,
             edits: edits.iter().map(edit).collect(),
             area: "store".to_owned(),
         }

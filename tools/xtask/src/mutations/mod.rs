@@ -122,7 +122,7 @@ impl Copy {
         let changed = mutation.apply(&self.files)?;
         changed.iter().try_for_each(|file| self.write(file))?;
         let noticed = match &mutation.check {
-            None => self.simulate(),
+            None => self.simulate(mutation.plan.as_deref().unwrap_or_default()),
             Some(check) => self.run_check(check),
         };
         // The files are restored whatever the check has given, an error included: the next mutation
@@ -132,10 +132,10 @@ impl Copy {
         noticed
     }
 
-    fn simulate(&self) -> Result<Option<String>> {
+    fn simulate(&self, plan: &str) -> Result<Option<String>> {
         self.must_build(&["build", "--quiet", "-p", "handfast-sim"])?;
         let run = ["run", "--quiet", "-p", "handfast-sim", "--", "--until-failure"];
-        let output = self.cargo(&run).args(["--seeds", SEEDS]).output()?;
+        let output = self.cargo(&run).args(["--seeds", SEEDS, "--plan", plan]).output()?;
         if output.status.success() {
             return Ok(None);
         }
