@@ -417,6 +417,6 @@ async fn empty(connection: &mut MultiplexedConnection) {
     let () = redis::cmd("FLUSHALL").query_async(connection).await.unwrap();
 }
 
-fn of(request: &AcquireRequest) -> handfast_locks::LockRef {
-    handfast_locks::LockRef { name: request.name.clone(), id: request.id }
+fn of(request: &AcquireRequest) -> LockRef {
+    LockRef { name: request.name.clone(), id: request.id }
 }
