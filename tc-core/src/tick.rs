@@ -3,12 +3,17 @@
 //!
 //! Nothing that is decided is ever dropped by time.
 
-use crate::contract::{Outcome, RecordKey, RollbackReason, Timestamp, Xid};
+use crate::contract::{Change, Outcome, RecordKey, RollbackReason, Timestamp, Xid};
 use crate::coordinator::Coordinator;
 use crate::deciding::HandlerResult;
 use crate::global::globals::Globals;
 use crate::global::state::Phase;
 use crate::row_lock::table::Touched;
+
+/// The size of changes behind which a tick expires no further saga, in bytes: after a change of
+/// leader many may be due at one moment, each with all that its steps were given. Too large: one
+/// decision exceeds what a database takes in one statement; too small: more turns than needed.
+const TICK_BYTES_ENOUGH: usize = 1 << 20;
 
 impl Coordinator {
     /// Does what is due, of each kind no more than a tick may (BOUNDED).
@@ -16,12 +21,7 @@ impl Coordinator {
         // With a limit of 0 nothing would ever run out.
         let max = self.environment.limits.expiries_per_tick_max.max(1);
         self.global_wing(now, out).tick(max);
-        for _ in 0..max {
-            let Some((_, xid)) = self.sagas.next_timeout().filter(|&(at, _)| at <= now) else {
-                break;
-            };
-            self.saga_wing(now, out).expire_saga(xid);
-        }
+        self.tick_sagas(now, max, out);
         for _ in 0..max {
             if self.saga_forgetting_due().is_none_or(|due| due > now) {
                 break;
@@ -31,6 +31,21 @@ impl Coordinator {
         self.global_wing(now, out).named_locks().tick(max);
         self.tick_departed(now, max, out);
         Ok(None)
+    }
+
+    fn tick_sagas(&mut self, now: Timestamp, max: usize, out: &mut Outcome) {
+        let (mut measured, mut bytes) = (out.changes.len(), 0);
+        for _ in 0..max {
+            let Some((_, xid)) = self.sagas.next_timeout().filter(|&(at, _)| at <= now) else {
+                break;
+            };
+            self.saga_wing(now, out).expire_saga(xid);
+            bytes += out.changes[measured..].iter().map(Change::approximate_bytes).sum::<usize>();
+            measured = out.changes.len();
+            if bytes >= TICK_BYTES_ENOUGH {
+                break;
+            }
+        }
     }
 
     /// Ends what clients have left that have been gone for long enough.

@@ -26,8 +26,9 @@ pub struct Limits {
     /// Rows named in one registration or check. Too few: bulk statements are refused. Too many: one
     /// request holds up all others while it is decided.
     pub rows_per_request_max: usize,
-    /// Rows whose locks one branch holds. Too few: local transactions of many statements are
-    /// refused. Too many: the branch's record, which holds them all, becomes slow to store.
+    /// Rows whose locks one branch holds; their keys may have 8 MiB in all. Too few: local
+    /// transactions of many statements are refused. Too many: the branch's record, which holds them
+    /// all, becomes slow to store.
     pub rows_per_branch_max: usize,
     /// Row locks held or waited for, all together: a row counts for each branch that holds it and
     /// each request that waits for it. Too few: registrations are refused. Too many: memory, about

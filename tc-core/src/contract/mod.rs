@@ -4,6 +4,7 @@
 //! none.
 
 mod asker;
+mod change_size;
 mod closure;
 mod counts;
 mod display;

@@ -18,6 +18,11 @@ use crate::row_lock::table::{Holder, LockId, LockTable, WaitId};
 use crate::row_lock::waiters::{PendingBranch, WaitGoal, WantedRow, WantedRows};
 use crate::shares::{check_limit, check_share};
 
+/// The tables and keys of the rows that a branch may take in several registrations, in bytes. Too
+/// few: local transactions of many statements are refused. Too many: the branch's record exceeds
+/// what a database takes in one statement, and no leader could store it.
+const ROW_BYTES_PER_BRANCH_MAX: usize = 8 << 20;
+
 impl Globals<'_> {
     pub(crate) fn register_branch(
         &mut self,
@@ -220,8 +225,20 @@ impl Globals<'_> {
         let added = missing.iter().filter(|row| held(row).is_none()).count();
         let rows = known.map_or(0, |branch| branch.locks.len()) + added;
         check_limit("rows of a branch", rows, self.on.limits.rows_per_branch_max)?;
+        if let Some(branch) = known {
+            self.check_row_bytes(branch, &missing)?;
+        }
         self.check_places(&global.owner(), added)?;
         Ok(LockPlan::Take { sequence, missing })
+    }
+
+    /// Whether the record of a branch that takes further rows can be stored (BOUNDED).
+    fn check_row_bytes(&self, branch: &Branch, missing: &[WantedRow]) -> Result<(), Rejection> {
+        let held = branch.locks.as_slice().iter().copied();
+        let rows = held.chain(missing.iter().map(|row| row.lock));
+        let table = &self.rows.table;
+        let bytes = rows.map(|row| table.space(row).table.len() + table.key(row).len()).sum();
+        check_limit("bytes in the rows of a branch", bytes, ROW_BYTES_PER_BRANCH_MAX)
     }
 }
 

@@ -14,7 +14,6 @@ use handfast_core::{
     After, Asker, Change, Coordinator, Decided, Effect, Outcome, RecordKey, Request, Timestamp,
 };
 
-use super::change_size::approximate_bytes;
 use super::inbox::{View, ViewReply};
 
 /// How long changes that no request waits for may wait to be written together with others, in
@@ -192,7 +191,7 @@ impl BatchBuilder {
 
     fn gather(&mut self) {
         let changes = &self.outcome.changes;
-        self.gathered_bytes += changes.iter().map(approximate_bytes).sum::<usize>();
+        self.gathered_bytes += changes.iter().map(Change::approximate_bytes).sum::<usize>();
         self.gathered.changes.append(&mut self.outcome.changes);
         for effect in self.outcome.effects.drain(..) {
             let outgoing = match effect.when() {

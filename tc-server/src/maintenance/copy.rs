@@ -15,7 +15,6 @@ use super::source::LedStore;
 use super::{MaintenanceError, failed};
 use crate::clock;
 use crate::crash_point::crash_point;
-use crate::engine::approximate_bytes;
 
 /// The size of a batch to which no more is added.
 const BATCH_BYTES: usize = 1 << 20;
@@ -97,7 +96,7 @@ fn batches(changes: impl Iterator<Item = Change>) -> impl Iterator<Item = Vec<Ch
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while bytes < BATCH_BYTES && batch.len() < BATCH_CHANGES {
             let Some(change) = changes.next() else { break };
-            bytes += approximate_bytes(&change);
+            bytes += change.approximate_bytes();
             batch.push(change);
         }
         Some(batch)

@@ -1,7 +1,7 @@
 //! How large a change is when it is stored, without encoding it: enough to keep batches below what
 //! stores take.
 
-use handfast_core::{
+use super::{
     BranchRecord, BranchState, Change, DirtyColumn, DirtyRow, Event, GlobalRecord, LeaseRecord,
     Record, SagaDefinition, SagaRecord, StepDefinition, StepRecord,
 };
@@ -11,17 +11,20 @@ const FIXED: usize = 128;
 /// The most that a small part of a value takes beside its texts.
 const PART: usize = 24;
 
-/// Returns the bytes of a change, somewhat too many for small ones.
-pub(crate) fn approximate_bytes(change: &Change) -> usize {
-    FIXED
-        + match change {
-            Change::Delete(_) => 0,
-            Change::Put(Record::Global(global)) => of_global(global),
-            Change::Put(Record::Branch(branch)) => of_branch(branch),
-            Change::Put(Record::Saga(saga)) => of_saga(saga),
-            Change::Put(Record::Lease(lease)) => of_lease(lease),
-            Change::Put(Record::Closure(closure)) => closure.place.len(),
-        }
+impl Change {
+    /// Returns the bytes of the change when it is stored, somewhat too many for small ones.
+    #[must_use]
+    pub fn approximate_bytes(&self) -> usize {
+        FIXED
+            + match self {
+                Self::Delete(_) => 0,
+                Self::Put(Record::Global(global)) => of_global(global),
+                Self::Put(Record::Branch(branch)) => of_branch(branch),
+                Self::Put(Record::Saga(saga)) => of_saga(saga),
+                Self::Put(Record::Lease(lease)) => of_lease(lease),
+                Self::Put(Record::Closure(closure)) => closure.place.len(),
+            }
+    }
 }
 
 fn of_global(global: &GlobalRecord) -> usize {
