@@ -10,7 +10,6 @@
 
 mod alarm;
 mod batch_builder;
-mod change_size;
 mod failure;
 mod handle;
 mod inbox;
@@ -27,13 +26,14 @@ use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use handfast_core::{Command, Coordinator, Decided, Epoch, Request, Timestamp};
+use handfast_core::{Command, Coordinator, Decided, Epoch, LoadError, Request, Timestamp};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
 use crate::crash_point::crash_point;
 use crate::dispatch::EffectSink;
+use crate::off_the_loop::off_the_loop;
 use crate::store::{Leader, Store, StoreError};
 use alarm::Alarm;
 use inbox::{EngineTask, Inbox};
@@ -41,7 +41,6 @@ use pending_replies::PendingReplies;
 use scans::Scans;
 
 pub use batch_builder::{Batch, BatchBuilder, Outgoing};
-pub(crate) use change_size::approximate_bytes;
 pub use failure::EngineFailure;
 pub(crate) use failure::ended;
 pub use handle::{EngineError, EngineHandle, EngineResult, Permit, ReplySink};
@@ -251,10 +250,16 @@ impl Running {
         let count = records.len();
         let address = Arc::clone(&self.settings.address);
         let limits = self.settings.limits.clone();
-        let mut coordinator = Coordinator::load(epoch, address, limits, records)?;
-        coordinator.resume(epoch_taken_at, self.clock.now());
+        let clock = Arc::clone(&self.clock);
+        let load = move || {
+            let mut coordinator = Coordinator::load(epoch, address, limits, records)?;
+            coordinator.resume(epoch_taken_at, clock.now());
+            Ok::<_, LoadError>(BatchBuilder::new(coordinator))
+        };
+        // Seconds for millions of records, in which the lease must be renewed.
+        let batch = off_the_loop(load).await?;
         tracing::info!(epoch = epoch.0, records = count, "leading");
-        Ok(Term { epoch, batch: BatchBuilder::new(coordinator), scans: Scans::default() })
+        Ok(Term { epoch, batch, scans: Scans::default() })
     }
 
     /// Gives up the lead, and leaves another process the time to take it.

@@ -15,6 +15,7 @@ pub mod engine;
 pub mod grpc;
 pub mod maintenance;
 pub mod metrics;
+mod off_the_loop;
 pub mod over_http;
 pub mod peers;
 mod presence;

@@ -5,6 +5,7 @@ use hashbrown::HashMap;
 
 use super::connection::{Connection, ConnectionSlot, SqlDatabase, Value};
 use super::dialect::CallError;
+use crate::off_the_loop::off_the_loop;
 use crate::store::StoreError;
 use crate::store::codec;
 use crate::store::journal::frame::{self, Seed};
@@ -13,8 +14,6 @@ use crate::store::journal::frame::{self, Seed};
 const RECORDS_AT_A_TIME: u64 = 5_000;
 /// Batches read in one call. Most are small, and one may have megabytes.
 pub(super) const BATCHES_AT_A_TIME: u64 = 100;
-/// Records decoded before other tasks have their turn.
-const DECODED_AT_A_TIME: usize = 1_000;
 
 /// The content of the store.
 #[derive(Debug, Default)]
@@ -103,20 +102,16 @@ impl Content {
         self,
         database: &SqlDatabase,
     ) -> Result<Vec<Record>, StoreError> {
-        let mut records = Vec::with_capacity(self.records.len());
-        let mut stored: Vec<(Vec<u8>, Vec<u8>)> = self.records.into_iter().collect();
-        // In the order of keys, as every store gives them: the same records load alike (PURE).
-        stored.sort_unstable();
-        for (key, value) in stored {
-            let record = codec::decode(&key, &value);
-            let store = || database.name.to_string();
-            let unreadable = |source| StoreError::Unreadable { store: store(), source };
-            records.push(record.map_err(unreadable)?);
-            if records.len() % DECODED_AT_A_TIME == 0 {
-                tokio::task::yield_now().await;
-            }
-        }
-        Ok(records)
+        let decode = move || {
+            let mut stored: Vec<(Vec<u8>, Vec<u8>)> = self.records.into_iter().collect();
+            // In the order of keys, as every store gives them: the same records load alike (PURE).
+            stored.sort_unstable();
+            let records = stored.into_iter().map(|(key, value)| codec::decode(&key, &value));
+            records.collect::<Result<Vec<_>, _>>()
+        };
+        let unreadable =
+            |source| StoreError::Unreadable { store: database.name.to_string(), source };
+        off_the_loop(decode).await.map_err(unreadable)
     }
 }
 
