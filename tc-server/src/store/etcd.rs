@@ -34,6 +34,7 @@ use futures::future::{BoxFuture, FutureExt, ready};
 use handfast_core::{Change, Epoch, Record};
 use handfast_etcd::{EtcdClient, EtcdOptions};
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{CoordinatorNode, Leader, RecordSnapshot, RecordSource, SeenNode, Store, StoreError};
@@ -144,7 +145,9 @@ impl EtcdStore {
             let seen = self.members.until_answered(read, || true).await?;
             self.election.publish(seen.clone());
             if let Some(holder) = seen.holder {
-                self.election.without(holder.created).await;
+                // Read again after a while: a cluster that was restored to an earlier time does not
+                // come to that revision soon.
+                let _elapsed = timeout(self.lease, self.election.without(holder.created)).await;
                 continue;
             }
             let lease = HeldLease::grant(&self.members, &self.election, self.lease).await?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::future::BoxFuture;
+use handfast_core::Epoch;
 use handfast_server::store::{SqlSettings, SqlStore, Store};
 use handfast_test_services::ServerKind;
 use sqlx::mysql::MySqlConnectOptions;
@@ -154,6 +155,24 @@ impl<K: Kind> SharedStore for Sql<K> {
         Box::pin(async {
             let (_, last) = self.batches().await;
             self.execute(&format!("DELETE FROM tc_journal WHERE number > {}", last - 2)).await;
+        })
+    }
+}
+
+/// A store whose journal is a table.
+pub(crate) trait JournalTable: SharedStore {
+    /// Adds a row with a batch of another process.
+    fn add_row(&self, number: u64, epoch: Epoch) -> BoxFuture<'_, ()>;
+}
+
+impl<K: Kind> JournalTable for Sql<K> {
+    fn add_row(&self, number: u64, Epoch(epoch): Epoch) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.execute(&format!(
+                "INSERT INTO tc_journal (namespace, number, epoch, at, batch) \
+                 VALUES ('default', {number}, {epoch}, 0, 'of another')"
+            ))
+            .await;
         })
     }
 }

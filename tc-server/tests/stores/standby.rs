@@ -99,6 +99,31 @@ async fn a_synchronous_standby_has_everything() {
     assert_eq!(names(&records), named(&[(1, "before"), (2, "meanwhile"), (3, "after")]));
 }
 
+/// Regression: a follower took a standby that had yet to apply what its primary had acknowledged
+/// for a store that went back, and ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_that_is_late_is_waited_for() {
+    let mut database = ReplicatedDatabase::start().await;
+    database.replicate_synchronously().await;
+    let (leader, follower) =
+        (database.shared.process(LONG).await, database.shared.process(LONG).await);
+    let (epoch, _) = leader.store.lead(Epoch(0)).await.unwrap();
+    let store = Arc::clone(&follower.store);
+    let mut leading = tokio::spawn(async move { store.lead(Epoch(0)).await });
+    // The standby goes on to write what comes, which is all that the primary waits for.
+    let url = database.standby_url();
+    Postgres::execute(&url, "SELECT pg_wal_replay_pause()".to_owned()).await;
+    leader.store.commit(epoch, put(1, "late")).await.unwrap();
+    assert!(timeout(SEEN_WAITING, &mut leading).await.is_err(), "another process leads");
+    database.lose_primary(&[&leader.gate, &follower.gate]);
+    assert!(timeout(SEEN_WAITING, &mut leading).await.is_err(), "a standby is waited for");
+    Postgres::execute(&url, "SELECT pg_wal_replay_resume()".to_owned()).await;
+    database.promote().await;
+    leader.store.resign(epoch).await;
+    let (_, records) = timeout(LIMIT, leading).await.unwrap().unwrap().unwrap();
+    assert_eq!(names(&records), named(&[(1, "late")]));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_asynchronous_standby_that_was_behind_is_noticed() {
     let mut database = ReplicatedDatabase::start().await;

@@ -67,6 +67,8 @@ pub(super) struct Statements {
     /// Number, epoch, time, batch, namespace, number before, epoch. Stores a batch behind a row of
     /// the same epoch.
     pub(super) append_batch: &'static str,
+    /// Namespace, number, epoch, batch. Changes the row if it has this batch.
+    pub(super) confirm_batch: &'static str,
     /// Begins a transaction whose statements all see the same moment.
     pub(super) begin_snapshot: &'static str,
     /// Lets a transaction of this connection wait a minute for the reader of its rows.

@@ -21,6 +21,7 @@ use handfast_core::Epoch;
 use super::connection::{ConnectionSlot, Value};
 use super::dialect::CallError;
 use super::retries::{Failure, Retries};
+use super::schema;
 use crate::clock;
 use crate::store::StoreError;
 
@@ -95,14 +96,33 @@ pub(super) async fn append(
     match slot.execute(sql, &values).await {
         // The row before is not this leader's last, or the number is taken: perhaps by an earlier
         // attempt of its own, whose answer was lost.
-        Ok(0) | Err(CallError::Duplicate) => Ok(explain(last, newest(slot).await?)),
+        Ok(0) | Err(CallError::Duplicate) => match explain(last, newest(slot).await?) {
+            Appended::Durable => confirm(slot, last, frame).await,
+            other => Ok(other),
+        },
         Ok(_) => Ok(Appended::Durable),
         Err(error) => Err(error),
     }
 }
 
-/// Tells from the newest row what became of the row behind `last`, which no other process can
-/// store: one process has the epoch, and stores one row at a time.
+/// Confirms that the row behind `last` has this batch, by a change of it. That it can be read is no
+/// proof: a database may show a row whose commit still waits for a standby, and behind a fail-over
+/// that lost the lease the row may be that of another process with the same epoch.
+async fn confirm(
+    slot: &mut ConnectionSlot,
+    last: Position,
+    frame: &[u8],
+) -> Result<Appended, CallError> {
+    let sql = slot.database().dialect.statements().confirm_batch;
+    let namespace = slot.database().namespace.clone();
+    let [number, epoch] = [last.number + 1, last.epoch.0].map(Value::Number);
+    let values = [Value::Text(&namespace), number, epoch, Value::Bytes(frame)];
+    let changed = slot.execute(sql, &values).await?;
+    Ok(if changed > 0 { Appended::Durable } else { Appended::Deposed })
+}
+
+/// Tells from the newest row what became of the row behind `last`. One process has the epoch, and
+/// stores one row at a time.
 fn explain(last: Position, newest: Option<Position>) -> Appended {
     let behind = Position { number: last.number + 1, ..last };
     match newest {
@@ -180,6 +200,8 @@ pub(super) async fn check_newest(
         return Ok(found);
     };
     if known.number > found.number {
+        // A standby that has yet to be promoted may still lag behind its primary.
+        schema::refuse_replica(slot).await?;
         return Err(slot.database().went_back(lacks(known.number, Some(found))).into());
     }
     // A row that is not there any more was compacted.

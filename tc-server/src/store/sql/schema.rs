@@ -37,12 +37,28 @@ pub(super) async fn prepare(
     Ok(Ground { seed, batch_bytes_max })
 }
 
-async fn check_server(slot: &mut ConnectionSlot, allow_unsafe: bool) -> Result<usize, CallError> {
-    let dialect = slot.database().dialect.clone();
+/// Refuses a server that is a replica.
+///
+/// # Errors
+///
+/// [`CallError::Replica`] then.
+pub(super) async fn refuse_replica(slot: &mut ConnectionSlot) -> Result<(), CallError> {
+    let replica = slot.database().dialect.clone().replica(&settings(slot).await?);
+    replica.map_or(Ok(()), |replica| Err(CallError::Replica(replica)))
+}
+
+async fn settings(slot: &mut ConnectionSlot) -> Result<Vec<(String, String)>, CallError> {
+    let sql = slot.database().dialect.statements().server_settings;
     let mut settings = Vec::new();
-    for mut row in slot.fetch(dialect.statements().server_settings, &[]).await? {
+    for mut row in slot.fetch(sql, &[]).await? {
         settings.push((row.text()?, row.text()?));
     }
+    Ok(settings)
+}
+
+async fn check_server(slot: &mut ConnectionSlot, allow_unsafe: bool) -> Result<usize, CallError> {
+    let dialect = slot.database().dialect.clone();
+    let settings = settings(slot).await?;
     let (complaints, replica) = (dialect.complaints(&settings), dialect.replica(&settings));
     if !allow_unsafe {
         if !complaints.is_empty() {

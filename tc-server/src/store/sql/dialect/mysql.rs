@@ -95,7 +95,8 @@ impl Dialect for MySqlDialect {
             1021 | 1040 | 1114 | 1203 => CallError::Again(text),
             // The server is shutting down or has lost the connection or its disk, or is read only,
             // as a primary that became a replica. Galera: the node has no quorum. TiDB: a part of
-            // it does not answer.
+            // it does not answer. A statement that took too long was ended, or a connection that
+            // nothing was asked on.
             1030
             | 1047
             | 1053
@@ -109,7 +110,9 @@ impl Dialect for MySqlDialect {
             | 1792
             | 1836
             | 1927
+            | 1969
             | 3024
+            | 4031
             | 9001..=9006 => CallError::Unknown(text),
             _ => CallError::Lasting(text),
         }
@@ -193,6 +196,8 @@ const STATEMENTS: Statements = Statements {
     append_batch: "INSERT INTO tc_journal (namespace, number, epoch, at, batch) \
         SELECT p.namespace, ?, ?, ?, ? FROM tc_journal p \
         WHERE p.namespace = ? AND p.number = ? AND p.epoch = ? FOR UPDATE",
+    confirm_batch: "UPDATE tc_journal SET at = at + 1 \
+        WHERE namespace = ? AND number = ? AND epoch = ? AND batch = ?",
     begin_snapshot: "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
         START TRANSACTION WITH CONSISTENT SNAPSHOT",
     wait_for_readers: "SET SESSION autocommit = 1 /*M!100300 , idle_transaction_timeout = 60 */",

@@ -96,10 +96,9 @@ impl Dialect for PostgresDialect {
             // The disk, the memory or the connections are used up.
             "53000" | "53100" | "53200" | "53300" | "53400" => CallError::Again(text),
             // The server is shutting down, starting, or has lost the connection or its disk; or it
-            // is read only, as a primary that became a standby.
-            "25006" | "25P03" | "40003" | "57014" | "57P01" | "57P02" | "57P03" | "57P05" => {
-                CallError::Unknown(text)
-            }
+            // is read only, as a primary that became a standby; or a transaction took too long.
+            "25006" | "25P03" | "25P04" | "40003" | "57014" | "57P01" | "57P02" | "57P03"
+            | "57P05" => CallError::Unknown(text),
             code if code.starts_with("08") || code.starts_with("58") => CallError::Unknown(text),
             _ => CallError::Lasting(text),
         }
@@ -164,6 +163,8 @@ const STATEMENTS: Statements = Statements {
     append_batch: "INSERT INTO tc_journal (namespace, number, epoch, at, batch) \
         SELECT p.namespace, $1, $2, $3, $4 FROM tc_journal p \
         WHERE p.namespace = $5 AND p.number = $6 AND p.epoch = $7 FOR UPDATE",
+    confirm_batch: "UPDATE tc_journal SET at = at + 1 \
+        WHERE namespace = $1 AND number = $2 AND epoch = $3 AND batch = $4",
     begin_snapshot: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
     wait_for_readers: "SELECT set_config(s.name, '60s', false) FROM pg_settings s \
         WHERE s.name = 'idle_in_transaction_session_timeout'",
