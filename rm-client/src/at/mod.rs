@@ -30,6 +30,7 @@ pub(crate) use handfast_rm_core::plan::Dialect;
 pub(crate) use crash_point::crash_point;
 pub use database::AtDatabase;
 pub(crate) use database::bound_query::BoundQuery;
+pub(crate) use database::commit::{CommitError, commit};
 pub(crate) use database::{Backend, execute, rows};
 pub use error::AtError;
 pub(crate) use error::with_causes;

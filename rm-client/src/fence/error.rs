@@ -3,11 +3,12 @@
 use handfast_rm_core::fence::{FenceRefusal, FenceState, Operation};
 
 use super::Fence;
+use crate::at::CommitError;
 
 /// A fence that does not let an operation through, or could not be asked.
 ///
-/// After any of them the local transaction is to be rolled back: nothing of the operation has
-/// happened.
+/// After any of them but [`EndedEarly`](Self::EndedEarly) the local transaction is to be rolled
+/// back: nothing of the operation has happened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FenceError {
@@ -45,6 +46,19 @@ pub enum FenceError {
     #[error("the local transaction was ended in favour of another one: repeat it")]
     Conflict {
         /// The error of the database.
+        source: sqlx::Error,
+    },
+    /// MySQL: the local transaction had ended before its COMMIT, and the fence may be lost. A
+    /// statement failed in a way that rolls all of it back, such as a deadlock, and the work went
+    /// on; or a statement committed it, such as CREATE TABLE. Statements after that may have taken
+    /// effect by themselves: look at what they write before the operation is repeated, and let the
+    /// work return the first error of the database.
+    #[error(
+        "the local transaction ended before its COMMIT, by an error that the work ignored or by \
+         a statement that commits: statements after that may have taken effect by themselves"
+    )]
+    EndedEarly {
+        /// The error of the database, which misses the local transaction.
         source: sqlx::Error,
     },
     /// The table of fences is missing in the database, or is not ours.
@@ -91,6 +105,7 @@ impl FenceError {
             Self::NotTried { .. } => "HF-FENCE-NOT-TRIED",
             Self::Contradicted { .. } => "HF-FENCE-CONTRADICTED",
             Self::Conflict { .. } => "HF-FENCE-CONFLICT",
+            Self::EndedEarly { .. } => "HF-FENCE-ENDED-EARLY",
             Self::TableMissing { .. } => "HF-FENCE-TABLE-MISSING",
             Self::Name { .. } => "HF-FENCE-NAME",
             Self::ContextTooLarge { .. } => "HF-FENCE-CONTEXT-TOO-LARGE",
@@ -122,6 +137,15 @@ impl FenceError {
 impl From<sqlx::Error> for FenceError {
     fn from(source: sqlx::Error) -> Self {
         if is_conflict(&source) { Self::Conflict { source } } else { Self::Database(source) }
+    }
+}
+
+impl From<CommitError> for FenceError {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::EndedEarly(source) => Self::EndedEarly { source },
+            CommitError::Database(source) => source.into(),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use sqlx::{Pool, Transaction};
 use super::error::FenceError;
 use super::table;
 use super::{Fence, Fenced};
-use crate::at::{AtDatabase, BoundQuery};
+use crate::at::{AtDatabase, commit};
 
 /// How often a local transaction may be ended in favour of others before the error goes to the
 /// caller (BOUNDED). The transaction in the way makes headway meanwhile, so that a few are enough.
@@ -23,7 +23,8 @@ impl Fence {
     /// the answer of the fence.
     ///
     /// After `Ok` the caller does the work, if it is [`Pass::Run`], and commits. After an error the
-    /// caller rolls back.
+    /// caller rolls back, also after one of the work: on MySQL a deadlock ends the local
+    /// transaction, and the COMMIT of a caller that goes on succeeds without the fence.
     ///
     /// ```
     /// use handfast::fence::{Fence, FenceError, Operation, Pass};
@@ -115,8 +116,8 @@ impl Fence {
     /// has to live as long as the fence and the pool.
     ///
     /// # Errors
-    /// The closure's own, after which the local transaction is rolled back; or as
-    /// [`enter`](Self::enter).
+    /// The closure's own, after which the local transaction is rolled back;
+    /// [`EndedEarly`](FenceError::EndedEarly); or as [`enter`](Self::enter).
     pub async fn run<'env, DB, T, E, F>(
         &'env self,
         pool: &'env Pool<DB>,
@@ -152,13 +153,14 @@ impl Fence {
         DB: AtDatabase,
         F: for<'local> FnMut(&'local mut Transaction<'env, DB>) -> BoxFuture<'local, Result<T, E>>,
     {
-        let mut local: Transaction<'env, DB> = DB::begin(pool).await.map_err(Stopped::database)?;
+        let mut local: Transaction<'env, DB> =
+            DB::begin_marked(pool).await.map_err(Stopped::database)?;
         let ended = match self.enter(&mut local, operation).await.map_err(Stopped::Fence)? {
             Pass::Run => Fenced::Ran(work(&mut local).await.map_err(Stopped::Work)?),
             Pass::AlreadyDone => Fenced::AlreadyDone,
             Pass::Empty => Fenced::Empty,
         };
-        commit(local).await.map_err(Stopped::database)?;
+        commit(local).await.map_err(|error| Stopped::Fence(error.into()))?;
         Ok(ended)
     }
 }
@@ -173,13 +175,4 @@ impl<E> Stopped<E> {
     fn database(error: sqlx::Error) -> Self {
         Self::Fence(error.into())
     }
-}
-
-/// Commits. PostgreSQL answers COMMIT of a failed transaction with a silent ROLLBACK, which would
-/// look like success here; a statement before it notices.
-async fn commit<DB: AtDatabase>(mut local: Transaction<'_, DB>) -> Result<(), sqlx::Error> {
-    if DB::COMMIT_HIDES_FAILURE {
-        DB::steps(&mut local, BoundQuery::plain("SELECT 1".to_owned())).await?;
-    }
-    local.commit().await
 }

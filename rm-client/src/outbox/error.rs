@@ -52,6 +52,20 @@ pub enum OutboxError {
         /// The error of the database.
         source: sqlx::Error,
     },
+    /// MySQL: the local transaction of an effect had ended before its COMMIT, and the inbox may not
+    /// know the event. A statement failed in a way that rolls all of it back, such as a deadlock,
+    /// and the effect went on; or a statement committed it, such as CREATE TABLE. Statements after
+    /// that may have taken effect by themselves: look at what they write before the event is
+    /// received again, and let the effect return the first error of the database.
+    #[error(
+        "the local transaction ended before its COMMIT, by an error that the effect ignored or by \
+         a statement that commits: statements after that may have taken effect by themselves ({})",
+        self.code()
+    )]
+    EndedEarly {
+        /// The error of the database, which misses the local transaction.
+        source: sqlx::Error,
+    },
     /// The broker cannot be reached, or cannot serve at the moment. The relay tries again by
     /// itself.
     #[error("broker unavailable: {reason} ({})", self.code())]
@@ -81,6 +95,7 @@ impl OutboxError {
             Self::TableMissing { .. } => "HF-OUTBOX-TABLE-MISSING",
             Self::WrongState { .. } => "HF-OUTBOX-WRONG-STATE",
             Self::Conflict { .. } => "HF-OUTBOX-CONFLICT",
+            Self::EndedEarly { .. } => "HF-OUTBOX-ENDED-EARLY",
             Self::BrokerUnavailable { .. } => "HF-OUTBOX-BROKER",
             Self::Database(_) => "HF-OUTBOX-DATABASE",
         }
@@ -110,6 +125,7 @@ impl From<OutboxError> for sqlx::Error {
             | OutboxError::TooLarge { .. }
             | OutboxError::TableMissing { .. }
             | OutboxError::WrongState { .. }
+            | OutboxError::EndedEarly { .. }
             | OutboxError::BrokerUnavailable { .. } => carry(error),
         }
     }

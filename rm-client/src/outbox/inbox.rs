@@ -17,7 +17,7 @@ use super::error::OutboxError;
 use super::event::Event;
 use super::query::{Query, number_of};
 use super::table::explain;
-use crate::at::{AtDatabase, BoundQuery, Dialect, crash_point};
+use crate::at::{AtDatabase, CommitError, Dialect, commit, crash_point};
 
 /// How often the database may abort the local transaction in favour of others before the error is
 /// returned to the caller (BOUNDED).
@@ -89,7 +89,7 @@ impl<DB: AtDatabase> Consumer<DB> {
     ///
     /// # Errors
     /// The closure's own error, with the local transaction rolled back;
-    /// [`OutboxError::TableMissing`]; or the error of the database.
+    /// [`OutboxError::EndedEarly`]; [`OutboxError::TableMissing`]; or the error of the database.
     pub async fn receive<'env, T, E, F>(
         &'env self,
         event: &'env Event,
@@ -208,20 +208,18 @@ impl<DB: AtDatabase> Consumer<DB> {
         ) -> BoxFuture<'local, Result<T, E>>,
     {
         let mut local: Transaction<'env, DB> =
-            DB::begin(&self.pool).await.map_err(Stopped::database::<DB>)?;
+            DB::begin_marked(&self.pool).await.map_err(Stopped::database::<DB>)?;
         let first = enter::<DB>(&mut local, &self.name, event).await;
         let received = if first.map_err(Stopped::database::<DB>)? {
             Received::Done(work(&mut local, event).await.map_err(Stopped::Work)?)
         } else {
             Received::Before
         };
-        // PostgreSQL answers COMMIT of a failed transaction like a success, and the event would be
-        // acknowledged without its effect.
-        if DB::COMMIT_HIDES_FAILURE {
-            let alive = DB::steps(&mut local, BoundQuery::plain("SELECT 1".to_owned())).await;
-            alive.map_err(Stopped::database::<DB>)?;
-        }
-        local.commit().await.map_err(Stopped::database::<DB>)?;
+        // Otherwise an event could be acknowledged without its effect.
+        commit(local).await.map_err(|error| match error {
+            CommitError::EndedEarly(source) => Stopped::Inbox(OutboxError::EndedEarly { source }),
+            CommitError::Database(error) => Stopped::database::<DB>(error),
+        })?;
         Ok(received)
     }
 }

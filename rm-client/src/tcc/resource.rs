@@ -125,8 +125,11 @@ impl<T: Tcc> TccResource<T> {
 /// Returns the phase-one outcome of a failed try.
 fn outcome_of<E>(error: &TccError<E>) -> v1::PhaseOneOutcome {
     match error {
-        // A COMMIT without an answer gives this error.
-        TccError::Fence(FenceError::Database(_)) => v1::PhaseOneOutcome::Unknown,
+        // A COMMIT without an answer gives the first error. After the second one part of the try may
+        // have taken effect, and its fence may be there.
+        TccError::Fence(FenceError::Database(_) | FenceError::EndedEarly { .. }) => {
+            v1::PhaseOneOutcome::Unknown
+        }
         TccError::Action(_)
         | TccError::Fence(_)
         | TccError::Coordinator(_)

@@ -2,7 +2,8 @@
 
 use futures::FutureExt;
 use handfast::fence::{FenceError, Fenced, Operation, Pass};
-use sqlx::{Executor, Postgres};
+use sqlx::{AssertSqlSafe, Executor, MySql, Postgres};
+use tokio::sync::oneshot;
 
 use crate::at::{TestDatabase, on_every_database};
 use crate::model::Failure;
@@ -49,7 +50,7 @@ async fn work_that_swallows_an_error_is_not_done() {
     let ended = fence.run(&local.pool, Operation::Try, |transaction| {
         let effect = effect_of(xid.as_str(), Operation::Try);
         async move {
-            transaction.execute(sqlx::AssertSqlSafe(effect)).await.map_err(FenceError::from)?;
+            transaction.execute(AssertSqlSafe(effect)).await.map_err(FenceError::from)?;
             let swallowed = transaction.execute("SELECT 1 / 0").await;
             assert!(swallowed.is_err());
             Ok::<_, Failure>(())
@@ -61,4 +62,53 @@ async fn work_that_swallows_an_error_is_not_done() {
     let rows = "SELECT CAST(COUNT(*) AS text) FROM branch_fence";
     let rows = Postgres::raw_rows(&local.stage.pool, rows).await.unwrap();
     assert_eq!(rows, [[Some("0".to_owned())]]);
+}
+
+/// A deadlock rolls the whole local transaction back on MySQL. Work that went on after it ran
+/// outside of a local transaction, COMMIT of nothing succeeded, and the try counted as done without
+/// a fence.
+#[tokio::test]
+async fn work_that_swallows_a_deadlock_is_not_done() {
+    let local = Local::<MySql>::at("READ COMMITTED").await;
+    let seats = "CREATE TABLE seat (id INT NOT NULL PRIMARY KEY, taken INT NOT NULL)";
+    MySql::raw(&local.pool, seats).await.unwrap();
+    MySql::raw(&local.pool, "INSERT INTO seat VALUES (1, 0), (2, 0)").await.unwrap();
+    let (locked, is_locked) = oneshot::channel::<()>();
+    let mut rival = local.pool.begin().await.unwrap();
+    // The server ends the transaction that has changed fewer rows.
+    for id in 3..40 {
+        let insert = format!("INSERT INTO seat VALUES ({id}, 0)");
+        rival.execute(AssertSqlSafe(insert)).await.unwrap();
+    }
+    rival.execute("UPDATE seat SET taken = 2 WHERE id = 2").await.unwrap();
+    let rival = tokio::spawn(async move {
+        drop(is_locked.await);
+        rival.execute("UPDATE seat SET taken = 2 WHERE id = 1").await.unwrap();
+        rival.rollback().await.unwrap();
+    });
+    let (xid, fence) = fence();
+    let mut locked = Some(locked);
+    let ended = fence.run(&local.pool, Operation::Try, |transaction| {
+        let effect = effect_of(xid.as_str(), Operation::Try);
+        let locked = locked.take();
+        async move {
+            let update = transaction.execute("UPDATE seat SET taken = 1 WHERE id = 1");
+            update.await.map_err(FenceError::from)?;
+            drop(locked);
+            let swallowed = transaction.execute("UPDATE seat SET taken = 1 WHERE id = 2").await;
+            assert_eq!(FenceError::from(swallowed.unwrap_err()).code(), "HF-FENCE-CONFLICT");
+            transaction.execute(AssertSqlSafe(effect)).await.map_err(FenceError::from)?;
+            Ok::<_, Failure>(())
+        }
+        .boxed()
+    });
+    let Err(Failure::Fence(error)) = ended.await else { panic!("a lost transaction committed") };
+    assert_eq!(error.code(), "HF-FENCE-ENDED-EARLY");
+    rival.await.unwrap();
+    let rows = "SELECT CAST(COUNT(*) AS CHAR) FROM branch_fence";
+    let rows = MySql::raw_rows(&local.stage.pool, rows).await.unwrap();
+    assert_eq!(rows, [[Some("0".to_owned())]]);
+    // The pool's connection is usable, and the operation can be repeated.
+    let run = fence.run(&local.pool, Operation::Try, |_| async { Ok::<_, Failure>(()) }.boxed());
+    assert_eq!(run.await.unwrap(), Fenced::Ran(()));
 }

@@ -6,6 +6,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use handfast::outbox::{Consumer, Event, OutboxError, Received, purge_inbox};
 use sqlx::{AssertSqlSafe, Executor, MySql, Postgres, Sqlite, Transaction};
+use tokio::sync::oneshot;
 
 use crate::at::{TestDatabase, on_every_database};
 use crate::scene::{Scene, event};
@@ -109,4 +110,44 @@ async fn a_purged_event_is_forgotten<DB: Effect>() {
     assert_eq!(purge_inbox(scene.pool(), day, 10).await.unwrap(), 0);
     assert_eq!(purge_inbox(scene.pool(), Duration::ZERO, 10).await.unwrap(), 1);
     assert_eq!(receive(&payments, &event).await.unwrap(), Received::Done(()));
+}
+
+/// A deadlock rolls the whole local transaction back on MySQL. An effect that went on after it ran
+/// outside of a local transaction, COMMIT of nothing succeeded, and the event counted as received
+/// without a row in the inbox.
+#[tokio::test]
+async fn an_effect_that_swallows_a_deadlock_is_not_done() {
+    let scene = Scene::<MySql>::new().await;
+    let (locked, is_locked) = oneshot::channel::<()>();
+    let mut rival = scene.pool().begin().await.unwrap();
+    // The server ends the transaction that has changed fewer rows.
+    for id in 3..40 {
+        let insert = format!("INSERT INTO account VALUES ({id}, 0)");
+        MySql::write(&mut rival, &insert).await.unwrap();
+    }
+    MySql::write(&mut rival, "UPDATE account SET cents = 0 WHERE id = 2").await.unwrap();
+    let rival = tokio::spawn(async move {
+        drop(is_locked.await);
+        MySql::write(&mut rival, "UPDATE account SET cents = 0 WHERE id = 1").await.unwrap();
+        rival.rollback().await.unwrap();
+    });
+    let payments = Consumer::new(scene.pool().clone(), "payments");
+    let event = event("1", "a");
+    let mut locked = Some(locked);
+    let received = payments.receive(&event, |local, _| {
+        let locked = locked.take();
+        async move {
+            MySql::write(local, TAKE).await?;
+            drop(locked);
+            let swallowed = MySql::write(local, "UPDATE account SET cents = 1 WHERE id = 2").await;
+            assert_eq!(swallowed.unwrap_err().code(), "HF-OUTBOX-CONFLICT");
+            Ok::<_, OutboxError>(())
+        }
+        .boxed()
+    });
+    assert_eq!(received.await.unwrap_err().code(), "HF-OUTBOX-ENDED-EARLY");
+    rival.await.unwrap();
+    assert_eq!(cents(&scene).await, "100");
+    assert_eq!(receive(&payments, &event).await.unwrap(), Received::Done(()));
+    assert_eq!(cents(&scene).await, "99");
 }

@@ -1,13 +1,19 @@
 //! Redis Streams on a real server: events from the outbox to their effect.
 
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt;
-use handfast::outbox::{Broker, Consumer, OutboxError, RedisStreams, Relay, Subscription};
+use handfast::outbox::{
+    Broker, Consumer, OutboxError, PublishError, RedisStreams, Relay, Subscription,
+};
+use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::at::on_every_database;
 use crate::inbox::Effect;
-use crate::scene::{Scene, TOPIC, event, start, until};
+use crate::scene::{PATIENCE, Scene, TOPIC, event, start, until};
 
 on_every_database!(events_take_effect_in_order, unacknowledged_events_are_redelivered);
 
@@ -141,6 +147,61 @@ async fn a_lost_group_is_created_again() {
         assert_eq!(delivery.event, expected);
         events.acknowledge(&delivery).await.unwrap();
     }
+}
+
+/// After a fail-over the former primary closes no connection and refuses every write. Relays and
+/// consumers stayed with it until they were restarted.
+#[tokio::test]
+async fn a_primary_that_was_demoted_is_left() {
+    let start = || {
+        let place = ServerDirectory::new()?;
+        let server = || DatabaseServer::start(ServerKind::Redis, &place, &|| Ok(()));
+        anyhow::Ok([server()?, server()?])
+    };
+    let servers = tokio::task::spawn_blocking(start).await.unwrap().unwrap();
+    let [old, new] = servers.each_ref().map(DatabaseServer::address);
+    let primary = Arc::new(Mutex::new(old));
+    let url = format!("redis://{}", address_of(Arc::clone(&primary)).await);
+    let broker = RedisStreams::connect(&url).await.unwrap();
+    let mut events = broker.subscribe(TOPIC, "payments", "one", IDLE).await.unwrap();
+    let (a, b) = (event("1", "a"), event("1", "b"));
+    broker.publish(&a).await.unwrap();
+    let delivery = events.next().await.unwrap();
+    events.acknowledge(&delivery).await.unwrap();
+    *primary.lock().unwrap() = new;
+    let mut server = connection(&format!("redis://{old}")).await;
+    let mut demote = redis::cmd("REPLICAOF");
+    demote.arg(new.ip().to_string()).arg(new.port());
+    demote.exec_async(&mut server).await.unwrap();
+    let refused = broker.publish(&b).await.unwrap_err();
+    assert!(matches!(refused, PublishError::Unavailable { .. }), "{refused}");
+    broker.publish(&b).await.unwrap();
+    let delivered = async {
+        loop {
+            // As a consumer, which calls again after an error.
+            let Ok(delivery) = events.next().await else { continue };
+            break delivery.event;
+        }
+    };
+    let delivered = tokio::time::timeout(PATIENCE, delivered).await;
+    assert_eq!(delivered.expect("the event is delivered by the new primary"), b);
+}
+
+/// Returns an address that leads to the server named at the time of connecting.
+async fn address_of(server: Arc<Mutex<SocketAddr>>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let address = *server.lock().unwrap();
+            let mut server = TcpStream::connect(address).await.unwrap();
+            tokio::spawn(async move {
+                drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
+            });
+        }
+    });
+    address
 }
 
 /// Records the event, with its position.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use sqlx::{Database, Pool, Transaction};
+use sqlx::{Database, Pool, SqlStr, Transaction};
 use tokio::runtime::Handle;
 
 type Begun<DB> = Result<Transaction<'static, DB>, sqlx::Error>;
@@ -17,10 +17,15 @@ type Begun<DB> = Result<Transaction<'static, DB>, sqlx::Error>;
 /// Begins on a connection of the pool. When this future is dropped, a task brings the BEGIN to its
 /// end and rolls back.
 pub(crate) async fn begin<DB: Database>(pool: &Pool<DB>) -> Begun<DB> {
+    begin_by(pool, None).await
+}
+
+/// As [`begin`], by a text of ours.
+pub(crate) async fn begin_by<DB: Database>(pool: &Pool<DB>, text: Option<SqlStr>) -> Begun<DB> {
     let connection = pool.acquire().await?;
     // As `Pool::begin` does, whose wait for a connection would have to be brought to its end as
     // well.
-    ToItsEnd(Some(Transaction::begin(connection, None))).await
+    ToItsEnd(Some(Transaction::begin(connection, text))).await
 }
 
 /// A future that goes on when it is dropped.

@@ -9,6 +9,7 @@ pub(crate) mod begin;
 pub(crate) mod bind;
 pub(crate) mod bound_query;
 pub(crate) mod catalogue;
+pub(crate) mod commit;
 pub(crate) mod error_class;
 #[cfg(feature = "mysql")]
 mod mysql;
@@ -100,6 +101,9 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
     const WAITS_WITH_LOCKS: bool;
     /// Whether COMMIT of a failed transaction is answered like a commit.
     const COMMIT_HIDES_FAILURE: bool;
+    /// Sent before COMMIT of a local transaction of [`Backend::begin_marked`]. It fails where COMMIT
+    /// would be answered like a commit and has not committed all of it.
+    const BEFORE_COMMIT: Option<&'static str>;
     /// Whether a statement that fails may leave part of its changes. SQLite takes back only what it
     /// expects to fail; a value of the wrong type in a STRICT table or a function's error is not
     /// that.
@@ -132,6 +136,15 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
 
     /// Begins a local transaction that will write. SQLite takes its writer lock here.
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>>;
+
+    /// As [`Backend::begin`], for statements that the library does not see. Where one that fails
+    /// may end the local transaction and a later COMMIT does not tell, it gets a mark that goes
+    /// with it.
+    fn begin_marked(
+        pool: &Pool<Self>,
+    ) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
+        Self::begin(pool)
+    }
 
     /// As [`Backend::begin`], on a connection taken before.
     fn begin_on(
@@ -221,6 +234,11 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
     /// Whether an answer to COMMIT says that the database has rolled back. Where that is not known
     /// for certain, as where it is a proxy that answers, it does not.
     fn says_rolled_back(error: &(dyn DatabaseError + 'static)) -> bool;
+
+    /// Whether an error of [`Backend::BEFORE_COMMIT`] means that the mark is gone.
+    fn is_mark_lost(_error: &sqlx::Error) -> bool {
+        false
+    }
 
     /// Whether an error means that the statement and the table do not agree about its columns.
     fn is_schema_mismatch(error: &sqlx::Error) -> bool;

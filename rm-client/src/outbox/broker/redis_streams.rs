@@ -3,14 +3,17 @@
 //! The configuration of Redis says how much it keeps through a crash: only with `appendfsync
 //! always` does it sync before it answers.
 
+use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::streams::{StreamAutoClaimReply, StreamId, StreamReadReply};
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{RedisError, ServerError};
+use tokio::sync::Mutex;
 
 use super::{Broker, Delivery, PublishError, Subscription};
 use crate::outbox::error::OutboxError;
@@ -25,7 +28,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct RedisStreams {
     client: redis::Client,
-    connection: ConnectionManager,
+    /// The connection that events are published on, unless its server has become a replica.
+    connection: Arc<Mutex<Option<Arc<ConnectionManager>>>>,
     prefix: String,
 }
 
@@ -43,6 +47,7 @@ impl RedisStreams {
     pub async fn connect(url: &str) -> Result<Self, OutboxError> {
         let client = redis::Client::open(url).map_err(unavailable)?;
         let connection = steady_connection(&client).await.map_err(unavailable)?;
+        let connection = Arc::new(Mutex::new(Some(Arc::new(connection))));
         Ok(Self { client, connection, prefix: "handfast:events:".to_owned() })
     }
 
@@ -71,6 +76,7 @@ impl RedisStreams {
         let mut connection = steady_connection(&self.client).await.map_err(unavailable)?;
         make_group(&mut connection, &stream, group).await.map_err(unavailable)?;
         Ok(RedisSubscription {
+            client: self.client.clone(),
             connection,
             topic: topic.to_owned(),
             stream,
@@ -79,6 +85,34 @@ impl RedisStreams {
             idle,
             own_pending: true,
         })
+    }
+
+    async fn send(&self, event: &Event) -> Result<(), RedisError> {
+        let connection = self.connection().await?;
+        let mut command = redis::cmd("XADD");
+        command.arg(format!("{}{}", self.prefix, event.topic())).arg("*");
+        command.arg("id").arg(event.id().to_string()).arg("key").arg(event.key());
+        command.arg("headers").arg(event.headers_text());
+        command.arg("payload").arg(event.payload_bytes());
+        let sent = command.query_async::<()>(&mut ConnectionManager::clone(&connection)).await;
+        if sent.as_ref().is_err_and(is_from_replica) {
+            // Other events that were on their way on it find a connection opened since in its
+            // place, and leave that.
+            let mut current = self.connection.lock().await;
+            drop(current.take_if(|current| Arc::ptr_eq(current, &connection)));
+        }
+        sent
+    }
+
+    /// Returns the connection that events are published on, and opens it if there is none.
+    async fn connection(&self) -> Result<Arc<ConnectionManager>, RedisError> {
+        let mut current = self.connection.lock().await;
+        if let Some(connection) = &*current {
+            return Ok(Arc::clone(connection));
+        }
+        let connection = Arc::new(steady_connection(&self.client).await?);
+        *current = Some(Arc::clone(&connection));
+        Ok(connection)
     }
 }
 
@@ -108,35 +142,28 @@ async fn make_group(
 
 impl Broker for RedisStreams {
     fn publish<'b>(&'b self, event: &'b Event) -> BoxFuture<'b, Result<(), PublishError>> {
-        async move {
-            let mut connection = self.connection.clone();
-            let mut command = redis::cmd("XADD");
-            command.arg(format!("{}{}", self.prefix, event.topic())).arg("*");
-            command.arg("id").arg(event.id().to_string()).arg("key").arg(event.key());
-            command.arg("headers").arg(event.headers_text());
-            command.arg("payload").arg(event.payload_bytes());
-            command.query_async::<()>(&mut connection).await.map_err(not_published)
-        }
-        .boxed()
+        async move { self.send(event).await.map_err(|error| not_published(&error)) }.boxed()
     }
 }
 
-/// Converts an error of publishing. If Redis refuses the command, the event is refused; all other
-/// errors concern Redis as a whole.
-fn not_published(error: RedisError) -> PublishError {
+/// Converts an error of publishing. The event is refused if Redis refuses this command: the name of
+/// its stream belongs to something else, or its arguments are wrong. With all other codes Redis
+/// refuses every event, as without a password or memory, or does not serve.
+fn not_published(error: &RedisError) -> PublishError {
     let reason = error.to_string();
-    // Out of memory, a replica, or a primary without its replicas: any other event would fail too.
-    let concerns_all_events =
-        matches!(error.code(), Some("OOM" | "READONLY" | "NOREPLICAS" | "MISCONF"));
-    let is_answer = matches!(
-        error.kind(),
-        ErrorKind::Server(ServerErrorKind::ResponseError) | ErrorKind::Extension
-    );
-    if is_answer && !concerns_all_events {
+    // An error of connecting can have the code of an answer without being one.
+    let answer = error.source().and_then(|source| source.downcast_ref::<ServerError>());
+    if answer.is_some_and(|answer| matches!(answer.code(), "WRONGTYPE" | "ERR")) {
         PublishError::Refused { reason }
     } else {
         PublishError::Unavailable { reason }
     }
+}
+
+/// Returns whether the server of a connection takes no writes. After a fail-over that is a former
+/// primary, which closes no connection, while the address leads to another server.
+fn is_from_replica(error: &RedisError) -> bool {
+    error.code() == Some("READONLY")
 }
 
 fn unavailable(error: RedisError) -> OutboxError {
@@ -145,6 +172,7 @@ fn unavailable(error: RedisError) -> OutboxError {
 
 /// A consumer of a group.
 pub struct RedisSubscription {
+    client: redis::Client,
     connection: ConnectionManager,
     topic: String,
     stream: String,
@@ -165,7 +193,8 @@ impl fmt::Debug for RedisSubscription {
 
 impl RedisSubscription {
     /// Returns the next entry. If the server has lost its data, or the stream was deleted, the
-    /// group is lost too and is created again.
+    /// group is lost too and is created again. If the server has become a replica, the next attempt
+    /// is made on another connection.
     async fn entry(&mut self) -> Result<StreamId, RedisError> {
         loop {
             match self.entry_of_group().await {
@@ -174,6 +203,12 @@ impl RedisSubscription {
                     tracing::warn!(stream, group, "the group is lost, creating it again");
                     make_group(&mut self.connection, stream, group).await?;
                     self.own_pending = true;
+                }
+                Err(error) if is_from_replica(&error) => {
+                    self.connection = steady_connection(&self.client).await?;
+                    // The caller pauses after an error. While there is no primary, this would go
+                    // round without a pause.
+                    return Err(error);
                 }
                 found => return found,
             }
@@ -273,5 +308,46 @@ impl Subscription for RedisSubscription {
             settled
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_refusals_of_the_command_are_refusals_of_the_event() {
+        let is_refused = |reply: &str| {
+            let reply = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap();
+            let error = reply.extract_error().unwrap_err();
+            matches!(not_published(&error), PublishError::Refused { .. })
+        };
+        assert!(is_refused("WRONGTYPE Operation against a key holding the wrong kind of value"));
+        assert!(is_refused("ERR wrong number of arguments for 'xadd' command"));
+        let of_all_events = [
+            "BUSY Redis is busy running a script",
+            "CLUSTERDOWN The cluster is down",
+            "DENIED Redis is running in protected mode",
+            "LOADING Redis is loading the dataset in memory",
+            "MASTERDOWN Link with MASTER is down",
+            "MISCONF Redis is configured to save RDB snapshots",
+            "MOVED 3999 127.0.0.1:6381",
+            "NOAUTH Authentication required.",
+            "NOPERM this user has no permissions to run the 'xadd' command",
+            "NOREPLICAS Not enough good replicas to write.",
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "READONLY You can't write against a read only replica.",
+        ];
+        for reply in of_all_events {
+            assert!(!is_refused(reply), "{reply}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_connecting_is_no_refusal() {
+        let kind = redis::ErrorKind::Server(redis::ServerErrorKind::ResponseError);
+        let error = RedisError::from((kind, "Redis server refused to switch database"));
+        assert_eq!(error.code(), Some("ERR"));
+        assert!(matches!(not_published(&error), PublishError::Unavailable { .. }));
     }
 }

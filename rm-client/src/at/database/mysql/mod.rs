@@ -12,14 +12,21 @@ use sqlx::error::{BoxDynError, DatabaseError, UnexpectedNullError};
 use sqlx::mysql::{MySqlArguments, MySqlRow, MySqlTypeInfo};
 use sqlx::pool::PoolConnection;
 use sqlx::{
-    Connection, Decode, Encode, MySql, MySqlConnection, Pool, Row, Transaction, Type, TypeInfo,
+    Connection, Decode, Encode, MySql, MySqlConnection, Pool, Row, SqlSafeStr, Transaction, Type,
+    TypeInfo,
 };
 
-use super::begin::begin;
+use super::begin::{begin, begin_by};
 use super::bound_query::BoundQuery;
 use super::value::{Misfit, Value, narrow};
 use super::{Backend, Identity, LoadedTable, Purpose, Steps, backend_basics, rows};
 use crate::at::error::AtError;
+
+/// Begins a local transaction that may end unseen. A deadlock rolls all of it back, and so does a
+/// lock wait timeout on some servers; some statements, such as CREATE TABLE, commit it. Statements
+/// after that run by themselves, and COMMIT of nothing succeeds. The savepoint goes with the
+/// transaction, whichever way it ends. Both statements are one text, which costs one round trip.
+const BEGIN_MARKED: &str = "BEGIN; SAVEPOINT handfast_mark";
 
 /// How the values of a column look on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +63,7 @@ impl Backend for MySql {
     const MIGRATIONS: handfast_migrations::Database = handfast_migrations::Database::MySql;
     const WAITS_WITH_LOCKS: bool = true;
     const COMMIT_HIDES_FAILURE: bool = false;
+    const BEFORE_COMMIT: Option<&'static str> = Some("RELEASE SAVEPOINT handfast_mark");
     const FAILS_HALF_WAY: bool = false;
     // READ COMMITTED, so that the locking reads of an undo hold no gaps. The mode lets every value
     // go back that was there: 0 in an AUTO_INCREMENT column, zero dates.
@@ -83,6 +91,12 @@ impl Backend for MySql {
 
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
         begin(pool).boxed()
+    }
+
+    fn begin_marked(
+        pool: &Pool<Self>,
+    ) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
+        begin_by(pool, Some(BEGIN_MARKED.into_sql_str())).boxed()
     }
 
     fn begin_on(
@@ -147,6 +161,13 @@ impl Backend for MySql {
         let number = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>();
         error.code().is_some_and(is_told)
             || number.is_some_and(|error| matches!(error.number(), 1020 | 1205 | 1206))
+    }
+
+    fn is_mark_lost(error: &sqlx::Error) -> bool {
+        let Some(error) = error.as_database_error() else { return false };
+        let number = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>();
+        // There is no such savepoint.
+        number.is_some_and(|error| error.number() == 1305)
     }
 
     fn is_schema_mismatch(error: &sqlx::Error) -> bool {

@@ -45,6 +45,8 @@ impl Backend for Postgres {
     const MIGRATIONS: handfast_migrations::Database = handfast_migrations::Database::Postgres;
     const WAITS_WITH_LOCKS: bool = true;
     const COMMIT_HIDES_FAILURE: bool = true;
+    // PostgreSQL refuses every statement of a failed transaction but its end.
+    const BEFORE_COMMIT: Option<&'static str> = Some("SELECT 1");
     const FAILS_HALF_WAY: bool = false;
     const UNDO_BEFORE: &'static [&'static str] = &[];
     // Deferrable foreign keys are checked when every row is back.

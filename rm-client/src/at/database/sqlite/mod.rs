@@ -30,6 +30,8 @@ impl Backend for Sqlite {
     const MIGRATIONS: handfast_migrations::Database = handfast_migrations::Database::Sqlite;
     const WAITS_WITH_LOCKS: bool = false;
     const COMMIT_HIDES_FAILURE: bool = false;
+    // SQLite refuses a COMMIT without a transaction.
+    const BEFORE_COMMIT: Option<&'static str> = None;
     const FAILS_HALF_WAY: bool = true;
     const UNDO_BEFORE: &'static [&'static str] = &[];
     // Foreign keys are checked when every row is back.
