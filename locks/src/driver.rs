@@ -31,6 +31,7 @@ const LISTEN_RETRY: Duration = Duration::from_millis(500);
 
 type Reply = oneshot::Sender<Result<Arc<HeldLock>, LockError>>;
 type Ended = oneshot::Sender<Result<ReleaseOutcome, BackendError>>;
+type DowngradeReply = oneshot::Sender<Result<(), LockError>>;
 
 /// A message of a client or a guard to the driver.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub(crate) enum Message {
     /// Acquire a lock.
     Acquire { number: u64, name: LockName, mode: LockMode, wait: WaitPolicy, reply: Reply },
     /// Turn a writer into a reader.
-    Downgrade { number: u64, done: oneshot::Sender<()> },
+    Downgrade { number: u64, done: DowngradeReply },
     /// Release the lock, or stop waiting for it.
     Release { number: u64, ended: Option<Ended> },
     /// Report when nothing is left of what was released.
@@ -54,7 +55,7 @@ struct Acquisition {
     held_since: Option<Moment>,
     reply: Option<Reply>,
     lease: Option<Arc<SharedLease>>,
-    downgraded: Option<oneshot::Sender<()>>,
+    downgraded: Option<DowngradeReply>,
     ended: Option<Ended>,
 }
 
@@ -247,14 +248,9 @@ impl Driver {
             Effect::Extended { number, expiry } => {
                 self.update_lease(number, |status| status.expiry = expiry);
             }
-            Effect::Downgraded { number } => {
-                let acquisition = self.acquisitions.get_mut(&number);
-                if let Some(done) =
-                    acquisition.and_then(|acquisition| acquisition.downgraded.take())
-                {
-                    // A caller that has gone needs no answer.
-                    let _ = done.send(());
-                }
+            Effect::Downgraded { number } => self.answer_downgrade(number, Ok(())),
+            Effect::DowngradeRefused { number, reason } => {
+                self.answer_downgrade(number, Err(reason));
             }
             Effect::Lost { number, reason } => self.lose(number, reason),
             Effect::Ended { number, outcome } => self.end(number, outcome),
@@ -279,6 +275,14 @@ impl Driver {
         // If the caller has gone, the guard comes back and is dropped here: its message finds the
         // inbox open.
         let _ = reply.send(Ok(Arc::new(held)));
+    }
+
+    fn answer_downgrade(&mut self, number: u64, answer: Result<(), LockError>) {
+        let acquisition = self.acquisitions.get_mut(&number);
+        if let Some(done) = acquisition.and_then(|acquisition| acquisition.downgraded.take()) {
+            // A caller that has gone needs no answer.
+            let _ = done.send(answer);
+        }
     }
 
     fn lose(&mut self, number: u64, reason: LossReason) {

@@ -21,6 +21,25 @@ pub struct Guard {
     held: Arc<HeldLock>,
 }
 
+/// The error of a [`Guard::downgrade`], with the guard: a lock that was not lost is held as before.
+///
+/// The `?` operator turns it into its [`LockError`]. That drops the guard, which releases the lock.
+#[derive(Debug, thiserror::Error)]
+#[error("lock {} was not downgraded", .guard.name())]
+pub struct DowngradeError {
+    /// The guard.
+    pub guard: Guard,
+    /// What was wrong.
+    #[source]
+    pub reason: LockError,
+}
+
+impl From<DowngradeError> for LockError {
+    fn from(error: DowngradeError) -> Self {
+        error.reason
+    }
+}
+
 /// An acquisition that is held, shared by the guards of a reentrant owner.
 #[derive(Debug)]
 pub(crate) struct HeldLock {
@@ -177,9 +196,18 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// [`LockError::Lost`]. [`LockError::Settings`] for the guard of a reentrant owner, whose other
-    /// guards would not know of the change.
-    pub async fn downgrade(mut self) -> Result<Self, LockError> {
+    /// The error gives the guard back, and names the reason. [`LockError::Lost`].
+    /// [`LockError::Settings`] for the guard of a reentrant owner, whose other guards would not
+    /// know of the change. [`LockError::Refused`] on a backend without a shared mode, and
+    /// [`LockError::Denied`]: the lock is then held as a writer's, as before.
+    pub async fn downgrade(mut self) -> Result<Self, DowngradeError> {
+        match self.become_reader().await {
+            Ok(()) => Ok(self),
+            Err(reason) => Err(DowngradeError { guard: self, reason }),
+        }
+    }
+
+    async fn become_reader(&mut self) -> Result<(), LockError> {
         // A weak reference counts as well: the owner of a reentrant lock keeps one, through which
         // another task would take this lock for a writer's.
         if Arc::get_mut(&mut self.held).is_none() {
@@ -192,7 +220,7 @@ impl Guard {
         let done = wait.await;
         // A loss ends the wait without an answer. It must not look like the end of the client.
         self.check()?;
-        done.map(|()| self).map_err(|_| LockError::Ended)
+        done.unwrap_or(Err(LockError::Ended))
     }
 
     pub(crate) fn lost_error(&self, reason: LossReason) -> LockError {
@@ -222,5 +250,76 @@ impl fmt::Debug for Guard {
             .field("fencing_token", &self.held.fencing_token)
             .field("is_held", &self.is_held())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::backend::{
+        AcquireRequest, AcquireResponse, Backend, Guarantee, LockMode, LockRef, ReleaseRequest,
+        ReleaseResponse, WakeUp,
+    };
+    use crate::client::Locks;
+    use crate::error::BackendError;
+    use crate::memory::MemoryLocks;
+
+    /// Locks in memory without a shared mode.
+    #[derive(Debug, Default)]
+    struct WriterLocks(MemoryLocks);
+
+    #[async_trait]
+    impl Backend for WriterLocks {
+        fn name(&self) -> &'static str {
+            "writers"
+        }
+
+        fn guarantee(&self) -> Guarantee {
+            self.0.guarantee()
+        }
+
+        async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireResponse, BackendError> {
+            match request.mode {
+                LockMode::Exclusive => self.0.acquire(request).await,
+                LockMode::Shared { .. } => Err(BackendError::lasting("no shared mode")),
+            }
+        }
+
+        async fn renew(
+            &self,
+            lock_refs: &[LockRef],
+            lease: Duration,
+        ) -> Result<Vec<bool>, BackendError> {
+            self.0.renew(lock_refs, lease).await
+        }
+
+        async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseResponse, BackendError> {
+            self.0.release(request).await
+        }
+
+        async fn listen(
+            &self,
+            client: u128,
+            wake_ups: &mpsc::UnboundedSender<WakeUp>,
+        ) -> Result<Infallible, BackendError> {
+            self.0.listen(client, wake_ups).await
+        }
+    }
+
+    /// Regression: the downgrade never returned.
+    #[tokio::test]
+    async fn refused_downgrade_gives_the_guard_back() {
+        let locks = Locks::over(WriterLocks::default()).start().unwrap();
+        let refused = locks.lock("a").await.unwrap().downgrade().await.unwrap_err();
+        assert!(matches!(refused.reason, LockError::Refused { .. }), "{refused:?}");
+        assert!(refused.guard.is_held());
+        assert!(matches!(locks.try_lock("a").await, Err(LockError::Busy { .. })));
+        assert_eq!(refused.guard.release().await.unwrap(), ReleaseOutcome::Released);
+        assert!(locks.try_lock("a").await.is_ok());
     }
 }

@@ -119,6 +119,8 @@ pub(crate) enum Effect {
     Extended { number: u64, expiry: Expiry },
     /// Report that the backend knows of the downgrade, or that the lock is lost.
     Downgraded { number: u64 },
+    /// Report that the backend refuses the downgrade for good. The lock is held as before.
+    DowngradeRefused { number: u64, reason: LockError },
     /// Report that the lock is lost.
     Lost { number: u64, reason: LossReason },
     /// Report that the acquisition has ended.

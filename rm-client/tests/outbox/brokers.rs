@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use async_nats::jetstream::{self, Context};
 use futures::future::join_all;
 use handfast::outbox::{
     Broker, Consumer, Event, EventState, JetStream, PublishError, RabbitMq, Relay, Subscription,
@@ -13,7 +14,7 @@ use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind};
 use sqlx::Sqlite;
 
 use crate::at::TestDatabase;
-use crate::scene::{Scene, TOPIC, event, start, until};
+use crate::scene::{PATIENCE, Scene, TOPIC, event, start, until};
 use crate::streams::effect;
 
 /// A broker with names that no other test uses.
@@ -74,11 +75,14 @@ fn fresh() -> String {
     format!("test-{}-", uuid::Uuid::new_v4().simple())
 }
 
-async fn broker<B: TestBroker>() -> B {
-    let url = std::env::var(B::VARIABLE).unwrap_or_else(|_| {
+fn url<B: TestBroker>() -> String {
+    std::env::var(B::VARIABLE).unwrap_or_else(|_| {
         panic!("{} is not set: run the tests with `cargo xtask test`", B::VARIABLE)
-    });
-    <B as TestBroker>::connect(&url).await
+    })
+}
+
+async fn broker<B: TestBroker>() -> B {
+    <B as TestBroker>::connect(&url::<B>()).await
 }
 
 async fn events_take_effect_in_order<B: TestBroker>() {
@@ -194,6 +198,54 @@ async fn rabbit_mq_refuses_exactly_the_events_without_a_queue() {
             assert!(as_it_should, "{topic}: {result:?}");
         }
     }
+}
+
+/// The server had lost its data, or the stream or the consumer had been deleted. NATS does not
+/// answer a pull from a consumer that it does not have, and the subscription pulled for ever.
+#[tokio::test]
+async fn jet_stream_creates_a_lost_stream_again() {
+    let events = events_after_a_loss(async |server, stream| {
+        server.delete_stream(stream).await.unwrap();
+    });
+    assert_eq!(events.await, ["b"]);
+}
+
+/// As above, and the new consumer begins at the beginning.
+#[tokio::test]
+async fn jet_stream_creates_a_lost_consumer_again() {
+    let events = events_after_a_loss(async |server, stream| {
+        let stream = server.get_stream(stream).await.unwrap();
+        stream.delete_consumer("payments").await.unwrap();
+    });
+    assert_eq!(events.await, ["a", "b"]);
+}
+
+/// Returns the payloads that a subscription delivers after the event `a` and a loss, up to the
+/// event `b`.
+async fn events_after_a_loss(lose: impl AsyncFnOnce(&Context, &str)) -> Vec<String> {
+    let (url, prefix) = (url::<JetStream>(), fresh());
+    let broker = JetStream::connect(&url).await.unwrap().prefix(&prefix);
+    // So long that no event is delivered again because it is acknowledged late.
+    let mut events = broker.subscribe(TOPIC, "payments", 10 * PATIENCE).await.unwrap();
+    broker.publish(&event("1", "a")).await.unwrap();
+    let delivery = events.next().await.unwrap();
+    events.acknowledge(&delivery).await.unwrap();
+    let server = jetstream::new(async_nats::connect(&url).await.unwrap());
+    lose(&server, &format!("{prefix}{TOPIC}")).await;
+    // As a relay, which creates the stream again when it publishes the next time.
+    let sent = event("1", "b");
+    until(async || broker.publish(&sent).await.is_ok()).await;
+    let delivered = async {
+        let mut payloads = Vec::new();
+        while payloads.last().is_none_or(|last| last != "b") {
+            // As a consumer, which calls again after an error.
+            let Ok(delivery) = events.next().await else { continue };
+            events.acknowledge(&delivery).await.unwrap();
+            payloads.push(String::from_utf8(delivery.event.payload_bytes().to_vec()).unwrap());
+        }
+        payloads
+    };
+    tokio::time::timeout(PATIENCE, delivered).await.expect("events come after the loss")
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@
 //! faults stop, and all acquisitions must come to an end. The mutations `locks-*` show that the
 //! judge notices what it should.
 
+mod downgrade;
 mod plan;
 mod timeout;
 
@@ -312,7 +313,7 @@ impl Simulation {
                     state.expiry = expiry;
                 }
             }
-            Effect::Downgraded { .. } => {}
+            Effect::Downgraded { .. } | Effect::DowngradeRefused { .. } => {}
             Effect::Lost { number, .. } => {
                 if let Some(state) = self.clients[at].guards.get_mut(&number) {
                     state.is_lost = true;

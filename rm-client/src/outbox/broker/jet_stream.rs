@@ -96,19 +96,10 @@ impl JetStream {
         group: &str,
         idle: Duration,
     ) -> Result<JetStreamSubscription, OutboxError> {
-        let stream = self.context.get_or_create_stream(self.stream_of(topic));
-        let stream = stream.await.map_err(unavailable)?;
-        let durable = encoded_name(group);
-        let wanted = pull::Config {
-            durable_name: Some(durable.clone()),
-            ack_policy: AckPolicy::Explicit,
-            ack_wait: idle,
-            max_ack_pending: 1,
-            ..pull::Config::default()
-        };
-        let consumer = stream.get_or_create_consumer(&durable, wanted).await;
-        let consumer = consumer.map_err(unavailable)?;
-        Ok(JetStreamSubscription(SingleInFlight::new(Pulled { consumer, topic: topic.to_owned() })))
+        let (topic, durable) = (topic.to_owned(), encoded_name(group));
+        let mut pulled = Pulled { broker: self.clone(), topic, durable, idle, consumer: None };
+        pulled.consumer = Some(pulled.join().await?);
+        Ok(JetStreamSubscription(SingleInFlight::new(pulled)))
     }
 
     fn stream_of(&self, topic: &str) -> stream::Config {
@@ -225,8 +216,29 @@ pub struct JetStreamSubscription(SingleInFlight<Pulled>);
 
 /// The source of messages that a consumer pulls.
 struct Pulled {
-    consumer: PullConsumer,
+    broker: JetStream,
     topic: String,
+    /// The group, as the name of its consumer.
+    durable: String,
+    idle: Duration,
+    /// The consumer, if the last pull has shown that the server has it.
+    consumer: Option<PullConsumer>,
+}
+
+impl Pulled {
+    /// Returns the consumer of the group. Creates it, and the stream, unless they exist.
+    async fn join(&self) -> Result<PullConsumer, OutboxError> {
+        let stream = self.broker.stream_of(&self.topic);
+        let stream = self.broker.context.get_or_create_stream(stream).await.map_err(unavailable)?;
+        let wanted = pull::Config {
+            durable_name: Some(self.durable.clone()),
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: self.idle,
+            max_ack_pending: 1,
+            ..pull::Config::default()
+        };
+        stream.get_or_create_consumer(&self.durable, wanted).await.map_err(unavailable)
+    }
 }
 
 impl fmt::Debug for JetStreamSubscription {
@@ -241,10 +253,19 @@ impl Messages for Pulled {
 
     async fn pull(&mut self) -> Result<Message, OutboxError> {
         loop {
-            let batch = self.consumer.fetch().max_messages(1).expires(PULL).messages().await;
+            // A server that was started without its data, or whose stream or consumer was deleted,
+            // does not answer a pull: the wait ends as if no event had come. So only a message
+            // shows that the consumer is there.
+            let consumer = match self.consumer.take() {
+                Some(consumer) => consumer,
+                None => self.join().await?,
+            };
+            let batch = consumer.fetch().max_messages(1).expires(PULL).messages().await;
             let mut batch = batch.map_err(unavailable)?;
             if let Some(message) = batch.next().await {
-                return message.map_err(unavailable);
+                let message = message.map_err(unavailable)?;
+                self.consumer = Some(consumer);
+                return Ok(message);
             }
         }
     }
