@@ -352,6 +352,30 @@ async fn tokens_grow_whichever_majority_answers() {
     }
 }
 
+/// Regression: one node still had the token of an acquisition when the others had been held by
+/// another one since. The repeated request was granted with that token, the smaller one.
+#[tokio::test]
+async fn token_of_a_minority_is_not_used_again() {
+    let nodes = Nodes::start().await;
+    let (backend, name) = (nodes.redlock().await, fresh());
+    let request = request_of(&lock_ref(&name), QueueMode::NoWait);
+    let AcquireResponse::Granted { fencing_token: first, .. } = answered(&backend, &request).await
+    else {
+        panic!("the lock is free");
+    };
+    let later = first.number() + 1_000_000_000;
+    for node in 1..NODES {
+        nodes.until_held_on(node, &name).await;
+        let mut connection = nodes.connection(node).await;
+        let mut end = redis::pipe();
+        end.del(key(&name)).ignore().set(format!("{}:fence", key(&name)), later).ignore();
+        let () = end.query_async(&mut connection).await.unwrap();
+    }
+    let again = answered(&backend, &request).await;
+    let AcquireResponse::Granted { fencing_token, .. } = again else { panic!("{again:?}") };
+    assert!(fencing_token.number() > later, "{fencing_token} after {later}");
+}
+
 /// F4: contenders whose votes split do not block each other forever.
 #[tokio::test]
 async fn one_of_many_contenders_wins() {
