@@ -208,6 +208,35 @@ async fn is_replicated(primary: &str) {
     assert_eq!(replicas, 1);
 }
 
+/// Regression: a primary that becomes a replica keeps its connections and refuses every write, and
+/// the client never made another connection, which might have led to the next primary.
+#[tokio::test]
+async fn a_demoted_primary_is_left() {
+    let server = start().await;
+    let (backend, mut redis) =
+        (redis_locks(&server.url()).await, redis_connection(&server.url()).await);
+    let request = || acquire_request(&lock_ref(&fresh()), QueueMode::NoWait);
+    backend.acquire(&request()).await.unwrap();
+    let before = connections_received(&mut redis).await;
+    // A replica that does not reach its primary refuses writes too.
+    replica_of(&mut redis, "127.0.0.1", "1").await;
+    let refused = backend.acquire(&request()).await;
+    assert!(refused.is_err(), "{refused:?}");
+    replica_of(&mut redis, "NO", "ONE").await;
+    backend.acquire(&request()).await.unwrap();
+    assert!(connections_received(&mut redis).await > before, "the old connection is used");
+}
+
+async fn replica_of(redis: &mut MultiplexedConnection, host: &str, port: &str) {
+    redis::cmd("REPLICAOF").arg(host).arg(port).query_async(redis).await.unwrap()
+}
+
+async fn connections_received(redis: &mut MultiplexedConnection) -> u64 {
+    let stats: String = redis::cmd("INFO").arg("stats").query_async(redis).await.unwrap();
+    let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
 /// F7: with `appendfsync always`, a server that was killed comes back with its locks.
 #[tokio::test]
 async fn a_lock_outlives_its_server_where_every_write_is_synced() {

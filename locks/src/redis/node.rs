@@ -45,6 +45,9 @@ const RENEWED_TOGETHER: usize = 256;
 /// The prefix of the channel of a client, followed by the client's number.
 const CHANNEL: &str = "handfast:lock-wake:";
 
+/// The code of the error with which a replica refuses a write.
+const READ_ONLY: &str = "READONLY";
+
 /// The suffix of the counter of fencing tokens.
 const COUNTER: &str = ":fence";
 /// The suffixes of the shared holders and of their labels.
@@ -318,9 +321,17 @@ fn tcp_settings() -> TcpSettings {
 }
 
 /// Returns whether a connection is unusable after this error. One that does not answer in time may
-/// never answer again: it is silent, and not broken, when a host or a firewall has forgotten it.
+/// never answer again: it is silent, and not broken, when a host or a firewall has forgotten it. A
+/// primary that was demoted keeps its connections and refuses every write: only another connection
+/// can lead to its successor.
 pub(super) fn is_dead(error: &RedisError) -> bool {
-    error.is_unrecoverable_error() || error.is_timeout()
+    error.is_unrecoverable_error() || error.is_timeout() || is_read_only(error)
+}
+
+/// Returns whether the server is a replica. Before version 7, Redis reports the error of a script's
+/// command within the text of another one.
+fn is_read_only(error: &RedisError) -> bool {
+    error.code() == Some(READ_ONLY) || error.detail().is_some_and(|text| text.contains(READ_ONLY))
 }
 
 /// When silence about a lease is noticed: before the caller gives up, which it does after a third
@@ -396,5 +407,29 @@ mod tests {
         assert_eq!(field(about, "uptime"), "");
         assert_eq!(runs_for(about), Duration::from_secs(16));
         assert_eq!(runs_for("uptime_in_seconds:0\r\n"), Duration::ZERO);
+    }
+
+    /// Regression: the connection to a demoted primary was kept, and every request over it failed.
+    #[test]
+    fn connection_to_a_replica_is_dead() {
+        for (line, expected) in [
+            ("-READONLY You can't write against a read only replica.", true),
+            (
+                "-READONLY You can't write against a read only replica. script: 5d33ab8, on \
+                 @user_script:12.",
+                true,
+            ),
+            (
+                "-ERR Error running script (call to f_5d33ab8): @user_script:12: @user_script: 12: \
+                 -READONLY You can't write against a read only replica.",
+                true,
+            ),
+            ("-WRONGTYPE Operation against a key holding the wrong kind of value", false),
+            ("-NOSCRIPT No matching script. Please use EVAL.", false),
+        ] {
+            let reply = redis::parse_redis_value(format!("{line}\r\n").as_bytes());
+            let error = reply.and_then(Value::extract_error).unwrap_err();
+            assert_eq!(is_dead(&error), expected, "{line}");
+        }
     }
 }
