@@ -12,8 +12,8 @@ use std::sync::Arc;
 use futures::future::join_all;
 use handfast_locks::fencing::FencedKey;
 use handfast_locks::{
-    AcquireRequest, AcquireResponse, Backend, LockError, LockRef, Locks, QueueMode, ReleaseRequest,
-    ReleaseResponse,
+    AcquireRequest, AcquireResponse, Backend, LockError, LockRef, Locks, QueueMode, RedisLocks,
+    ReleaseRequest, ReleaseResponse,
 };
 use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind, until};
 use redis::aio::MultiplexedConnection;
@@ -54,6 +54,21 @@ async fn no_holder_is_kept_without_an_expiry() {
             assert!(left <= i64::try_from(LEASE.as_millis()).unwrap(), "{key}: {left}");
         }
         drop(guard);
+    }
+}
+
+/// Regression: `volatile-*` was accepted, under which held locks are evicted.
+#[tokio::test]
+async fn a_server_that_evicts_locks_is_refused() {
+    let server = start().await;
+    let mut redis = redis_connection(&server.url()).await;
+    for policy in ["volatile-lru", "volatile-ttl", "allkeys-lru"] {
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg("maxmemory-policy").arg(policy);
+        let () = set.query_async(&mut redis).await.unwrap();
+        let refused = RedisLocks::connect(&server.url()).await.map(drop);
+        let Err(LockError::Refused { source }) = refused else { panic!("{policy}: {refused:?}") };
+        assert!(source.to_string().contains(policy), "{source}");
     }
 }
 

@@ -115,7 +115,7 @@ impl Node {
         })
     }
 
-    /// Connects, and checks that the server does not evict fencing tokens when memory is short.
+    /// Connects, and checks that the server evicts nothing when memory is short.
     /// Returns since when the server has surely forgotten nothing that still matters.
     pub(super) async fn check(&self) -> Result<Moment, BackendError> {
         Ok(self.server().await?.settled_at)
@@ -133,12 +133,7 @@ impl Node {
         let mut connection = connect.await.map_err(failed)?;
         let about: String =
             redis::cmd("INFO").query_async(&mut connection).await.map_err(failed)?;
-        if field(&about, "maxmemory_policy").starts_with("allkeys") {
-            return Err(BackendError::lasting(
-                "maxmemory-policy evicts keys without expiry, and with them fencing tokens: set it \
-                to noeviction or volatile-*",
-            ));
-        }
+        check_eviction(&about)?;
         // The clock is read after the answer: the server has settled by then, or before.
         let settled_at = Moment::now() + self.settling.saturating_sub(runs_for(&about));
         let crosses_slots = field(&about, "cluster_enabled") != "1";
@@ -346,6 +341,18 @@ fn field<'a>(about: &'a str, name: &str) -> &'a str {
     lines.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim())
 }
 
+/// Refuses a server that may delete keys when memory is short: held locks, which have an expiry,
+/// under the policies `volatile-*`, and fencing tokens too under `allkeys-*`.
+fn check_eviction(about: &str) -> Result<(), BackendError> {
+    match field(about, "maxmemory_policy") {
+        "noeviction" => Ok(()),
+        policy => Err(BackendError::lasting(format!(
+            "maxmemory-policy is `{policy}`, which may evict held locks or fencing tokens: set it \
+            to noeviction"
+        ))),
+    }
+}
+
 /// Runs a script, and loads it first if the server does not know it.
 pub(super) async fn run<T: FromRedisValue>(
     connection: &mut MultiplexedConnection,
@@ -407,6 +414,17 @@ mod tests {
         assert_eq!(field(about, "uptime"), "");
         assert_eq!(runs_for(about), Duration::from_secs(16));
         assert_eq!(runs_for("uptime_in_seconds:0\r\n"), Duration::ZERO);
+    }
+
+    /// Regression: `volatile-*` was accepted, under which a held lock is evicted first.
+    #[test]
+    fn server_that_evicts_is_refused() {
+        let of = |policy| format!("maxmemory:0\r\nmaxmemory_policy:{policy}\r\n");
+        assert!(check_eviction(&of("noeviction")).is_ok());
+        for policy in ["volatile-lru", "volatile-ttl", "allkeys-lru", "allkeys-random", ""] {
+            let refused = check_eviction(&of(policy)).unwrap_err();
+            assert!(refused.is_final() && refused.to_string().contains(policy), "{refused}");
+        }
     }
 
     /// Regression: the connection to a demoted primary was kept, and every request over it failed.

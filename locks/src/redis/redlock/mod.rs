@@ -66,7 +66,7 @@ impl RedlockLocks {
     ///
     /// # Errors
     /// [`LockError::Refused`] for fewer than three servers, if a majority of them cannot be
-    /// reached, or if one evicts keys without expiry.
+    /// reached, or if the `maxmemory-policy` of one is not `noeviction`.
     pub async fn connect<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
         lease_max: Duration,
