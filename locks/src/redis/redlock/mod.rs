@@ -12,6 +12,7 @@
 //! order. The client counts the deadline, less the drift of clocks, as for every backend: from
 //! before the first request.
 
+mod majority;
 mod votes;
 
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ use futures::stream::{self, FuturesUnordered};
 use futures::{FutureExt, StreamExt};
 use tokio::sync::mpsc;
 
+use self::majority::Majority;
 use self::votes::{VoteResult, Votes};
 use super::node::{Agreement, Node, ScriptReply};
 use super::observed;
@@ -133,10 +135,22 @@ impl RedlockLocks {
         wait(self.lease_max) * 5 / 4
     }
 
+    fn majority(&self, answered: usize) -> Majority {
+        Majority { quorum: self.quorum(), failed: self.nodes.len() - answered }
+    }
+
     fn no_quorum(&self, votes: usize, reason: Vec<BackendError>) -> BackendError {
+        self.failed("no quorum of Redis servers", votes, reason)
+    }
+
+    fn undecided(&self, votes: usize, reason: Vec<BackendError>) -> BackendError {
+        self.failed("a Redis server that did not answer decides", votes, reason)
+    }
+
+    fn failed(&self, message: &str, votes: usize, reason: Vec<BackendError>) -> BackendError {
         let reason: Vec<String> = reason.iter().map(ToString::to_string).collect();
-        let (nodes, message) = (self.nodes.len(), "no quorum of Redis servers");
-        BackendError::passing(message, format!("{votes} of {nodes} vote; {}", reason.join("; ")))
+        let source = format!("{votes} of {} vote; {}", self.nodes.len(), reason.join("; "));
+        BackendError::passing(message, source)
     }
 
     /// Runs one round, until the answers suffice. The requests to the other nodes go on, so that a
@@ -186,40 +200,32 @@ impl RedlockLocks {
         join_all(given).await;
     }
 
-    /// Sends a release to a node, repeatedly until it answers or the lease has ended there. The
-    /// first answer counts.
+    /// Sends a release to a node, repeatedly until it answers or the lease has ended there. Only
+    /// the first answer is passed on: a node counts once.
     fn tell(
         &self,
         node: &Arc<Node>,
         request: &ReleaseRequest,
         answers: mpsc::UnboundedSender<Result<ScriptReply, BackendError>>,
     ) {
+        let mut answers = Some(answers);
         let (node, request) = (Arc::clone(node), request.clone());
         let (limit, end) = (self.limit(), Moment::now() + self.lease_max);
         tokio::spawn(async move {
             loop {
                 let answer = within(limit, node.release(&request)).await;
                 let is_told = answer.is_ok();
-                // If the receiver is gone, its caller has enough answers, or repeats the request
-                // itself.
-                let _ = answers.send(answer);
+                if let Some(answers) = answers.take() {
+                    // If the receiver is gone, its caller has enough answers, or repeats the
+                    // request itself.
+                    let _ = answers.send(answer);
+                }
                 if is_told || end <= Moment::now() {
                     return;
                 }
                 tokio::time::sleep(AGAIN).await;
             }
         });
-    }
-
-    /// Combines the answers to a release: the lock was held if a majority has freed it.
-    fn left(&self, rows: &[ScriptReply]) -> ReleaseResponse {
-        let freed = rows.iter().filter(|row| row.0 > 0).count();
-        if freed >= self.quorum() {
-            return ReleaseResponse::Released;
-        }
-        let others = rows.iter().filter(|row| row.0 == 0 && !row.1.is_empty());
-        let most = others.max_by_key(|row| rows.iter().filter(|it| it.1 == row.1).count());
-        ReleaseResponse::NotHeld { current: most.and_then(|row| observed(row.clone()).holder()) }
     }
 }
 
@@ -304,7 +310,7 @@ impl Backend for RedlockLocks {
         if votes < self.quorum() {
             return Err(self.no_quorum(votes, failed));
         }
-        Ok(counts.into_iter().map(|count| count >= self.quorum()).collect())
+        self.majority(votes).are_held(&counts).ok_or_else(|| self.undecided(votes, failed))
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseResponse, BackendError> {
@@ -321,14 +327,15 @@ impl Backend for RedlockLocks {
                 Some(Err(error)) => failed.push(error),
                 None => break,
             }
-            if self.left(&rows) == ReleaseResponse::Released {
+            if self.majority(rows.len()).left(&rows) == Some(ReleaseResponse::Released) {
                 break;
             }
         }
         if rows.len() < self.quorum() {
             return Err(self.no_quorum(rows.len(), failed));
         }
-        Ok(self.left(&rows))
+        let left = self.majority(rows.len()).left(&rows);
+        left.ok_or_else(|| self.undecided(rows.len(), failed))
     }
 
     /// Wakes a waiter when a majority has sent its wake-up: before that, a request would be in
