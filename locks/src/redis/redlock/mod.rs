@@ -24,7 +24,7 @@ use async_trait::async_trait;
 use futures::future::{BoxFuture, join_all};
 use futures::stream::{self, FuturesUnordered};
 use futures::{FutureExt, StreamExt};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use self::majority::Majority;
 use self::votes::{VoteResult, Votes};
@@ -53,11 +53,18 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// How many wake-ups that a minority has sent are kept (BOUNDED). Forgetting one costs a waiter the
 /// time until its next heartbeat.
 const CALLS_MAX: usize = 1024;
+/// How many releases are repeated to a node at a time (BOUNDED); any beyond are sent to it once. Too
+/// low, and a node that comes back keeps locks for the rest of their leases: until then only the
+/// other nodes can grant them. Too high, and a node that is away for long costs a task, and a
+/// request every half second, for each lock that was released within the longest lease.
+const REPEATS_MAX: usize = 1024;
 
 /// Locks over a majority of several Redis servers.
 #[derive(Debug)]
 pub struct RedlockLocks {
     nodes: Vec<Arc<Node>>,
+    /// What is left of [`REPEATS_MAX`] for each node.
+    repeats: Vec<Arc<Semaphore>>,
     lease_max: Duration,
 }
 
@@ -73,15 +80,7 @@ impl RedlockLocks {
         urls: impl IntoIterator<Item = U>,
         lease_max: Duration,
     ) -> Result<Self, LockError> {
-        let refused = |source| LockError::Refused { source };
-        let node = |url: U| Node::new(url.as_ref(), lease_max, wait(lease_max)).map(Arc::new);
-        let nodes = urls.into_iter().map(node);
-        let nodes: Vec<_> = nodes.collect::<Result<_, _>>().map_err(refused)?;
-        if nodes.len() < NODES_MIN {
-            let message = "Redlock needs at least three servers";
-            return Err(LockError::Refused { source: BackendError::lasting(message) });
-        }
-        let locks = Self { nodes, lease_max };
+        let locks = Self::over(urls, lease_max).map_err(|source| LockError::Refused { source })?;
         let checks = locks.nodes.iter().map(|node| within(locks.limit(), node.check()));
         let checked = join_all(checks).await;
         let reached = checked.iter().filter(|checked| checked.is_ok()).count();
@@ -94,6 +93,19 @@ impl RedlockLocks {
             return Err(LockError::Refused { source: locks.no_quorum(reached, passing) });
         }
         Ok(locks)
+    }
+
+    fn over<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+        lease_max: Duration,
+    ) -> Result<Self, BackendError> {
+        let node = |url: U| Node::new(url.as_ref(), lease_max, wait(lease_max)).map(Arc::new);
+        let nodes: Vec<_> = urls.into_iter().map(node).collect::<Result<_, _>>()?;
+        if nodes.len() < NODES_MIN {
+            return Err(BackendError::lasting("Redlock needs at least three servers"));
+        }
+        let repeats = nodes.iter().map(|_| Arc::new(Semaphore::new(REPEATS_MAX))).collect();
+        Ok(Self { nodes, repeats, lease_max })
     }
 
     /// Waits until a majority of the servers has been running for as long as the longest lease, so
@@ -205,25 +217,26 @@ impl RedlockLocks {
     fn tell(
         &self,
         node: &Arc<Node>,
+        repeats: &Arc<Semaphore>,
         request: &ReleaseRequest,
         answers: mpsc::UnboundedSender<Result<ScriptReply, BackendError>>,
     ) {
-        let mut answers = Some(answers);
-        let (node, request) = (Arc::clone(node), request.clone());
+        let (node, repeats, request) = (Arc::clone(node), Arc::clone(repeats), request.clone());
         let (limit, end) = (self.limit(), Moment::now() + self.lease_max);
         tokio::spawn(async move {
-            loop {
-                let answer = within(limit, node.release(&request)).await;
-                let is_told = answer.is_ok();
-                if let Some(answers) = answers.take() {
-                    // If the receiver is gone, its caller has enough answers, or repeats the
-                    // request itself.
-                    let _ = answers.send(answer);
-                }
-                if is_told || end <= Moment::now() {
-                    return;
-                }
+            let answer = within(limit, node.release(&request)).await;
+            let mut is_told = answer.is_ok();
+            // If the receiver is gone, its caller has enough answers, or repeats the request
+            // itself.
+            let _ = answers.send(answer);
+            if is_told {
+                return;
+            }
+            // BOUNDED: without a permit, the node keeps the lock for the rest of its lease.
+            let Ok(_permit) = repeats.try_acquire_owned() else { return };
+            while !is_told && Moment::now() < end {
                 tokio::time::sleep(AGAIN).await;
+                is_told = within(limit, node.release(&request)).await.is_ok();
             }
         });
     }
@@ -317,8 +330,8 @@ impl Backend for RedlockLocks {
         // A node that was silent may still get its requests.
         let request = ReleaseRequest { refuse_late_requests: true, ..request.clone() };
         let (sender, mut answers) = mpsc::unbounded_channel();
-        for node in &self.nodes {
-            self.tell(node, &request, sender.clone());
+        for (node, repeats) in self.nodes.iter().zip(&self.repeats) {
+            self.tell(node, repeats, &request, sender.clone());
         }
         let (mut rows, mut failed) = (Vec::new(), Vec::new());
         while rows.len() + failed.len() < self.nodes.len() {
@@ -444,4 +457,41 @@ fn wait(lease_max: Duration) -> Duration {
 
 fn pause() -> Duration {
     Duration::from_millis(1 + rand::random::<u64>() % PAUSE_MAX_MS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::LockName;
+
+    /// A test that waits for longer than this has failed.
+    const WAIT_MAX: Duration = Duration::from_secs(30);
+
+    /// Regression: each release left a task for each node that was away, until the lease had ended.
+    #[tokio::test]
+    async fn repeated_releases_to_absent_nodes_are_bounded() {
+        // The nodes cannot be reached: no server has this port.
+        let urls = ["redis://127.0.0.1:1"; NODES_MIN];
+        let locks = RedlockLocks::over(urls, Duration::from_secs(3600)).unwrap();
+        let before = alive_tasks();
+        let release = async |number| {
+            let name = LockName::new(format!("lock {number}")).unwrap();
+            let lock_ref = LockRef { name, id: AcquisitionId { client: 1, number } };
+            let (refuse_late_requests, is_uncontended) = (false, false);
+            locks.release(&ReleaseRequest { lock_ref, refuse_late_requests, is_uncontended }).await
+        };
+        let releases = (0..).take(REPEATS_MAX + 100).map(release);
+        assert!(join_all(releases).await.iter().all(Result::is_err));
+        let is_bounded = async {
+            while alive_tasks() > before + NODES_MIN * REPEATS_MAX {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(WAIT_MAX, is_bounded).await.unwrap();
+        assert!(locks.repeats.iter().all(|repeats| repeats.available_permits() == 0));
+    }
+
+    fn alive_tasks() -> usize {
+        tokio::runtime::Handle::current().metrics().num_alive_tasks()
+    }
 }
