@@ -17,7 +17,7 @@ use tokio::task::{JoinSet, unconstrained};
 use crate::backend::{AcquireRequest, Backend, LockMode, LockRef, ReleaseRequest, WakeUp};
 use crate::clock::{DeadlineTimer, Moment};
 use crate::error::{BackendError, LockError, LossReason, ReleaseOutcome};
-use crate::guard::{HeldLock, LeaseStatus, SharedLease};
+use crate::guard::{HeldLock, SharedLease};
 use crate::machine::{Effect, Event, Expiry, Machine, Settings, WaitPolicy};
 use crate::metrics::ClientMetrics;
 use crate::name::{AcquisitionId, FencingToken, LockName};
@@ -245,9 +245,7 @@ impl Driver {
                     let _ = reply.send(Err(reason));
                 }
             }
-            Effect::Extended { number, expiry } => {
-                self.update_lease(number, |status| status.expiry = expiry);
-            }
+            Effect::Extended { number, expiry } => self.extend(number, expiry),
             Effect::Downgraded { number } => self.answer_downgrade(number, Ok(())),
             Effect::DowngradeRefused { number, reason } => {
                 self.answer_downgrade(number, Err(reason));
@@ -285,9 +283,20 @@ impl Driver {
         }
     }
 
+    /// Extends a lease for its guard. The event that led here was decided on an earlier reading of
+    /// the clock, since which the guard may have seen the lock as lost.
+    fn extend(&mut self, number: u64, expiry: Expiry) {
+        let extended = self.lease(number).map(|lease| lease.extend(expiry));
+        if let Some(Err(reason)) = extended {
+            self.decide(Event::SeenAsLost { number, reason });
+        }
+    }
+
     fn lose(&mut self, number: u64, reason: LossReason) {
         // The lease comes first: the caller of a downgrade goes on below, and looks at it.
-        self.update_lease(number, |status| status.lost = Some(reason));
+        if let Some(lease) = self.lease(number) {
+            lease.lose(reason);
+        }
         self.metrics.lost(reason);
         if let Some(acquisition) = self.acquisitions.get_mut(&number) {
             acquisition.stop_holding(self.now, &self.metrics);
@@ -308,12 +317,8 @@ impl Driver {
         }
     }
 
-    fn update_lease(&self, number: u64, change: impl FnOnce(&mut LeaseStatus)) {
-        if let Some(lease) =
-            self.acquisitions.get(&number).and_then(|acquisition| acquisition.lease.as_ref())
-        {
-            lease.change(change);
-        }
+    fn lease(&self, number: u64) -> Option<&SharedLease> {
+        self.acquisitions.get(&number)?.lease.as_deref()
     }
 
     /// Returns how long to wait for the answer to a request, or none if the backend gives up

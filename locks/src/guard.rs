@@ -51,10 +51,17 @@ pub(crate) struct HeldLock {
 }
 
 /// The state of a lease.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LeaseStatus {
-    pub(crate) expiry: Expiry,
-    pub(crate) lost: Option<LossReason>,
+#[derive(Debug)]
+struct LeaseStatus {
+    expiry: Expiry,
+    lost: Option<LossReason>,
+}
+
+impl LeaseStatus {
+    fn lost(&self) -> Option<LossReason> {
+        let is_over = self.expiry.deadline <= Moment::now();
+        self.lost.or(is_over.then_some(self.expiry.loss))
+    }
 }
 
 /// The lease of an acquisition, shared by the driver and the guards.
@@ -70,13 +77,33 @@ impl SharedLease {
         Self { status, changed: Notify::new() }
     }
 
-    pub(crate) fn change(&self, change: impl FnOnce(&mut LeaseStatus)) {
-        change(&mut self.lock());
+    pub(crate) fn lose(&self, reason: LossReason) {
+        self.lock().lost = Some(reason);
         self.changed.notify_waiters();
     }
 
-    fn status(&self) -> LeaseStatus {
-        *self.lock()
+    /// Extends the lease, unless it is lost or its deadline has passed: the reason is the error.
+    ///
+    /// LOST-FIRST: the clock is read under the mutex, here and in [`Self::lost`]. Otherwise a guard
+    /// could see the lock as lost, and later as held, because the renewal was decided on an earlier
+    /// reading of the clock.
+    pub(crate) fn extend(&self, expiry: Expiry) -> Result<(), LossReason> {
+        let mut status = self.lock();
+        if let Some(reason) = status.lost() {
+            return Err(reason);
+        }
+        status.expiry = expiry;
+        drop(status);
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    fn lost(&self) -> Option<LossReason> {
+        self.lock().lost()
+    }
+
+    fn deadline(&self) -> Moment {
+        self.lock().expiry.deadline
     }
 
     /// Returns a future that ends with the next change from here on.
@@ -118,7 +145,7 @@ impl Guard {
     /// machine is suspended.
     #[must_use]
     pub fn deadline(&self) -> Moment {
-        self.held.lease.status().expiry.deadline
+        self.held.lease.deadline()
     }
 
     /// Returns whether the lock is held, as far as this process can know. The answer comes from the
@@ -230,9 +257,7 @@ impl Guard {
 
 impl HeldLock {
     pub(crate) fn lost(&self) -> Option<LossReason> {
-        let status = self.lease.status();
-        let is_over = status.expiry.deadline <= Moment::now();
-        status.lost.or(is_over.then_some(status.expiry.loss))
+        self.lease.lost()
     }
 }
 
@@ -309,6 +334,26 @@ mod tests {
         ) -> Result<Infallible, BackendError> {
             self.0.listen(client, wake_ups).await
         }
+    }
+
+    fn until(deadline: Moment) -> Expiry {
+        Expiry { deadline, loss: LossReason::Deadline }
+    }
+
+    /// Regression: a guard said that its lock was lost, and after the answer to a renewal, which was
+    /// decided on an earlier reading of the clock, that it was held.
+    #[test]
+    fn lease_that_was_seen_as_lost_is_not_extended() {
+        let later = until(Moment::now() + Duration::from_secs(3600));
+        let ended = SharedLease::new(until(Moment::now()));
+        assert_eq!(ended.lost(), Some(LossReason::Deadline));
+        assert_eq!(ended.extend(later), Err(LossReason::Deadline));
+        assert_eq!(ended.lost(), Some(LossReason::Deadline));
+        let held = SharedLease::new(later);
+        assert_eq!(held.extend(until(later.deadline + Duration::from_secs(1))), Ok(()));
+        assert!(held.deadline() > later.deadline);
+        held.lose(LossReason::Taken);
+        assert_eq!(held.extend(later), Err(LossReason::Taken));
     }
 
     /// Regression: the downgrade never returned.

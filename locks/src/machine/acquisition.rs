@@ -410,6 +410,14 @@ impl AcquisitionState {
         out.push(Effect::Lost { number: self.number, reason });
     }
 
+    /// LOST-FIRST: a renewal does not bring back what a guard has seen as lost.
+    pub(super) fn seen_as_lost(&mut self, reason: LossReason, out: &mut Vec<Effect>) -> bool {
+        if matches!(self.phase, Phase::Held(_)) {
+            self.mark_lost(reason, out);
+        }
+        true
+    }
+
     /// Returns whether the lease must be renewed by `then`.
     pub(super) fn is_due(&self, then: Moment) -> bool {
         matches!(&self.phase, Phase::Held(held) if held.renewing.is_none() && held.renew_at <= then)
