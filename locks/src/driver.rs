@@ -17,7 +17,7 @@ use tokio::task::{JoinSet, unconstrained};
 use crate::backend::{AcquireRequest, Backend, LockMode, LockRef, ReleaseRequest, WakeUp};
 use crate::clock::{DeadlineTimer, Moment};
 use crate::error::{BackendError, LockError, LossReason, ReleaseOutcome};
-use crate::guard::{HeldLock, LeaseStatus, SharedLease};
+use crate::guard::{HeldLock, SharedLease};
 use crate::machine::{Effect, Event, Expiry, Machine, Settings, WaitPolicy};
 use crate::metrics::ClientMetrics;
 use crate::name::{AcquisitionId, FencingToken, LockName};
@@ -31,6 +31,7 @@ const LISTEN_RETRY: Duration = Duration::from_millis(500);
 
 type Reply = oneshot::Sender<Result<Arc<HeldLock>, LockError>>;
 type Ended = oneshot::Sender<Result<ReleaseOutcome, BackendError>>;
+type DowngradeReply = oneshot::Sender<Result<(), LockError>>;
 
 /// A message of a client or a guard to the driver.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub(crate) enum Message {
     /// Acquire a lock.
     Acquire { number: u64, name: LockName, mode: LockMode, wait: WaitPolicy, reply: Reply },
     /// Turn a writer into a reader.
-    Downgrade { number: u64, done: oneshot::Sender<()> },
+    Downgrade { number: u64, done: DowngradeReply },
     /// Release the lock, or stop waiting for it.
     Release { number: u64, ended: Option<Ended> },
     /// Report when nothing is left of what was released.
@@ -54,7 +55,7 @@ struct Acquisition {
     held_since: Option<Moment>,
     reply: Option<Reply>,
     lease: Option<Arc<SharedLease>>,
-    downgraded: Option<oneshot::Sender<()>>,
+    downgraded: Option<DowngradeReply>,
     ended: Option<Ended>,
 }
 
@@ -244,17 +245,10 @@ impl Driver {
                     let _ = reply.send(Err(reason));
                 }
             }
-            Effect::Extended { number, expiry } => {
-                self.update_lease(number, |status| status.expiry = expiry);
-            }
-            Effect::Downgraded { number } => {
-                let acquisition = self.acquisitions.get_mut(&number);
-                if let Some(done) =
-                    acquisition.and_then(|acquisition| acquisition.downgraded.take())
-                {
-                    // A caller that has gone needs no answer.
-                    let _ = done.send(());
-                }
+            Effect::Extended { number, expiry } => self.extend(number, expiry),
+            Effect::Downgraded { number } => self.answer_downgrade(number, Ok(())),
+            Effect::DowngradeRefused { number, reason } => {
+                self.answer_downgrade(number, Err(reason));
             }
             Effect::Lost { number, reason } => self.lose(number, reason),
             Effect::Ended { number, outcome } => self.end(number, outcome),
@@ -281,9 +275,28 @@ impl Driver {
         let _ = reply.send(Ok(Arc::new(held)));
     }
 
+    fn answer_downgrade(&mut self, number: u64, answer: Result<(), LockError>) {
+        let acquisition = self.acquisitions.get_mut(&number);
+        if let Some(done) = acquisition.and_then(|acquisition| acquisition.downgraded.take()) {
+            // A caller that has gone needs no answer.
+            let _ = done.send(answer);
+        }
+    }
+
+    /// Extends a lease for its guard. The event that led here was decided on an earlier reading of
+    /// the clock, since which the guard may have seen the lock as lost.
+    fn extend(&mut self, number: u64, expiry: Expiry) {
+        let extended = self.lease(number).map(|lease| lease.extend(expiry));
+        if let Some(Err(reason)) = extended {
+            self.decide(Event::SeenAsLost { number, reason });
+        }
+    }
+
     fn lose(&mut self, number: u64, reason: LossReason) {
         // The lease comes first: the caller of a downgrade goes on below, and looks at it.
-        self.update_lease(number, |status| status.lost = Some(reason));
+        if let Some(lease) = self.lease(number) {
+            lease.lose(reason);
+        }
         self.metrics.lost(reason);
         if let Some(acquisition) = self.acquisitions.get_mut(&number) {
             acquisition.stop_holding(self.now, &self.metrics);
@@ -304,12 +317,8 @@ impl Driver {
         }
     }
 
-    fn update_lease(&self, number: u64, change: impl FnOnce(&mut LeaseStatus)) {
-        if let Some(lease) =
-            self.acquisitions.get(&number).and_then(|acquisition| acquisition.lease.as_ref())
-        {
-            lease.change(change);
-        }
+    fn lease(&self, number: u64) -> Option<&SharedLease> {
+        self.acquisitions.get(&number)?.lease.as_deref()
     }
 
     /// Returns how long to wait for the answer to a request, or none if the backend gives up

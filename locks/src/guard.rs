@@ -21,6 +21,25 @@ pub struct Guard {
     held: Arc<HeldLock>,
 }
 
+/// The error of a [`Guard::downgrade`], with the guard: a lock that was not lost is held as before.
+///
+/// The `?` operator turns it into its [`LockError`]. That drops the guard, which releases the lock.
+#[derive(Debug, thiserror::Error)]
+#[error("lock {} was not downgraded", .guard.name())]
+pub struct DowngradeError {
+    /// The guard.
+    pub guard: Guard,
+    /// What was wrong.
+    #[source]
+    pub reason: LockError,
+}
+
+impl From<DowngradeError> for LockError {
+    fn from(error: DowngradeError) -> Self {
+        error.reason
+    }
+}
+
 /// An acquisition that is held, shared by the guards of a reentrant owner.
 #[derive(Debug)]
 pub(crate) struct HeldLock {
@@ -32,10 +51,17 @@ pub(crate) struct HeldLock {
 }
 
 /// The state of a lease.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LeaseStatus {
-    pub(crate) expiry: Expiry,
-    pub(crate) lost: Option<LossReason>,
+#[derive(Debug)]
+struct LeaseStatus {
+    expiry: Expiry,
+    lost: Option<LossReason>,
+}
+
+impl LeaseStatus {
+    fn lost(&self) -> Option<LossReason> {
+        let is_over = self.expiry.deadline <= Moment::now();
+        self.lost.or(is_over.then_some(self.expiry.loss))
+    }
 }
 
 /// The lease of an acquisition, shared by the driver and the guards.
@@ -51,13 +77,33 @@ impl SharedLease {
         Self { status, changed: Notify::new() }
     }
 
-    pub(crate) fn change(&self, change: impl FnOnce(&mut LeaseStatus)) {
-        change(&mut self.lock());
+    pub(crate) fn lose(&self, reason: LossReason) {
+        self.lock().lost = Some(reason);
         self.changed.notify_waiters();
     }
 
-    fn status(&self) -> LeaseStatus {
-        *self.lock()
+    /// Extends the lease, unless it is lost or its deadline has passed: the reason is the error.
+    ///
+    /// LOST-FIRST: the clock is read under the mutex, here and in [`Self::lost`]. Otherwise a guard
+    /// could see the lock as lost, and later as held, because the renewal was decided on an earlier
+    /// reading of the clock.
+    pub(crate) fn extend(&self, expiry: Expiry) -> Result<(), LossReason> {
+        let mut status = self.lock();
+        if let Some(reason) = status.lost() {
+            return Err(reason);
+        }
+        status.expiry = expiry;
+        drop(status);
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    fn lost(&self) -> Option<LossReason> {
+        self.lock().lost()
+    }
+
+    fn deadline(&self) -> Moment {
+        self.lock().expiry.deadline
     }
 
     /// Returns a future that ends with the next change from here on.
@@ -99,7 +145,7 @@ impl Guard {
     /// machine is suspended.
     #[must_use]
     pub fn deadline(&self) -> Moment {
-        self.held.lease.status().expiry.deadline
+        self.held.lease.deadline()
     }
 
     /// Returns whether the lock is held, as far as this process can know. The answer comes from the
@@ -177,9 +223,18 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// [`LockError::Lost`]. [`LockError::Settings`] for the guard of a reentrant owner, whose other
-    /// guards would not know of the change.
-    pub async fn downgrade(mut self) -> Result<Self, LockError> {
+    /// The error gives the guard back, and names the reason. [`LockError::Lost`].
+    /// [`LockError::Settings`] for the guard of a reentrant owner, whose other guards would not
+    /// know of the change. [`LockError::Refused`] on a backend without a shared mode, and
+    /// [`LockError::Denied`]: the lock is then held as a writer's, as before.
+    pub async fn downgrade(mut self) -> Result<Self, DowngradeError> {
+        match self.become_reader().await {
+            Ok(()) => Ok(self),
+            Err(reason) => Err(DowngradeError { guard: self, reason }),
+        }
+    }
+
+    async fn become_reader(&mut self) -> Result<(), LockError> {
         // A weak reference counts as well: the owner of a reentrant lock keeps one, through which
         // another task would take this lock for a writer's.
         if Arc::get_mut(&mut self.held).is_none() {
@@ -192,7 +247,7 @@ impl Guard {
         let done = wait.await;
         // A loss ends the wait without an answer. It must not look like the end of the client.
         self.check()?;
-        done.map(|()| self).map_err(|_| LockError::Ended)
+        done.unwrap_or(Err(LockError::Ended))
     }
 
     pub(crate) fn lost_error(&self, reason: LossReason) -> LockError {
@@ -202,9 +257,7 @@ impl Guard {
 
 impl HeldLock {
     pub(crate) fn lost(&self) -> Option<LossReason> {
-        let status = self.lease.status();
-        let is_over = status.expiry.deadline <= Moment::now();
-        status.lost.or(is_over.then_some(status.expiry.loss))
+        self.lease.lost()
     }
 }
 
@@ -222,5 +275,96 @@ impl fmt::Debug for Guard {
             .field("fencing_token", &self.held.fencing_token)
             .field("is_held", &self.is_held())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::backend::{
+        AcquireRequest, AcquireResponse, Backend, Guarantee, LockMode, LockRef, ReleaseRequest,
+        ReleaseResponse, WakeUp,
+    };
+    use crate::client::Locks;
+    use crate::error::BackendError;
+    use crate::memory::MemoryLocks;
+
+    /// Locks in memory without a shared mode.
+    #[derive(Debug, Default)]
+    struct WriterLocks(MemoryLocks);
+
+    #[async_trait]
+    impl Backend for WriterLocks {
+        fn name(&self) -> &'static str {
+            "writers"
+        }
+
+        fn guarantee(&self) -> Guarantee {
+            self.0.guarantee()
+        }
+
+        async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireResponse, BackendError> {
+            match request.mode {
+                LockMode::Exclusive => self.0.acquire(request).await,
+                LockMode::Shared { .. } => Err(BackendError::lasting("no shared mode")),
+            }
+        }
+
+        async fn renew(
+            &self,
+            lock_refs: &[LockRef],
+            lease: Duration,
+        ) -> Result<Vec<bool>, BackendError> {
+            self.0.renew(lock_refs, lease).await
+        }
+
+        async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseResponse, BackendError> {
+            self.0.release(request).await
+        }
+
+        async fn listen(
+            &self,
+            client: u128,
+            wake_ups: &mpsc::UnboundedSender<WakeUp>,
+        ) -> Result<Infallible, BackendError> {
+            self.0.listen(client, wake_ups).await
+        }
+    }
+
+    fn until(deadline: Moment) -> Expiry {
+        Expiry { deadline, loss: LossReason::Deadline }
+    }
+
+    /// Regression: a guard said that its lock was lost, and after the answer to a renewal, which was
+    /// decided on an earlier reading of the clock, that it was held.
+    #[test]
+    fn lease_that_was_seen_as_lost_is_not_extended() {
+        let later = until(Moment::now() + Duration::from_secs(3600));
+        let ended = SharedLease::new(until(Moment::now()));
+        assert_eq!(ended.lost(), Some(LossReason::Deadline));
+        assert_eq!(ended.extend(later), Err(LossReason::Deadline));
+        assert_eq!(ended.lost(), Some(LossReason::Deadline));
+        let held = SharedLease::new(later);
+        assert_eq!(held.extend(until(later.deadline + Duration::from_secs(1))), Ok(()));
+        assert!(held.deadline() > later.deadline);
+        held.lose(LossReason::Taken);
+        assert_eq!(held.extend(later), Err(LossReason::Taken));
+    }
+
+    /// Regression: the downgrade never returned.
+    #[tokio::test]
+    async fn refused_downgrade_gives_the_guard_back() {
+        let locks = Locks::over(WriterLocks::default()).start().unwrap();
+        let refused = locks.lock("a").await.unwrap().downgrade().await.unwrap_err();
+        assert!(matches!(refused.reason, LockError::Refused { .. }), "{refused:?}");
+        assert!(refused.guard.is_held());
+        assert!(matches!(locks.try_lock("a").await, Err(LockError::Busy { .. })));
+        assert_eq!(refused.guard.release().await.unwrap(), ReleaseOutcome::Released);
+        assert!(locks.try_lock("a").await.is_ok());
     }
 }

@@ -61,7 +61,7 @@ pub use backend::{
 pub use client::{Locks, LocksBuilder};
 pub use clock::Moment;
 pub use error::{BackendError, LockError, LossReason, ReleaseOutcome};
-pub use guard::Guard;
+pub use guard::{DowngradeError, Guard};
 pub use memory::MemoryLocks;
 pub use multi::Guards;
 pub use name::{AcquisitionId, FencingToken, Holder, LockName};

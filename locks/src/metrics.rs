@@ -81,6 +81,7 @@ impl ClientMetrics {
             | Event::ReleaseAnswered { .. }
             | Event::Acquire { .. }
             | Event::WokenUp(_)
+            | Event::SeenAsLost { .. }
             | Event::Downgrade { .. }
             | Event::Release { .. }
             | Event::Tick => {}

@@ -200,6 +200,41 @@ async fn a_node_that_was_away_is_renewed_again() {
     nodes.until_renewed_on_4(&backend, &held, Duration::from_secs(600)).await;
 }
 
+/// Regression: two nodes have the lock, two have not, and the fifth is silent. The lock was reported
+/// as lost, though the fifth node had it too.
+#[tokio::test]
+async fn a_lock_that_a_silent_node_decides_is_not_reported_as_lost() {
+    let nodes = Nodes::start().await;
+    let (backend, name) = (nodes.redlock().await, fresh());
+    let held = lock_ref(&name);
+    let granted = answered(&backend, &request_of(&held, QueueMode::NoWait)).await;
+    assert!(matches!(granted, AcquireResponse::Granted { .. }), "{granted:?}");
+    let lease = Duration::from_secs(600);
+    for node in 0..NODES {
+        nodes.until_held_on(node, &name).await;
+    }
+    nodes.until_renewed_on_4(&backend, &held, lease).await;
+    for node in [0, 1] {
+        let forget = redis::cmd("DEL").arg(key(&name)).to_owned();
+        let () = forget.query_async(&mut nodes.connection(node).await).await.unwrap();
+    }
+    nodes.servers[4].pause();
+    let renewed = backend.renew(std::slice::from_ref(&held), lease).await;
+    assert!(renewed.is_err(), "{renewed:?}");
+    nodes.servers[4].go_on();
+    until("the lock is held still", async || {
+        let renewed = backend.renew(std::slice::from_ref(&held), lease).await;
+        renewed.is_ok_and(|renewed| renewed == [true])
+    })
+    .await;
+    nodes.servers[4].pause();
+    let (lock_ref, refuse_late_requests, is_uncontended) = (held, false, false);
+    let left =
+        backend.release(&ReleaseRequest { lock_ref, refuse_late_requests, is_uncontended }).await;
+    assert!(left.is_err(), "{left:?}");
+    nodes.servers[4].go_on();
+}
+
 /// F6: the lock is held on A, B and C. C is restarted and has forgotten it. C, D and E would be a
 /// majority.
 #[tokio::test]
@@ -350,6 +385,30 @@ async fn tokens_grow_whichever_majority_answers() {
         let _outcome = guard.release().await.unwrap();
         absent.iter().for_each(|server| server.go_on());
     }
+}
+
+/// Regression: one node still had the token of an acquisition when the others had been held by
+/// another one since. The repeated request was granted with that token, the smaller one.
+#[tokio::test]
+async fn token_of_a_minority_is_not_used_again() {
+    let nodes = Nodes::start().await;
+    let (backend, name) = (nodes.redlock().await, fresh());
+    let request = request_of(&lock_ref(&name), QueueMode::NoWait);
+    let AcquireResponse::Granted { fencing_token: first, .. } = answered(&backend, &request).await
+    else {
+        panic!("the lock is free");
+    };
+    let later = first.number() + 1_000_000_000;
+    for node in 1..NODES {
+        nodes.until_held_on(node, &name).await;
+        let mut connection = nodes.connection(node).await;
+        let mut end = redis::pipe();
+        end.del(key(&name)).ignore().set(format!("{}:fence", key(&name)), later).ignore();
+        let () = end.query_async(&mut connection).await.unwrap();
+    }
+    let again = answered(&backend, &request).await;
+    let AcquireResponse::Granted { fencing_token, .. } = again else { panic!("{again:?}") };
+    assert!(fencing_token.number() > later, "{fencing_token} after {later}");
 }
 
 /// F4: contenders whose votes split do not block each other forever.

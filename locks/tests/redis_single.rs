@@ -12,8 +12,8 @@ use std::sync::Arc;
 use futures::future::join_all;
 use handfast_locks::fencing::FencedKey;
 use handfast_locks::{
-    AcquireRequest, AcquireResponse, Backend, LockError, LockRef, Locks, QueueMode, ReleaseRequest,
-    ReleaseResponse,
+    AcquireRequest, AcquireResponse, Backend, LockError, LockRef, Locks, QueueMode, RedisLocks,
+    ReleaseRequest, ReleaseResponse,
 };
 use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind, until};
 use redis::aio::MultiplexedConnection;
@@ -54,6 +54,21 @@ async fn no_holder_is_kept_without_an_expiry() {
             assert!(left <= i64::try_from(LEASE.as_millis()).unwrap(), "{key}: {left}");
         }
         drop(guard);
+    }
+}
+
+/// Regression: `volatile-*` was accepted, under which held locks are evicted.
+#[tokio::test]
+async fn a_server_that_evicts_locks_is_refused() {
+    let server = start().await;
+    let mut redis = redis_connection(&server.url()).await;
+    for policy in ["volatile-lru", "volatile-ttl", "allkeys-lru"] {
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg("maxmemory-policy").arg(policy);
+        let () = set.query_async(&mut redis).await.unwrap();
+        let refused = RedisLocks::connect(&server.url()).await.map(drop);
+        let Err(LockError::Refused { source }) = refused else { panic!("{policy}: {refused:?}") };
+        assert!(source.to_string().contains(policy), "{source}");
     }
 }
 
@@ -206,6 +221,35 @@ async fn is_replicated(primary: &str) {
     let () = set.unwrap();
     let replicas: usize = redis::cmd("WAIT").arg(1).arg(0).query_async(&mut redis).await.unwrap();
     assert_eq!(replicas, 1);
+}
+
+/// Regression: a primary that becomes a replica keeps its connections and refuses every write, and
+/// the client never made another connection, which might have led to the next primary.
+#[tokio::test]
+async fn a_demoted_primary_is_left() {
+    let server = start().await;
+    let (backend, mut redis) =
+        (redis_locks(&server.url()).await, redis_connection(&server.url()).await);
+    let request = || acquire_request(&lock_ref(&fresh()), QueueMode::NoWait);
+    backend.acquire(&request()).await.unwrap();
+    let before = connections_received(&mut redis).await;
+    // A replica that does not reach its primary refuses writes too.
+    replica_of(&mut redis, "127.0.0.1", "1").await;
+    let refused = backend.acquire(&request()).await;
+    assert!(refused.is_err(), "{refused:?}");
+    replica_of(&mut redis, "NO", "ONE").await;
+    backend.acquire(&request()).await.unwrap();
+    assert!(connections_received(&mut redis).await > before, "the old connection is used");
+}
+
+async fn replica_of(redis: &mut MultiplexedConnection, host: &str, port: &str) {
+    redis::cmd("REPLICAOF").arg(host).arg(port).query_async(redis).await.unwrap()
+}
+
+async fn connections_received(redis: &mut MultiplexedConnection) -> u64 {
+    let stats: String = redis::cmd("INFO").arg("stats").query_async(redis).await.unwrap();
+    let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+    line.unwrap().trim().parse().unwrap()
 }
 
 /// F7: with `appendfsync always`, a server that was killed comes back with its locks.

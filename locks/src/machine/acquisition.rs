@@ -123,15 +123,20 @@ impl AcquisitionState {
     }
 
     pub(super) fn acquire(&mut self, now: Moment, settings: &Settings, out: &mut Vec<Effect>) {
-        self.send_acquire(settings, out);
+        self.send_acquire(self.mode, self.queue, settings, out);
         // SENT-TIME.
         self.phase = Phase::Acquiring { sent_at: now, is_woken: false, is_wanted: true };
     }
 
-    fn send_acquire(&self, settings: &Settings, out: &mut Vec<Effect>) {
+    fn send_acquire(
+        &self,
+        mode: LockMode,
+        queue: QueueMode,
+        settings: &Settings,
+        out: &mut Vec<Effect>,
+    ) {
         let LockRef { name, id } = self.lock_ref(settings);
-        let (mode, queue, lease) = (self.mode, self.queue, settings.lease);
-        let label = Arc::clone(&settings.label);
+        let (lease, label) = (settings.lease, Arc::clone(&settings.label));
         out.push(Effect::Acquire(AcquireRequest { name, id, mode, lease, label, queue }));
     }
 
@@ -144,9 +149,10 @@ impl AcquisitionState {
         out: &mut Vec<Effect>,
     ) -> bool {
         if matches!(self.phase, Phase::Held(_)) {
-            self.downgraded(now, &answer, settings, out);
+            self.downgraded(now, answer, settings, out);
+            return true;
         }
-        // In any other phase this answers a downgrade, perhaps of a lock that was lost or released
+        // In any other phase this answers a downgrade of a lock that was lost or released
         // meanwhile. Its release asks the backend to refuse that request.
         let Phase::Acquiring { sent_at, is_woken, is_wanted } = self.phase else { return true };
         match answer {
@@ -291,7 +297,7 @@ impl AcquisitionState {
                 let prior =
                     if held.expiry.deadline <= now { PriorState::Lost } else { PriorState::Held };
                 // The request for it may still arrive.
-                self.has_unanswered_request |= held.downgrade == Downgrade::Sent;
+                self.has_unanswered_request |= held.downgrade.is_sent();
                 self.begin_release(now, prior, settings, out);
             }
             Phase::Lost => self.begin_release(now, PriorState::Lost, settings, out),
@@ -398,10 +404,18 @@ impl AcquisitionState {
 
     fn mark_lost(&mut self, reason: LossReason, out: &mut Vec<Effect>) {
         // The request for it may still arrive.
-        let is_sent = |held: &HeldState| held.downgrade == Downgrade::Sent;
-        self.has_unanswered_request |= matches!(&self.phase, Phase::Held(held) if is_sent(held));
+        self.has_unanswered_request |=
+            matches!(&self.phase, Phase::Held(held) if held.downgrade.is_sent());
         self.phase = Phase::Lost;
         out.push(Effect::Lost { number: self.number, reason });
+    }
+
+    /// LOST-FIRST: a renewal does not bring back what a guard has seen as lost.
+    pub(super) fn seen_as_lost(&mut self, reason: LossReason, out: &mut Vec<Effect>) -> bool {
+        if matches!(self.phase, Phase::Held(_)) {
+            self.mark_lost(reason, out);
+        }
+        true
     }
 
     /// Returns whether the lease must be renewed by `then`.

@@ -25,9 +25,15 @@ pub(super) enum Downgrade {
     /// No, or it knows.
     None,
     /// A request is under way.
-    Sent,
+    Sent { is_repeated: bool },
     /// A request is repeated then.
     At(Moment),
+}
+
+impl Downgrade {
+    pub(super) fn is_sent(self) -> bool {
+        matches!(self, Self::Sent { .. })
+    }
 }
 
 impl HeldState {

@@ -92,6 +92,8 @@ pub(crate) enum Event {
     RenewAnswered { numbers: Vec<u64>, answer: Result<Vec<bool>, BackendError> },
     /// A wake-up came.
     WokenUp(WakeUp),
+    /// The lease ended, for its guard, before [`Effect::Extended`] was executed.
+    SeenAsLost { number: u64, reason: LossReason },
     /// A writer becomes a reader.
     Downgrade { number: u64 },
     /// The lock is not wanted any more, whether it is held or not.
@@ -119,6 +121,8 @@ pub(crate) enum Effect {
     Extended { number: u64, expiry: Expiry },
     /// Report that the backend knows of the downgrade, or that the lock is lost.
     Downgraded { number: u64 },
+    /// Report that the backend refuses the downgrade for good. The lock is held as before.
+    DowngradeRefused { number: u64, reason: LockError },
     /// Report that the lock is lost.
     Lost { number: u64, reason: LossReason },
     /// Report that the acquisition has ended.
@@ -163,6 +167,9 @@ impl Machine {
             }
             Event::RenewAnswered { numbers, answer } => self.renewed(now, &numbers, answer, out),
             Event::WokenUp(wake) => self.woken(now, wake, out),
+            Event::SeenAsLost { number, reason } => {
+                self.change(number, |acquisition, _| acquisition.seen_as_lost(reason, out));
+            }
             Event::Downgrade { number } => {
                 self.change(number, |acquisition, settings| {
                     acquisition.downgrade(now, settings, out)

@@ -43,12 +43,12 @@ pub struct RedisLocks {
 }
 
 impl RedisLocks {
-    /// Connects by URL, as `redis://127.0.0.1/`, and checks that the server does not evict fencing
-    /// tokens when memory is short.
+    /// Connects by URL, as `redis://127.0.0.1/`, and checks that the server evicts nothing when
+    /// memory is short.
     ///
     /// # Errors
-    /// [`LockError::Refused`] with the server's message, or if its `maxmemory-policy` evicts keys
-    /// without expiry.
+    /// [`LockError::Refused`] with the server's message, or if its `maxmemory-policy` is not
+    /// `noeviction`: any other may evict a held lock, whose key has an expiry.
     pub async fn connect(url: &str) -> Result<Self, LockError> {
         let refused = |source| LockError::Refused { source };
         let node = Node::new(url, Duration::ZERO, ANSWER_WITHIN).map_err(refused)?;

@@ -45,6 +45,9 @@ const RENEWED_TOGETHER: usize = 256;
 /// The prefix of the channel of a client, followed by the client's number.
 const CHANNEL: &str = "handfast:lock-wake:";
 
+/// The code of the error with which a replica refuses a write.
+const READ_ONLY: &str = "READONLY";
+
 /// The suffix of the counter of fencing tokens.
 const COUNTER: &str = ":fence";
 /// The suffixes of the shared holders and of their labels.
@@ -112,7 +115,7 @@ impl Node {
         })
     }
 
-    /// Connects, and checks that the server does not evict fencing tokens when memory is short.
+    /// Connects, and checks that the server evicts nothing when memory is short.
     /// Returns since when the server has surely forgotten nothing that still matters.
     pub(super) async fn check(&self) -> Result<Moment, BackendError> {
         Ok(self.server().await?.settled_at)
@@ -130,12 +133,7 @@ impl Node {
         let mut connection = connect.await.map_err(failed)?;
         let about: String =
             redis::cmd("INFO").query_async(&mut connection).await.map_err(failed)?;
-        if field(&about, "maxmemory_policy").starts_with("allkeys") {
-            return Err(BackendError::lasting(
-                "maxmemory-policy evicts keys without expiry, and with them fencing tokens: set it \
-                to noeviction or volatile-*",
-            ));
-        }
+        check_eviction(&about)?;
         // The clock is read after the answer: the server has settled by then, or before.
         let settled_at = Moment::now() + self.settling.saturating_sub(runs_for(&about));
         let crosses_slots = field(&about, "cluster_enabled") != "1";
@@ -318,9 +316,17 @@ fn tcp_settings() -> TcpSettings {
 }
 
 /// Returns whether a connection is unusable after this error. One that does not answer in time may
-/// never answer again: it is silent, and not broken, when a host or a firewall has forgotten it.
+/// never answer again: it is silent, and not broken, when a host or a firewall has forgotten it. A
+/// primary that was demoted keeps its connections and refuses every write: only another connection
+/// can lead to its successor.
 pub(super) fn is_dead(error: &RedisError) -> bool {
-    error.is_unrecoverable_error() || error.is_timeout()
+    error.is_unrecoverable_error() || error.is_timeout() || is_read_only(error)
+}
+
+/// Returns whether the server is a replica. Before version 7, Redis reports the error of a script's
+/// command within the text of another one.
+fn is_read_only(error: &RedisError) -> bool {
+    error.code() == Some(READ_ONLY) || error.detail().is_some_and(|text| text.contains(READ_ONLY))
 }
 
 /// When silence about a lease is noticed: before the caller gives up, which it does after a third
@@ -333,6 +339,18 @@ fn noticed_within(lease: Duration) -> Duration {
 fn field<'a>(about: &'a str, name: &str) -> &'a str {
     let mut lines = about.lines().filter_map(|line| line.split_once(':'));
     lines.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim())
+}
+
+/// Refuses a server that may delete keys when memory is short: held locks, which have an expiry,
+/// under the policies `volatile-*`, and fencing tokens too under `allkeys-*`.
+fn check_eviction(about: &str) -> Result<(), BackendError> {
+    match field(about, "maxmemory_policy") {
+        "noeviction" => Ok(()),
+        policy => Err(BackendError::lasting(format!(
+            "maxmemory-policy is `{policy}`, which may evict held locks or fencing tokens: set it \
+            to noeviction"
+        ))),
+    }
 }
 
 /// Runs a script, and loads it first if the server does not know it.
@@ -396,5 +414,40 @@ mod tests {
         assert_eq!(field(about, "uptime"), "");
         assert_eq!(runs_for(about), Duration::from_secs(16));
         assert_eq!(runs_for("uptime_in_seconds:0\r\n"), Duration::ZERO);
+    }
+
+    /// Regression: `volatile-*` was accepted, under which a held lock is evicted first.
+    #[test]
+    fn server_that_evicts_is_refused() {
+        let of = |policy| format!("maxmemory:0\r\nmaxmemory_policy:{policy}\r\n");
+        assert!(check_eviction(&of("noeviction")).is_ok());
+        for policy in ["volatile-lru", "volatile-ttl", "allkeys-lru", "allkeys-random", ""] {
+            let refused = check_eviction(&of(policy)).unwrap_err();
+            assert!(refused.is_final() && refused.to_string().contains(policy), "{refused}");
+        }
+    }
+
+    /// Regression: the connection to a demoted primary was kept, and every request over it failed.
+    #[test]
+    fn connection_to_a_replica_is_dead() {
+        for (line, expected) in [
+            ("-READONLY You can't write against a read only replica.", true),
+            (
+                "-READONLY You can't write against a read only replica. script: 5d33ab8, on \
+                 @user_script:12.",
+                true,
+            ),
+            (
+                "-ERR Error running script (call to f_5d33ab8): @user_script:12: @user_script: 12: \
+                 -READONLY You can't write against a read only replica.",
+                true,
+            ),
+            ("-WRONGTYPE Operation against a key holding the wrong kind of value", false),
+            ("-NOSCRIPT No matching script. Please use EVAL.", false),
+        ] {
+            let reply = redis::parse_redis_value(format!("{line}\r\n").as_bytes());
+            let error = reply.and_then(Value::extract_error).unwrap_err();
+            assert_eq!(is_dead(&error), expected, "{line}");
+        }
     }
 }

@@ -163,11 +163,13 @@ local function hold_part(fence)
 end
 -- A repeated request gets the same answer.
 local function hold_still()
-  if ARGV[7] ~= '' then
-    agreed = ARGV[7]
-    if last_fence() < tonumber(agreed) then redis.call('SET', KEYS[2], agreed) end
-  end
   local fence = tonumber(agreed) or last_fence()
+  -- Never a smaller one: others may have agreed on it before this node granted the lock.
+  if ARGV[7] ~= '' and tonumber(ARGV[7]) >= fence then
+    agreed = ARGV[7]
+    fence = tonumber(agreed)
+    if last_fence() < fence then redis.call('SET', KEYS[2], agreed) end
+  end
   -- The counter was deleted.
   if fence == 0 then fence = next_fence() end
   if parts then

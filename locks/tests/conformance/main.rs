@@ -151,7 +151,11 @@ mod in_tables {
 mod without_shares {
     on_backends! {
         [redlock Redlock]
-        { shares: shared_mode_is_refused; }
+        {
+        shares:
+            shared_mode_is_refused
+            refused_downgrade_leaves_a_writer;
+        }
     }
 }
 

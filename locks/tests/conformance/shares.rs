@@ -125,7 +125,7 @@ pub(crate) async fn a_downgrade_of_a_lost_lock_is_refused(setup: &TestBackend) {
     let writer = locks.lock(&name).await.unwrap();
     crate::owner::give_away(setup, &writer).await;
     let next = setup.locks().lock(&name).await.unwrap();
-    let refused = writer.downgrade().await;
+    let refused = writer.downgrade().await.map_err(LockError::from);
     assert!(matches!(refused, Err(LockError::Lost { .. })), "{refused:?}");
     // The downgrade does not take the lock again either.
     let again = setup.locks().lock_shared(&fresh()).await.unwrap();
@@ -133,9 +133,11 @@ pub(crate) async fn a_downgrade_of_a_lost_lock_is_refused(setup: &TestBackend) {
     let limited = setup.settings().hold_max(Duration::from_millis(300)).start().unwrap();
     let known = limited.lock(&fresh()).await.unwrap();
     known.lost().await;
-    assert!(matches!(known.downgrade().await, Err(LockError::Lost { .. })));
+    assert!(matches!(known.downgrade().await.unwrap_err().reason, LockError::Lost { .. }));
     let entered = locks.reentrant("owner").lock(&fresh()).await.unwrap();
-    assert!(matches!(entered.downgrade().await, Err(LockError::Settings { .. })));
+    let refused = entered.downgrade().await.unwrap_err();
+    assert!(matches!(refused.reason, LockError::Settings { .. }), "{refused:?}");
+    assert!(refused.guard.is_held());
 }
 
 pub(crate) async fn tokens_grow_from_writer_to_writer(setup: &TestBackend) {
@@ -253,6 +255,17 @@ pub(crate) async fn shared_mode_is_refused(setup: &TestBackend) {
     let refused = setup.locks().lock_shared(&fresh()).await;
     let Err(LockError::Refused { source }) = refused else { panic!("{refused:?}") };
     assert!(source.to_string().contains(setup.backend.name()), "{source}");
+}
+
+/// On a backend without a shared mode. A regression: the downgrade was repeated for as long as the
+/// lock was held.
+pub(crate) async fn refused_downgrade_leaves_a_writer(setup: &TestBackend) {
+    let (locks, name) = (setup.locks(), fresh());
+    let refused = locks.lock(&name).await.unwrap().downgrade().await.unwrap_err();
+    assert!(matches!(refused.reason, LockError::Refused { .. }), "{refused:?}");
+    assert!(refused.guard.is_held());
+    assert!(matches!(locks.try_lock(&name).await, Err(LockError::Busy { .. })));
+    assert_eq!(refused.guard.release().await.unwrap(), ReleaseOutcome::Released);
 }
 
 fn ask_for(name: &str, mode: LockMode) -> AcquireRequest {

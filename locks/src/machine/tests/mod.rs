@@ -7,6 +7,7 @@
 //! faults stop, and all acquisitions must come to an end. The mutations `locks-*` show that the
 //! judge notices what it should.
 
+mod downgrade;
 mod plan;
 mod timeout;
 
@@ -312,7 +313,7 @@ impl Simulation {
                     state.expiry = expiry;
                 }
             }
-            Effect::Downgraded { .. } => {}
+            Effect::Downgraded { .. } | Effect::DowngradeRefused { .. } => {}
             Effect::Lost { number, .. } => {
                 if let Some(state) = self.clients[at].guards.get_mut(&number) {
                     state.is_lost = true;
@@ -491,6 +492,30 @@ fn failed_renewals_go_alone_until_they_succeed() {
     out.clear();
     tick(&mut machine, &mut out);
     assert_eq!(renewed(&out), [3]);
+}
+
+/// The guard goes by the clock, and the machine by when the driver last read it: a guard may see the
+/// end of a lease before the machine decides a renewal that came in time.
+#[test]
+fn lock_that_its_guard_saw_as_lost_stays_lost() {
+    let start = Moment::at(Duration::from_secs(1));
+    let (mut machine, mut out) = (holding(1, start), Vec::new());
+    let now = machine.next_deadline().unwrap();
+    machine.decide(now, Event::Tick, &mut out);
+    let renewed = || Event::RenewAnswered { numbers: vec![0], answer: Ok(vec![true]) };
+    machine.decide(now, renewed(), &mut out);
+    assert!(matches!(out[..], [Effect::Renew { .. }, Effect::Extended { .. }]), "{out:?}");
+    out.clear();
+    machine.decide(now, Event::SeenAsLost { number: 0, reason: LossReason::Deadline }, &mut out);
+    assert!(matches!(out[..], [Effect::Lost { reason: LossReason::Deadline, .. }]), "{out:?}");
+    out.clear();
+    machine.decide(now, renewed(), &mut out);
+    assert!(out.is_empty() && machine.next_deadline().is_none(), "{out:?}");
+    machine.decide(now, Event::Release { number: 0 }, &mut out);
+    let answer = Ok(ReleaseResponse::Released);
+    machine.decide(now, Event::ReleaseAnswered { number: 0, answer }, &mut out);
+    let [Effect::Release(_), Effect::Ended { outcome, .. }] = &out[..] else { panic!("{out:?}") };
+    assert!(matches!(outcome, Ok(ReleaseOutcome::WasLost)), "{outcome:?}");
 }
 
 /// Makes a machine that holds this many locks, not all since the same moment: leases that are due a

@@ -23,6 +23,7 @@ fn end_of(answers: Vec<Result<AcquireResponse, BackendError>>) -> LockError {
         | Effect::Granted { .. }
         | Effect::Extended { .. }
         | Effect::Downgraded { .. }
+        | Effect::DowngradeRefused { .. }
         | Effect::Lost { .. }
         | Effect::Ended { .. } => None,
     });

@@ -12,6 +12,7 @@
 //! order. The client counts the deadline, less the drift of clocks, as for every backend: from
 //! before the first request.
 
+mod majority;
 mod votes;
 
 use std::collections::HashMap;
@@ -23,8 +24,9 @@ use async_trait::async_trait;
 use futures::future::{BoxFuture, join_all};
 use futures::stream::{self, FuturesUnordered};
 use futures::{FutureExt, StreamExt};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
+use self::majority::Majority;
 use self::votes::{VoteResult, Votes};
 use super::node::{Agreement, Node, ScriptReply};
 use super::observed;
@@ -51,11 +53,18 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// How many wake-ups that a minority has sent are kept (BOUNDED). Forgetting one costs a waiter the
 /// time until its next heartbeat.
 const CALLS_MAX: usize = 1024;
+/// How many releases are repeated to a node at a time (BOUNDED); any beyond are sent to it once. Too
+/// low, and a node that comes back keeps locks for the rest of their leases: until then only the
+/// other nodes can grant them. Too high, and a node that is away for long costs a task, and a
+/// request every half second, for each lock that was released within the longest lease.
+const REPEATS_MAX: usize = 1024;
 
 /// Locks over a majority of several Redis servers.
 #[derive(Debug)]
 pub struct RedlockLocks {
     nodes: Vec<Arc<Node>>,
+    /// What is left of [`REPEATS_MAX`] for each node.
+    repeats: Vec<Arc<Semaphore>>,
     lease_max: Duration,
 }
 
@@ -66,20 +75,12 @@ impl RedlockLocks {
     ///
     /// # Errors
     /// [`LockError::Refused`] for fewer than three servers, if a majority of them cannot be
-    /// reached, or if one evicts keys without expiry.
+    /// reached, or if the `maxmemory-policy` of one is not `noeviction`.
     pub async fn connect<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
         lease_max: Duration,
     ) -> Result<Self, LockError> {
-        let refused = |source| LockError::Refused { source };
-        let node = |url: U| Node::new(url.as_ref(), lease_max, wait(lease_max)).map(Arc::new);
-        let nodes = urls.into_iter().map(node);
-        let nodes: Vec<_> = nodes.collect::<Result<_, _>>().map_err(refused)?;
-        if nodes.len() < NODES_MIN {
-            let message = "Redlock needs at least three servers";
-            return Err(LockError::Refused { source: BackendError::lasting(message) });
-        }
-        let locks = Self { nodes, lease_max };
+        let locks = Self::over(urls, lease_max).map_err(|source| LockError::Refused { source })?;
         let checks = locks.nodes.iter().map(|node| within(locks.limit(), node.check()));
         let checked = join_all(checks).await;
         let reached = checked.iter().filter(|checked| checked.is_ok()).count();
@@ -92,6 +93,19 @@ impl RedlockLocks {
             return Err(LockError::Refused { source: locks.no_quorum(reached, passing) });
         }
         Ok(locks)
+    }
+
+    fn over<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+        lease_max: Duration,
+    ) -> Result<Self, BackendError> {
+        let node = |url: U| Node::new(url.as_ref(), lease_max, wait(lease_max)).map(Arc::new);
+        let nodes: Vec<_> = urls.into_iter().map(node).collect::<Result<_, _>>()?;
+        if nodes.len() < NODES_MIN {
+            return Err(BackendError::lasting("Redlock needs at least three servers"));
+        }
+        let repeats = nodes.iter().map(|_| Arc::new(Semaphore::new(REPEATS_MAX))).collect();
+        Ok(Self { nodes, repeats, lease_max })
     }
 
     /// Waits until a majority of the servers has been running for as long as the longest lease, so
@@ -133,10 +147,22 @@ impl RedlockLocks {
         wait(self.lease_max) * 5 / 4
     }
 
+    fn majority(&self, answered: usize) -> Majority {
+        Majority { quorum: self.quorum(), failed: self.nodes.len() - answered }
+    }
+
     fn no_quorum(&self, votes: usize, reason: Vec<BackendError>) -> BackendError {
+        self.failed("no quorum of Redis servers", votes, reason)
+    }
+
+    fn undecided(&self, votes: usize, reason: Vec<BackendError>) -> BackendError {
+        self.failed("a Redis server that did not answer decides", votes, reason)
+    }
+
+    fn failed(&self, message: &str, votes: usize, reason: Vec<BackendError>) -> BackendError {
         let reason: Vec<String> = reason.iter().map(ToString::to_string).collect();
-        let (nodes, message) = (self.nodes.len(), "no quorum of Redis servers");
-        BackendError::passing(message, format!("{votes} of {nodes} vote; {}", reason.join("; ")))
+        let source = format!("{votes} of {} vote; {}", self.nodes.len(), reason.join("; "));
+        BackendError::passing(message, source)
     }
 
     /// Runs one round, until the answers suffice. The requests to the other nodes go on, so that a
@@ -186,40 +212,33 @@ impl RedlockLocks {
         join_all(given).await;
     }
 
-    /// Sends a release to a node, repeatedly until it answers or the lease has ended there. The
-    /// first answer counts.
+    /// Sends a release to a node, repeatedly until it answers or the lease has ended there. Only
+    /// the first answer is passed on: a node counts once.
     fn tell(
         &self,
         node: &Arc<Node>,
+        repeats: &Arc<Semaphore>,
         request: &ReleaseRequest,
         answers: mpsc::UnboundedSender<Result<ScriptReply, BackendError>>,
     ) {
-        let (node, request) = (Arc::clone(node), request.clone());
+        let (node, repeats, request) = (Arc::clone(node), Arc::clone(repeats), request.clone());
         let (limit, end) = (self.limit(), Moment::now() + self.lease_max);
         tokio::spawn(async move {
-            loop {
-                let answer = within(limit, node.release(&request)).await;
-                let is_told = answer.is_ok();
-                // If the receiver is gone, its caller has enough answers, or repeats the request
-                // itself.
-                let _ = answers.send(answer);
-                if is_told || end <= Moment::now() {
-                    return;
-                }
+            let answer = within(limit, node.release(&request)).await;
+            let mut is_told = answer.is_ok();
+            // If the receiver is gone, its caller has enough answers, or repeats the request
+            // itself.
+            let _ = answers.send(answer);
+            if is_told {
+                return;
+            }
+            // BOUNDED: without a permit, the node keeps the lock for the rest of its lease.
+            let Ok(_permit) = repeats.try_acquire_owned() else { return };
+            while !is_told && Moment::now() < end {
                 tokio::time::sleep(AGAIN).await;
+                is_told = within(limit, node.release(&request)).await.is_ok();
             }
         });
-    }
-
-    /// Combines the answers to a release: the lock was held if a majority has freed it.
-    fn left(&self, rows: &[ScriptReply]) -> ReleaseResponse {
-        let freed = rows.iter().filter(|row| row.0 > 0).count();
-        if freed >= self.quorum() {
-            return ReleaseResponse::Released;
-        }
-        let others = rows.iter().filter(|row| row.0 == 0 && !row.1.is_empty());
-        let most = others.max_by_key(|row| rows.iter().filter(|it| it.1 == row.1).count());
-        ReleaseResponse::NotHeld { current: most.and_then(|row| observed(row.clone()).holder()) }
     }
 }
 
@@ -304,15 +323,15 @@ impl Backend for RedlockLocks {
         if votes < self.quorum() {
             return Err(self.no_quorum(votes, failed));
         }
-        Ok(counts.into_iter().map(|count| count >= self.quorum()).collect())
+        self.majority(votes).are_held(&counts).ok_or_else(|| self.undecided(votes, failed))
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseResponse, BackendError> {
         // A node that was silent may still get its requests.
         let request = ReleaseRequest { refuse_late_requests: true, ..request.clone() };
         let (sender, mut answers) = mpsc::unbounded_channel();
-        for node in &self.nodes {
-            self.tell(node, &request, sender.clone());
+        for (node, repeats) in self.nodes.iter().zip(&self.repeats) {
+            self.tell(node, repeats, &request, sender.clone());
         }
         let (mut rows, mut failed) = (Vec::new(), Vec::new());
         while rows.len() + failed.len() < self.nodes.len() {
@@ -321,14 +340,15 @@ impl Backend for RedlockLocks {
                 Some(Err(error)) => failed.push(error),
                 None => break,
             }
-            if self.left(&rows) == ReleaseResponse::Released {
+            if self.majority(rows.len()).left(&rows) == Some(ReleaseResponse::Released) {
                 break;
             }
         }
         if rows.len() < self.quorum() {
             return Err(self.no_quorum(rows.len(), failed));
         }
-        Ok(self.left(&rows))
+        let left = self.majority(rows.len()).left(&rows);
+        left.ok_or_else(|| self.undecided(rows.len(), failed))
     }
 
     /// Wakes a waiter when a majority has sent its wake-up: before that, a request would be in
@@ -437,4 +457,41 @@ fn wait(lease_max: Duration) -> Duration {
 
 fn pause() -> Duration {
     Duration::from_millis(1 + rand::random::<u64>() % PAUSE_MAX_MS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::LockName;
+
+    /// A test that waits for longer than this has failed.
+    const WAIT_MAX: Duration = Duration::from_secs(30);
+
+    /// Regression: each release left a task for each node that was away, until the lease had ended.
+    #[tokio::test]
+    async fn repeated_releases_to_absent_nodes_are_bounded() {
+        // The nodes cannot be reached: no server has this port.
+        let urls = ["redis://127.0.0.1:1"; NODES_MIN];
+        let locks = RedlockLocks::over(urls, Duration::from_secs(3600)).unwrap();
+        let before = alive_tasks();
+        let release = async |number| {
+            let name = LockName::new(format!("lock {number}")).unwrap();
+            let lock_ref = LockRef { name, id: AcquisitionId { client: 1, number } };
+            let (refuse_late_requests, is_uncontended) = (false, false);
+            locks.release(&ReleaseRequest { lock_ref, refuse_late_requests, is_uncontended }).await
+        };
+        let releases = (0..).take(REPEATS_MAX + 100).map(release);
+        assert!(join_all(releases).await.iter().all(Result::is_err));
+        let is_bounded = async {
+            while alive_tasks() > before + NODES_MIN * REPEATS_MAX {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(WAIT_MAX, is_bounded).await.unwrap();
+        assert!(locks.repeats.iter().all(|repeats| repeats.available_permits() == 0));
+    }
+
+    fn alive_tasks() -> usize {
+        tokio::runtime::Handle::current().metrics().num_alive_tasks()
+    }
 }

@@ -35,14 +35,13 @@ pub(super) struct Votes<'v> {
 impl Votes<'_> {
     /// Returns whether further answers would change nothing.
     pub(super) fn are_enough(&self) -> bool {
-        // A node that grants the lock only in the second round has not stored the agreed token.
-        let fencing_token = self.agreed.fencing_token;
-        if self
-            .granted()
-            .filter(|row| fencing_token.is_none_or(|fencing_token| fencing_token == row.0))
-            .count()
-            >= self.quorum
-        {
+        if self.most_stored().1 >= self.quorum {
+            return true;
+        }
+        // Where nodes have stored a token, or are to store one, the others may be yet to answer
+        // that make a majority of it: a repeated request should be answered alike.
+        let is_first = self.agreed.fencing_token.is_none() && self.stored().next().is_none();
+        if is_first && self.granted().count() >= self.quorum {
             return true;
         }
         // A request that joins the queue must join it on every node.
@@ -75,22 +74,28 @@ impl Votes<'_> {
         VoteResult::Insist
     }
 
-    /// Decides the fencing token, the largest of the counters of the nodes. What was agreed on
-    /// before stays, so that a repeated request is answered alike, whichever nodes answer.
+    /// Decides the fencing token: what a majority has stored, or else the largest of the counters
+    /// and tokens of the nodes, for them to store.
+    ///
+    /// The largest one is above every earlier token: a majority has stored each of those, and two
+    /// majorities have a node in common. A token that only a minority has stored may be older than
+    /// that: the grants of the other nodes may have ended since, and with them what the token was
+    /// above. A node only raises what it has stored, so each further round is due to a grant that
+    /// the last one did not count, and the rounds end.
     fn fencing_token(&self) -> VoteResult {
-        let agreed = self.granted().filter(|row| row.5 == 1).map(|row| row.0).max();
-        // The largest counter is above every earlier token: a majority has stored each of those,
-        // and two majorities have a node in common.
-        let fencing_token =
-            agreed.or_else(|| self.granted().map(|row| row.0).max()).unwrap_or_default();
-        let written = self.granted().filter(|row| row.5 == 1 && row.0 == fencing_token).count();
-        if written >= self.quorum {
+        let (fencing_token, nodes) = self.most_stored();
+        if nodes >= self.quorum {
             return VoteResult::Granted(fencing_token);
         }
-        VoteResult::Agree(Agreement {
-            fencing_token: Some(fencing_token),
-            arrival: self.agreed.arrival,
-        })
+        let largest = self.granted().map(|row| row.0).max();
+        VoteResult::Agree(Agreement { fencing_token: largest, arrival: self.agreed.arrival })
+    }
+
+    /// Returns the token that most nodes have stored, and their number.
+    fn most_stored(&self) -> (i64, usize) {
+        let count = |of| self.stored().filter(|stored| *stored == of).count();
+        let counted = self.stored().map(|stored| (stored, count(stored)));
+        counted.max_by_key(|(_, nodes)| *nodes).unwrap_or_default()
     }
 
     /// Decides the time of arrival. The earliest counts: a node that comes back knows only a later
@@ -140,6 +145,11 @@ impl Votes<'_> {
     fn granted(&self) -> impl Iterator<Item = &ScriptReply> {
         self.rows.iter().filter(|row| row.0 > 0)
     }
+
+    /// Returns the tokens that nodes have stored because several had agreed on them.
+    fn stored(&self) -> impl Iterator<Item = i64> {
+        self.granted().filter(|row| row.5 == 1).map(|row| row.0)
+    }
 }
 
 #[cfg(test)]
@@ -166,10 +176,71 @@ mod tests {
     fn token_counts_once_a_majority_has_stored_it() {
         let first = [granted(5, 0), granted(9, 0), granted(7, 0)];
         assert_eq!(result(&first, with(None, None)), VoteResult::Agree(with(Some(9), None)));
-        let two = [granted(9, 1), granted(9, 1), granted(12, 0)];
-        assert_eq!(result(&two, with(Some(9), None)), VoteResult::Agree(with(Some(9), None)));
         let three = [granted(9, 1), granted(9, 1), granted(12, 0), granted(9, 1)];
         assert_eq!(result(&three, with(None, None)), VoteResult::Granted(9));
+    }
+
+    /// Regression: one node had stored the token of an acquisition, the grants of the others ended,
+    /// and another acquisition had the lock there. When those nodes granted again, the token of the
+    /// one was used, which was below that of the other acquisition.
+    #[test]
+    fn token_of_a_minority_gives_way_to_a_larger_counter() {
+        let other = 10;
+        for rows in [
+            [granted(9, 1), granted(other + 2, 0), granted(other + 1, 0)],
+            [granted(9, 1), granted(9, 1), granted(other + 2, 0)],
+            [granted(9, 1), granted(other + 2, 1), granted(other + 1, 0)],
+        ] {
+            for agreed in [with(None, None), with(Some(9), None)] {
+                let larger = with(Some(other + 2), None);
+                assert_eq!(result(&rows, agreed), VoteResult::Agree(larger), "{rows:?}");
+            }
+        }
+    }
+
+    /// Each node answers by the rule of the script: it stores what was agreed on unless its own
+    /// token is larger.
+    #[test]
+    fn rounds_end_though_nodes_grant_one_after_the_other() {
+        // A node that has not granted yet does so with this counter, when its round comes.
+        let counters = [5, 9, 7, 12, 30];
+        for joins_in_round in [[0; 5], [0, 0, 0, 1, 2], [2, 1, 0, 0, 0], [3, 4, 0, 0, 0]] {
+            let (mut nodes, mut agreed) = ([None; 5], with(None, None));
+            let rounds = (0..).find(|round| {
+                let mut rows = Vec::new();
+                for (node, held) in nodes.iter_mut().enumerate() {
+                    let row = match (*held, agreed.fencing_token) {
+                        (None, _) if *round < joins_in_round[node] => continue,
+                        (None, _) => (counters[node], 0),
+                        (Some((own, _)), Some(token)) if token >= own => (token, 1),
+                        (Some(own), _) => own,
+                    };
+                    *held = Some(row);
+                    rows.push(granted(row.0, row.1));
+                }
+                match result(&rows, agreed) {
+                    VoteResult::Agree(next) => agreed = next,
+                    VoteResult::Granted(token) => return Some(token) == agreed.fencing_token,
+                    other => panic!("{other:?}"),
+                }
+                false
+            });
+            assert!(rounds <= Some(counters.len()), "{joins_in_round:?}: {rounds:?}");
+        }
+    }
+
+    #[test]
+    fn repeated_request_waits_for_the_nodes_that_stored_its_token() {
+        let are_enough = |rows: &[ScriptReply], agreed| {
+            Votes { rows, quorum: 3, id: "me", queue: QueueMode::Join, agreed }.are_enough()
+        };
+        let first = [granted(5, 0), granted(9, 0), granted(7, 0)];
+        assert!(are_enough(&first, with(None, None)));
+        assert!(!are_enough(&first, with(Some(4), None)));
+        let repeated = [granted(9, 1), granted(12, 0), granted(9, 1), granted(9, 1)];
+        assert!(!are_enough(&repeated[..3], with(None, None)));
+        assert!(are_enough(&repeated, with(None, None)));
+        assert_eq!(result(&repeated, with(None, None)), VoteResult::Granted(9));
     }
 
     #[test]
