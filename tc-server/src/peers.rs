@@ -19,7 +19,7 @@ pub(crate) const PASSED_ON: HeaderName = HeaderName::from_static("handfast-passe
 /// its lease, and a request that waits longer helps nothing.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// How often an open call to another node is checked for life, and how long the answer may take.
+/// How often a connection to another node is checked for life, and how long the answer may take.
 /// Without it, a call to a machine that vanished would wait until TCP gives up. Too short: a busy
 /// leader is taken for a dead one; too long: clients of this node wait for a dead one.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(3));
@@ -90,8 +90,10 @@ impl Peers {
 fn endpoint(url: String) -> Result<Endpoint, tonic::transport::Error> {
     let (interval, limit) = KEEP_ALIVE;
     let endpoint = Endpoint::from_shared(url)?.connect_timeout(CONNECT_LIMIT);
-    // A connection without calls is not checked: the next call does that.
-    Ok(endpoint.http2_keep_alive_interval(interval).keep_alive_timeout(limit))
+    let endpoint = endpoint.http2_keep_alive_interval(interval).keep_alive_timeout(limit);
+    // Also without calls: hyper sees the first call of a connection only when the other side sends
+    // something, and one that is silent from the start does not.
+    Ok(endpoint.keep_alive_while_idle(true))
 }
 
 fn http_client(authority: Option<&str>) -> Result<reqwest::Client, PeersError> {
