@@ -340,8 +340,8 @@ mod tests {
         Expiry { deadline, loss: LossReason::Deadline }
     }
 
-    /// Regression: a guard said that its lock was lost, and after the answer to a renewal, which was
-    /// decided on an earlier reading of the clock, that it was held.
+    /// Regression: a guard said that its lock was lost, and later that it was held: the answer to a
+    /// renewal was decided on an earlier reading of the clock.
     #[test]
     fn lease_that_was_seen_as_lost_is_not_extended() {
         let later = until(Moment::now() + Duration::from_secs(3600));

@@ -200,8 +200,8 @@ async fn a_node_that_was_away_is_renewed_again() {
     nodes.until_renewed_on_4(&backend, &held, Duration::from_secs(600)).await;
 }
 
-/// Regression: two nodes have the lock, two have not, and the fifth is silent. The lock was reported
-/// as lost, though the fifth node had it too.
+/// Regression: two nodes have the lock, two have not, and the fifth is silent. The lock was
+/// reported as lost, though the fifth node had it too.
 #[tokio::test]
 async fn a_lock_that_a_silent_node_decides_is_not_reported_as_lost() {
     let nodes = Nodes::start().await;

@@ -494,8 +494,8 @@ fn failed_renewals_go_alone_until_they_succeed() {
     assert_eq!(renewed(&out), [3]);
 }
 
-/// The guard goes by the clock, and the machine by when the driver last read it: a guard may see the
-/// end of a lease before the machine decides a renewal that came in time.
+/// The guard goes by the clock, and the machine by when the driver last read it: the guard may see
+/// the end of a lease before the machine decides a renewal that came in time.
 #[test]
 fn lock_that_its_guard_saw_as_lost_stays_lost() {
     let start = Moment::at(Duration::from_secs(1));

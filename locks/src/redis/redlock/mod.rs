@@ -53,9 +53,9 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// How many wake-ups that a minority has sent are kept (BOUNDED). Forgetting one costs a waiter the
 /// time until its next heartbeat.
 const CALLS_MAX: usize = 1024;
-/// How many releases are repeated to a node at a time (BOUNDED); any beyond are sent to it once. Too
-/// low, and a node that comes back keeps locks for the rest of their leases: until then only the
-/// other nodes can grant them. Too high, and a node that is away for long costs a task, and a
+/// How many releases are repeated to a node at a time (BOUNDED); those beyond are sent to it once.
+/// Too low, and a node that comes back keeps locks for the rest of their leases: until then only
+/// the other nodes can grant them. Too high, and a node that is away for long costs a task, and a
 /// request every half second, for each lock that was released within the longest lease.
 const REPEATS_MAX: usize = 1024;
 
