@@ -29,7 +29,7 @@ pub struct Guard {
 pub struct DowngradeError {
     /// The guard.
     pub guard: Guard,
-    /// What was wrong.
+    /// The reason.
     #[source]
     pub reason: LockError,
 }

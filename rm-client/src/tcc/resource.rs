@@ -125,8 +125,8 @@ impl<T: Tcc> TccResource<T> {
 /// Returns the phase-one outcome of a failed try.
 fn outcome_of<E>(error: &TccError<E>) -> v1::PhaseOneOutcome {
     match error {
-        // A COMMIT without an answer gives the first error. After the second one part of the try may
-        // have taken effect, and its fence may be there.
+        // A COMMIT without an answer gives the first error. After the second one part of the try
+        // may have taken effect, and its fence may be there.
         TccError::Fence(FenceError::Database(_) | FenceError::EndedEarly { .. }) => {
             v1::PhaseOneOutcome::Unknown
         }

@@ -69,7 +69,7 @@ async fn a_replay_keeps_its_rows_over_a_second_conflict<DB: TestDatabase>() {
     assert_eq!((scene.bank.cents(1).await, scene.bank.cents(2).await), (1003, 1002));
 }
 
-/// What becomes of the first repetition.
+/// The fate of the first repetition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repetition {
     IsDropped,

@@ -49,8 +49,8 @@ impl Queue {
         }
     }
 
-    /// Returns the silent owner that is to be asked about a call that others fail time and again. It
-    /// may be well and the only one that can execute the call; without a call it could not show
+    /// Returns the silent owner that is to be asked about a call that others fail time and again.
+    /// It may be well and the only one that can execute the call; without a call it could not show
     /// that.
     fn silent_owner_in_turn(
         &self,

@@ -1,5 +1,5 @@
-//! What the answers of several nodes say of leases that were renewed and of a lock that was
-//! released, as far as the nodes that did not answer cannot change it.
+//! The common answer of several nodes about leases that were renewed and a lock that was released,
+//! as far as the nodes that did not answer cannot change it.
 //!
 //! Pure: it knows no connection and no clock.
 

@@ -63,7 +63,7 @@ const REPEATS_MAX: usize = 1024;
 #[derive(Debug)]
 pub struct RedlockLocks {
     nodes: Vec<Arc<Node>>,
-    /// What is left of [`REPEATS_MAX`] for each node.
+    /// The rest of [`REPEATS_MAX`] for each node.
     repeats: Vec<Arc<Semaphore>>,
     lease_max: Duration,
 }

@@ -101,8 +101,8 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
     const WAITS_WITH_LOCKS: bool;
     /// Whether COMMIT of a failed transaction is answered like a commit.
     const COMMIT_HIDES_FAILURE: bool;
-    /// Sent before COMMIT of a local transaction of [`Backend::begin_marked`]. It fails where COMMIT
-    /// would be answered like a commit and has not committed all of it.
+    /// Sent before COMMIT of a local transaction of [`Backend::begin_marked`]. It fails where
+    /// COMMIT would be answered like a commit and has not committed all of it.
     const BEFORE_COMMIT: Option<&'static str>;
     /// Whether a statement that fails may leave part of its changes. SQLite takes back only what it
     /// expects to fail; a value of the wrong type in a STRICT table or a function's error is not
