@@ -8,6 +8,8 @@ mod cut;
 #[cfg(test)]
 mod encrypted;
 #[cfg(test)]
+mod etcd_user;
+#[cfg(test)]
 mod follower;
 #[cfg(test)]
 mod processes;
