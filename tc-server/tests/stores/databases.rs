@@ -301,6 +301,8 @@ async fn unsafe_settings_are_refused<K: Kind>() {
             let (epoch, _) = process.store.lead(Epoch(0)).await.unwrap();
             process.store.commit(epoch, put(1, "stored")).await.unwrap();
             process.store.confirm(epoch).await.unwrap();
+            // Before the server stops, which would leave the next process without the lead.
+            process.store.resign(epoch).await;
         }
     }
 }

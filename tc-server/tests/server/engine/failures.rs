@@ -52,7 +52,7 @@ async fn a_failed_batch_keeps_the_answers_of_the_one_before() {
 #[tokio::test]
 async fn lost_leadership_reloads_the_state_from_the_records() {
     let (store, mut held) = HeldStore::new();
-    let (engine, recorded) = start(Arc::<HeldStore>::clone(&store), Settings::new("tc")).await;
+    let (mut engine, recorded) = start(Arc::<HeldStore>::clone(&store), Settings::new("tc")).await;
     let first = engine.standing.borrow().epoch();
     let xid = begin(&engine.handle).await;
     let registering = tokio::spawn({
@@ -63,10 +63,12 @@ async fn lost_leadership_reloads_the_state_from_the_records() {
     batch.verdict.send(Err(StoreError::LostLeadership)).unwrap();
     assert_eq!(registering.await.unwrap(), Err(EngineError::NotLeading));
     recorded.cleared.notified().await;
+    let leads_again =
+        |standing: &Standing| standing.epoch().is_some_and(|epoch| Some(epoch) != first);
+    engine.standing.wait_for(leads_again).await.unwrap();
     // Neither the global nor its branch had become durable.
     let status = engine.handle.call(Command::GetStatus { xid }).await;
     assert_eq!(status, Ok(Reply::Status(GlobalStatus::Unknown)));
-    assert_ne!(engine.standing.borrow().epoch(), first);
 }
 
 #[tokio::test]
