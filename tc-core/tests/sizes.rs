@@ -64,7 +64,7 @@ fn start_saga(coordinator: &mut Coordinator, number: usize) {
         name: "reserve".into(),
         parent: None,
         group: 0,
-        kind: StepKind::Normal,
+        kind: StepKind::Compensable,
         resource: "stock".into(),
         action: "reserve".into(),
         input: vec![b'x'; INPUT_BYTES].into(),

@@ -67,6 +67,10 @@ async fn a_coordinator_is_a_user_of_etcd() {
 }
 
 fn with_sources(error: &dyn Error) -> String {
-    let sources = std::iter::successors(Some(error), |error| error.source());
-    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    let (mut text, mut source) = (error.to_string(), error.source());
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
 }
