@@ -98,7 +98,9 @@ pub(super) async fn append(
         // attempt of its own, whose answer was lost.
         Ok(0) | Err(CallError::Duplicate) => match explain(last, newest(slot).await?) {
             Appended::Durable => confirm(slot, last, frame).await,
-            other => Ok(other),
+            lacking @ (Appended::Unexplained | Appended::Deposed | Appended::WentBack(_)) => {
+                Ok(lacking)
+            }
         },
         Ok(_) => Ok(Appended::Durable),
         Err(error) => Err(error),
