@@ -256,8 +256,9 @@ impl Running {
             coordinator.resume(epoch_taken_at, clock.now());
             Ok::<_, LoadError>(BatchBuilder::new(coordinator))
         };
-        // Seconds for millions of records, in which the lease must be renewed.
-        let batch = off_the_loop(load).await?;
+        // Seconds for millions of records, in which the lease must be renewed. Boxed, since the
+        // future has room for a whole coordinator.
+        let batch = Box::pin(off_the_loop(load)).await?;
         tracing::info!(epoch = epoch.0, records = count, "leading");
         Ok(Term { epoch, batch, scans: Scans::default() })
     }
