@@ -221,7 +221,11 @@ mod tests {
                 match result(&rows, agreed) {
                     VoteResult::Agree(next) => agreed = next,
                     VoteResult::Granted(token) => return Some(token) == agreed.fencing_token,
-                    other => panic!("{other:?}"),
+                    undecided @ (VoteResult::Insist
+                    | VoteResult::Yield(_)
+                    | VoteResult::Busy(_)) => {
+                        panic!("{undecided:?}")
+                    }
                 }
                 false
             });

@@ -158,7 +158,8 @@ impl std::error::Error for BadPlan {}
 impl FromStr for Plan {
     type Err = BadPlan;
 
-    /// Parses what [`Plan`]'s `Display` writes. What the text leaves out is drawn from the seed.
+    /// Parses what [`Plan`]'s `Display` writes, and `only=` with the faults that strike. What the
+    /// text leaves out is drawn from the seed.
     fn from_str(text: &str) -> Result<Self, BadPlan> {
         let bad = |part: &str| BadPlan(part.to_owned());
         let pairs: Vec<(&str, &str)> = text
@@ -191,6 +192,11 @@ impl Plan {
             "without" => {
                 self.without = value.split(',').map(Fault::named).collect::<Option<_>>()?
             }
+            "only" => {
+                let kept: BTreeSet<_> =
+                    value.split(',').map(Fault::named).collect::<Option<_>>()?;
+                self.without = Fault::ALL.into_iter().filter(|it| !kept.contains(it)).collect();
+            }
             _ => return None,
         }
         Some(())
@@ -207,6 +213,14 @@ mod tests {
             let plan = Plan::of_seed(seed);
             assert_eq!(plan.to_string().parse(), Ok(plan));
         }
+    }
+
+    #[test]
+    fn faults_are_named_that_strike() {
+        let plan: Plan = "seed=1 servers=1 only=server-crash,disk-slow".parse().unwrap();
+        let strike: Vec<_> = Fault::ALL.into_iter().filter(|it| plan.permille(*it) > 0).collect();
+        assert_eq!(strike, [Fault::ServerCrash, Fault::DiskSlow]);
+        assert_eq!(plan.to_string().parse(), Ok(plan));
     }
 
     #[test]
