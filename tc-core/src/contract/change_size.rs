@@ -1,4 +1,4 @@
-//! How large a change is when it is stored, without encoding it: enough to keep batches below what
+//! The size of a change when it is stored, without encoding it: enough to keep batches below what
 //! stores take.
 
 use super::{

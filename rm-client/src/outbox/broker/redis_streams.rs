@@ -106,6 +106,8 @@ impl RedisStreams {
 
     /// Returns the connection that events are published on, and opens it if there is none.
     async fn connection(&self) -> Result<Arc<ConnectionManager>, RedisError> {
+        // Held while it is opened: all that come meanwhile need this connection, and none of their
+        // own.
         let mut current = self.connection.lock().await;
         if let Some(connection) = &*current {
             return Ok(Arc::clone(connection));
