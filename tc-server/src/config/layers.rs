@@ -14,10 +14,18 @@ use super::Config;
 /// Environment variables with this prefix are configuration.
 pub const ENVIRONMENT_PREFIX: &str = "HANDFAST_";
 
-/// Variables with the prefix that belong to the command line, and are not configuration of the
-/// server.
-const COMMAND_LINE_VARIABLES: [&str; 4] =
-    ["HANDFAST_CONFIG", "HANDFAST_SERVER", "HANDFAST_TOKEN", "HANDFAST_CA"];
+/// Variables with the prefix that belong to other commands, not to the configuration of the server.
+const OTHER_COMMANDS: [&str; 6] = [
+    "HANDFAST_CONFIG",
+    "HANDFAST_SERVER",
+    "HANDFAST_TOKEN",
+    "HANDFAST_CA",
+    "HANDFAST_DATABASE",
+    "HANDFAST_BROKER",
+];
+
+/// Variables with this prefix name the servers of the test suite.
+const TEST_SERVERS: &str = "HANDFAST_TEST_";
 
 /// A value given for a key.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,16 +170,38 @@ fn read_environment(
     let known: Vec<String> = keys().into_iter().map(|(key, _)| key).collect();
     let mut given = Vec::new();
     for (name, text) in variables {
-        if !name.starts_with(ENVIRONMENT_PREFIX) || COMMAND_LINE_VARIABLES.contains(&&*name) {
+        if !name.starts_with(ENVIRONMENT_PREFIX) {
             continue;
         }
         let source = Source::Environment(name.clone());
         match known.iter().find(|key| environment_name(key) == name) {
             Some(key) => given.push(Given { key: key.clone(), value: Value::String(text), source }),
+            None if is_set_by_others(&name) => {}
             None => problems.push(Problem { source, message: "unknown setting".to_owned() }),
         }
     }
     given
+}
+
+/// Returns whether a variable with the prefix, which names no key, has another purpose.
+///
+/// Kubernetes sets variables for each service of a namespace, such as `HANDFAST_SERVICE_HOST` and
+/// `HANDFAST_PORT_7091_TCP_ADDR` for one that is called `handfast`. Source: Kubernetes, "Service",
+/// section "Environment variables".
+fn is_set_by_others(name: &str) -> bool {
+    let is_port = |rest: &str| rest.is_empty() || rest.starts_with('_');
+    let is_link = name.ends_with("_SERVICE_HOST")
+        || name.split_once("_SERVICE_PORT").is_some_and(|(_, rest)| is_port(rest))
+        || name.split_once("_PORT_").is_some_and(|(_, rest)| names_a_protocol(rest))
+        || name.ends_with("_PORT");
+    is_link || name.starts_with(TEST_SERVERS) || OTHER_COMMANDS.contains(&name)
+}
+
+/// Returns whether a port and a protocol follow, as in `7091_TCP` and `7091_TCP_ADDR`.
+fn names_a_protocol(text: &str) -> bool {
+    let mut words = text.split('_');
+    let is_number = words.next().is_some_and(|word| word.parse::<u16>().is_ok());
+    is_number && matches!(words.next(), Some("TCP" | "UDP" | "SCTP"))
 }
 
 /// Merges the given values into the defaults. Values that are invalid on their own are reported and

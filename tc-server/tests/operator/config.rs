@@ -61,6 +61,29 @@ fn text_is_parsed_by_the_type_of_its_key() {
     assert!(config.security.insecure_allow_plaintext_and_anonymous_on_non_loopback);
 }
 
+/// Regression: in a namespace of Kubernetes with a service `handfast` no coordinator started.
+#[test]
+fn variables_of_others_are_passed_over() {
+    let of_others = [
+        "HANDFAST_SERVICE_HOST",
+        "HANDFAST_SERVICE_PORT",
+        "HANDFAST_SERVICE_PORT_GRPC",
+        "HANDFAST_GRPC_SERVICE_HOST",
+        "HANDFAST_PORT",
+        "HANDFAST_PORT_7091_TCP",
+        "HANDFAST_PORT_7091_TCP_ADDR",
+        "HANDFAST_TEST_POSTGRES",
+        "HANDFAST_DATABASE",
+        "HANDFAST_TOKEN",
+    ];
+    let variables = of_others.map(|name| (name.to_owned(), "tcp://10.0.0.1:7091".to_owned()));
+    assert_eq!(Config::load(None, variables, Vec::new()), Ok(Config::default()));
+    for unknown in ["HANDFAST_SERVICE", "HANDFAST_PORT_GRPC", "HANDFAST_SERVICE_PORTS"] {
+        let variables = [(unknown.to_owned(), String::new())];
+        assert!(Config::load(None, variables, Vec::new()).is_err(), "{unknown}");
+    }
+}
+
 #[test]
 fn every_problem_is_listed_with_its_source() {
     let flags = vec![flag("nowhere", "1"), flag("limits", "1")];
