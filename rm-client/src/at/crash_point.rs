@@ -1,6 +1,6 @@
-//! Named places at which a test can end or stop the process, to see what the others make of it.
+//! Named places at which a test can end or stop the process, to see how other processes recover.
 //!
-//! Compiled in with the feature `crash-points` only, and then asleep unless an environment variable
+//! Compiled in with the feature `crash-points` only, and inactive unless an environment variable
 //! names the place: `HANDFAST_CRASH_POINT` ends the process there, `HANDFAST_STOP_POINT` stops it
 //! until it is told to go on. `after-register` means the first pass, `after-register:7` the
 //! seventh.
@@ -14,11 +14,11 @@
 //! | `before-local-commit` | the same: the database has the undo row, and drops it |
 //! | `before-check` | nothing: a globally committed read that its reader has not seen |
 //! | `after-local-commit` | a whole branch |
-//! | `before-phase-one-report` | a branch that committed or did not: its undo row tells |
+//! | `before-phase-one-report` | a branch that committed or did not, as its undo row shows |
 //! | `in-phase-two-before-commit` | an unfinished branch; another process finishes it |
 //! | `in-rollback-before-commit` | the same, of rollbacks alone |
 //! | `before-publish` | claimed events, which another relay publishes when the lease has ended |
-//! | `after-publish` | events at the broker that the outbox takes for new: published again |
+//! | `after-publish` | events at the broker that are new in the outbox: published again |
 //! | `before-acknowledge` | an effect whose event is delivered again |
 //! | `after-phase-two-commit` | a finished branch that the coordinator takes for unfinished |
 //! | `tcc-after-register` | a branch that was never tried: its cancel is empty and bars the try |
@@ -27,12 +27,12 @@
 //! | `tcc-in-phase-two` | an unfinished branch; another process finishes it |
 //! | `tcc-after-phase-two` | a finished branch that the coordinator takes for unfinished |
 //! | `before-step`, `in-step-before-commit` | a step of a saga that has not happened |
-//! | `after-step-commit` | a step that has, and whose fence has its output |
-//! | `in-compensation-before-commit` | a step that is not taken back |
-//! | `after-compensation-commit` | a step that is, and that the coordinator takes for unfinished |
+//! | `after-step-commit` | a step that has happened, and whose fence holds its output |
+//! | `in-compensation-before-commit` | a step that is not compensated |
+//! | `after-compensation-commit` | a compensated step that the coordinator takes for unfinished |
 
-/// Ends the process here if the environment asks for it, as a crash would: nothing is flushed,
-/// dropped or closed. Or stops it with all its threads, until SIGCONT.
+/// Ends the process here if `HANDFAST_CRASH_POINT` asks for it, as a crash would: nothing is
+/// flushed, dropped or closed. If `HANDFAST_STOP_POINT` does, stops all threads until SIGCONT.
 #[cfg(feature = "crash-points")]
 pub(crate) fn crash_point(name: &str) {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,7 +52,7 @@ pub(crate) fn crash_point(name: &str) {
     }
 }
 
-/// At which pass of the place the variable asks for something to happen, if it does.
+/// Returns the pass that the variable asks for, if it names this place.
 #[cfg(feature = "crash-points")]
 fn asked(variable: &str, name: &str) -> Option<u64> {
     let asked = std::env::var(variable).ok()?;

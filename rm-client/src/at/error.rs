@@ -1,8 +1,8 @@
 //! The errors of AT mode beyond those that the database itself reports.
 //!
 //! These errors travel inside `sqlx::Error`, because they come out of sqlx's own methods (see
-//! `carried`); [`AtError::of`] has them back. Each has a stable code, listed in `docs/errors.md`,
-//! which ends its text.
+//! `carried`); [`AtError::of`] finds them there. Each has a stable code, listed in
+//! `docs/errors.md`, which ends its text.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -76,7 +76,7 @@ pub enum AtError {
         /// How many rows were changed.
         changed: u64,
     },
-    /// An UPDATE that assigns what a query says changes so many rows that they would have to be
+    /// An UPDATE that assigns the result of a query changes so many rows that they would have to be
     /// named in several statements, of which the later ones would see what the first have changed.
     /// Nothing was changed.
     #[error(
@@ -183,7 +183,7 @@ pub enum AtError {
         /// The name.
         name: String,
     },
-    /// The global needs one thing and the local transaction is another.
+    /// A local transaction with global-lock checks was to begin inside a global.
     #[error(
         "global-lock checks are for work outside of a global, but xid {xid} is active ({})",
         self.code()
@@ -192,7 +192,7 @@ pub enum AtError {
         /// The ambient global.
         xid: String,
     },
-    /// The resource takes no work outside of a global, and there is none around this.
+    /// The resource takes no work outside of a global, and no global is active.
     #[error(
         "{resource} takes no work outside of a global transaction: call this within one, or let \
          the request carry its XID ({})",
@@ -202,13 +202,13 @@ pub enum AtError {
         /// The resource.
         resource: String,
     },
-    /// The client tables are made by another program that does not finish.
+    /// Another process is migrating the database and does not finish.
     #[error(
         "another process is migrating this database and has not finished within a minute ({})",
         self.code()
     )]
     MigrationBusy,
-    /// A migration that was applied has another text than this version's.
+    /// A migration was applied with another text than this version has for it.
     #[error(
         "migration {number} ({name}) was applied with another text: this database belongs to \
          another version of Handfast ({})",
@@ -287,7 +287,7 @@ impl AtError {
         if let Self::Coordinator(error) = self { error.rejection() } else { None }
     }
 
-    /// Whether a global lock stood in the way and may go away by itself.
+    /// Whether the reason is a global lock, which its holder releases sooner or later.
     pub(crate) fn is_row_locked(&self) -> bool {
         self.rejection()
             .is_some_and(|refusal| matches!(refusal.detail(), RejectionDetail::RowLocked { .. }))
@@ -310,7 +310,7 @@ impl From<sqlx::Error> for AtError {
     }
 }
 
-/// So that an AT failure comes out of sqlx's own methods.
+/// Lets sqlx's own methods return an AT failure.
 impl From<AtError> for sqlx::Error {
     fn from(error: AtError) -> Self {
         let AtError::Database(error) = error else { return carry(error) };

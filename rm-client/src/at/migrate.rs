@@ -32,7 +32,7 @@ impl Handfast {
     }
 }
 
-/// Applies what is missing, alone.
+/// Applies the missing migrations, in one process at a time.
 pub(crate) async fn migrate<DB: AtDatabase>(pool: &Pool<DB>) -> Result<(), AtError> {
     let exclusion = handfast_migrations::exclusion(DB::MIGRATIONS);
     // Whatever happens, the connection is not used again: a run that was cut off may have left it

@@ -50,7 +50,7 @@ impl<DB: AtDatabase> fmt::Debug for AtResource<DB> {
 }
 
 impl<DB: AtDatabase> AtResource<DB> {
-    /// The resource id: the database's own identity, the same through whatever URL it is reached.
+    /// The resource id: the database's own identity, the same for every URL that leads to it.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.shared.identity.resource_id
@@ -220,8 +220,8 @@ impl<DB: AtDatabase> AtResource<DB> {
         Ok(self.shared.catalogue.classify(reads, query.sql())?)
     }
 
-    /// Outside of a global nothing is in the way of a query, unless the resource takes no work
-    /// there; reads it does.
+    /// Classifies a query outside of a global: it runs untouched, unless the resource takes only
+    /// reads there.
     fn classify_outside(
         &self,
         query: &BoundQuery<DB>,

@@ -18,9 +18,9 @@ use crate::xid::Xid;
 
 /// Guard rows that may wait for their removal. More are left to the daily sweep (BOUNDED).
 const STALE_GUARDS_MAX: usize = 1_024;
-/// Branches whose COMMIT had no answer that are known one by one (BOUNDED). When there are so many,
-/// all branches up to the last of them may still commit, as far as this process knows: too many
-/// guard rows are put there, never too few.
+/// How many branches whose COMMIT had no answer are tracked one by one (BOUNDED). When there are so
+/// many, all branches up to the last of them count as able to commit: too many guard rows are
+/// written, never too few.
 const IN_DOUBT_MAX: usize = 1_024;
 
 /// A guard row that bars no branch any more.
@@ -90,7 +90,7 @@ impl RunningBranches {
         (Arc::new(Self { process, made: AtomicU32::new(0), running, stale_guards }), receiver)
     }
 
-    /// Makes a branch: positive and 63 bits, so that its id fits every database's BIGINT.
+    /// Makes a branch. Its id is positive and has 63 bits, so that it fits every database's BIGINT.
     pub(super) fn start(self: &Arc<Self>, xid: &Xid) -> Arc<RunningBranch> {
         let id = self.process | u64::from(self.made.fetch_add(1, Ordering::Relaxed));
         self.lock().open.insert(id, false);

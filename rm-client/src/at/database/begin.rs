@@ -1,8 +1,8 @@
 //! Begins a local transaction that is never left open unseen.
 //!
-//! sqlx counts a transaction when its BEGIN is answered. Dropped before that, it would give the
-//! connection back to its pool inside a transaction that it knows nothing of, and the next user of
-//! the connection would work in that one.
+//! sqlx counts a transaction when its BEGIN is answered. A future that is dropped before that would
+//! give the connection back to its pool inside a transaction that sqlx knows nothing of, and the
+//! next user of the connection would work in that transaction.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -23,12 +23,11 @@ pub(crate) async fn begin<DB: Database>(pool: &Pool<DB>) -> Begun<DB> {
 /// As [`begin`], by a text of ours.
 pub(crate) async fn begin_by<DB: Database>(pool: &Pool<DB>, text: Option<SqlStr>) -> Begun<DB> {
     let connection = pool.acquire().await?;
-    // As `Pool::begin` does, whose wait for a connection would have to be brought to its end as
-    // well.
+    // `Pool::begin` does the same, but its wait for a connection would have to run to its end too.
     ToItsEnd(Some(Transaction::begin(connection, text))).await
 }
 
-/// A future that goes on when it is dropped.
+/// A future that a task completes if it is dropped.
 struct ToItsEnd<DB: Database>(Option<BoxFuture<'static, Begun<DB>>>);
 
 impl<DB: Database> Future for ToItsEnd<DB> {

@@ -106,8 +106,8 @@ impl<DB: Backend> Catalogue<DB> {
         let arguments = query.arguments.as_ref().map_or(0, sqlx::Arguments::len);
         let key = (query.sql().clone(), reads == Reads::Committed);
         if let Some(planned) = self.plans.get(&key)
-            // A plan names columns by their places, so it holds for the description that it was
-            // made from.
+            // A plan names columns by position, so it is valid only for the description that it
+            // was made from.
             && Arc::ptr_eq(&planned.loaded, &loaded)
             && planned.arguments == arguments
         {
@@ -130,14 +130,15 @@ impl<DB: Backend> Catalogue<DB> {
         }
         let loaded = Arc::new(self.load(connection, name, Purpose::Planning).await?);
         self.tables.insert(name.clone(), Arc::clone(&loaded));
-        // A rollback asks by the full name, and finds there what this statement has loaded.
+        // A rollback asks by the full name, and finds under it what this statement has loaded.
         if DB::REFERRERS_ARE_DEAR {
             self.tables.insert(own_name(&loaded.table), Arc::clone(&loaded));
         }
         Ok(loaded)
     }
 
-    /// Loads the tables that refer to one that is loaded for restoring, where that leaves them out.
+    /// Adds the tables that refer to this one to a description that was loaded for restoring, which
+    /// leaves them out on some databases.
     pub(crate) async fn load_referrers(
         &self,
         connection: &mut DB::Connection,
@@ -148,7 +149,7 @@ impl<DB: Backend> Catalogue<DB> {
         }
         let name = own_name(&loaded.table);
         let mut known = self.table(connection, &name).await?;
-        // Foreign keys name columns by their places, so both descriptions must have the same ones.
+        // Foreign keys name columns by position, so both descriptions must have the same columns.
         if known.table.columns != loaded.table.columns {
             self.tables.invalidate(&name);
             known = self.table(connection, &name).await?;

@@ -1,7 +1,7 @@
 //! Commits a local transaction whose statements the library does not see.
 //!
-//! Such a statement may fail and the application go on. Then some databases answer COMMIT like a
-//! commit, although part of the local transaction is lost. A statement before COMMIT notices.
+//! Such a statement may fail while the application goes on. Some databases then report success for
+//! COMMIT, although part of the local transaction is lost. A statement before COMMIT detects this.
 
 use sqlx::Transaction;
 

@@ -1,11 +1,11 @@
 //! Classes of database errors: whether another attempt may succeed. A rollback that meets a
-//! permanent error goes to an operator instead of trying forever. One table a database, of codes
-//! alone.
+//! permanent error goes to an operator instead of trying forever. There is one table of codes per
+//! database.
 //!
-//! A permanent error lies in the statement, its values, the table or its permissions: all of it is
-//! the same the next time. A transient error lies in the moment: other transactions, connections,
-//! space, limits, servers that stop or only read. A code in no table counts as transient: calling
-//! an operator in vain is worse than another attempt, which operators can see.
+//! A permanent error comes from the statement, its values, the table or its permissions, all of
+//! which are the same the next time. A transient error comes from the moment: other transactions,
+//! connections, space, limits, servers that stop or are read-only. A code in no table counts as
+//! transient: calling an operator in vain is worse than another attempt, which operators can see.
 
 use sqlx::error::DatabaseError;
 
@@ -52,8 +52,8 @@ fn postgres(code: &str, routine: Option<&str>) -> ErrorClass {
     /// Not supported, cardinality, data, integrity, triggered data change, external routines,
     /// syntax and access, check option, program limits, PL/pgSQL.
     const CLASSES: [&str; 11] = ["0A", "21", "22", "23", "27", "38", "39", "42", "44", "54", "P0"];
-    /// A column or table that the next attempt sees in the catalogue to be gone; a name that a
-    /// prepared statement has behind a pooler.
+    /// A column or table that is gone, as the next attempt sees in the catalogue; a name of a
+    /// prepared statement that is taken already, as happens behind a pooler.
     const TRANSIENT: [&str; 3] = ["42703", "42P01", "42P05"];
     let stale = routine == Some("RevalidateCachedQuery");
     let is_permanent = code.get(..2).is_some_and(|class| CLASSES.contains(&class));
@@ -64,8 +64,8 @@ fn postgres(code: &str, routine: Option<&str>) -> ErrorClass {
     }
 }
 
-/// Classifies by error number, of MySQL and MariaDB, which share those below 1900 and whose others
-/// do not collide here.
+/// Classifies by error number. MySQL and MariaDB share the numbers below 1900, and none of the
+/// others listed here means something else on the other one.
 #[cfg(feature = "mysql")]
 fn mysql(number: u16) -> ErrorClass {
     match number {
@@ -93,7 +93,7 @@ fn mysql(number: u16) -> ErrorClass {
 #[cfg(feature = "sqlite")]
 fn sqlite(code: i32) -> ErrorClass {
     match (code & 0xff, code) {
-        // To be tried again, and a snapshot that is too old.
+        // SQLITE_ERROR_RETRY and SQLITE_ERROR_SNAPSHOT.
         (1, 513 | 769) => ErrorClass::Transient,
         // SQL, too large, constraints with STRICT types and RAISE, datatype mismatch, range.
         // Nothing can have changed the schema since the writer lock was taken.

@@ -60,8 +60,8 @@ pub struct LoadedTable<DB: Backend> {
 pub enum Purpose {
     /// Planning a statement, which must know every table that refers to this one.
     Planning,
-    /// Putting rows back. Where [`Backend::REFERRERS_ARE_DEAR`], of the tables that refer to this
-    /// one it has itself alone.
+    /// Putting rows back. Where [`Backend::REFERRERS_ARE_DEAR`] is set, the description lists only
+    /// the table's references to itself.
     Restoring,
 }
 
@@ -102,11 +102,11 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
     /// Whether COMMIT of a failed transaction is answered like a commit.
     const COMMIT_HIDES_FAILURE: bool;
     /// Sent before COMMIT of a local transaction of [`Backend::begin_marked`]. It fails where
-    /// COMMIT would be answered like a commit and has not committed all of it.
+    /// COMMIT would succeed without committing all of it.
     const BEFORE_COMMIT: Option<&'static str>;
-    /// Whether a statement that fails may leave part of its changes. SQLite takes back only what it
-    /// expects to fail; a value of the wrong type in a STRICT table or a function's error is not
-    /// that.
+    /// Whether a statement that fails may leave part of its changes. SQLite undoes a failed
+    /// statement only for the failures that it expects, which a value of the wrong type in a STRICT
+    /// table and an error of a function are not.
     const FAILS_HALF_WAY: bool;
     /// Sent on the connection before a rollback's local transaction begins.
     const UNDO_BEFORE: &'static [&'static str];
@@ -137,9 +137,9 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
     /// Begins a local transaction that will write. SQLite takes its writer lock here.
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>>;
 
-    /// As [`Backend::begin`], for statements that the library does not see. Where one that fails
-    /// may end the local transaction and a later COMMIT does not tell, it gets a mark that goes
-    /// with it.
+    /// As [`Backend::begin`], for statements that the library does not see. Where a failed
+    /// statement may end the local transaction and a later COMMIT would not report it, sets a mark
+    /// that disappears with the transaction.
     fn begin_marked(
         pool: &Pool<Self>,
     ) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
@@ -228,11 +228,11 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
     /// The name that an undo log records a type by: equal names mean that values can go back.
     fn type_name(column: &Self::ColumnType) -> String;
 
-    /// Whether an error means that the local transaction is over, whatever was to follow.
+    /// Whether an error means that the local transaction is over.
     fn ends_transaction(error: &sqlx::Error) -> bool;
 
-    /// Whether an answer to COMMIT says that the database has rolled back. Where that is not known
-    /// for certain, as where it is a proxy that answers, it does not.
+    /// Whether an answer to COMMIT shows for certain that the database has rolled back. An answer
+    /// that a proxy may have given does not.
     fn says_rolled_back(error: &(dyn DatabaseError + 'static)) -> bool;
 
     /// Whether an error of [`Backend::BEFORE_COMMIT`] means that the mark is gone.
@@ -243,7 +243,7 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
     /// Whether an error means that the statement and the table do not agree about its columns.
     fn is_schema_mismatch(error: &sqlx::Error) -> bool;
 
-    /// Whether an error means that rows of such a read cannot be locked.
+    /// Whether an error means that a read is of a kind whose rows cannot be locked.
     fn refuses_row_locks(_error: &sqlx::Error) -> bool {
         false
     }
@@ -268,7 +268,7 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
     /// How far apart the generated keys of one statement are.
     fn key_step(connection: &mut Self::Connection) -> BoxFuture<'_, Result<u64, sqlx::Error>>;
 
-    /// Rings when an event is committed, where the database can.
+    /// Returns a stream that yields when an event is committed, where the database notifies.
     fn doorbell(
         _: &Pool<Self>,
     ) -> BoxFuture<'_, Result<Option<BoxStream<'static, ()>>, sqlx::Error>> {

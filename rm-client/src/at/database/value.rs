@@ -94,7 +94,7 @@ impl Misfit {
 }
 
 /// JSON carries texts, whole numbers and booleans as themselves; `{"real": "1.5"}` and
-/// `{"hex": "00ff"}` are what it cannot carry exactly.
+/// `{"hex": "00ff"}` stand for values that it cannot carry exactly.
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let json = match self {

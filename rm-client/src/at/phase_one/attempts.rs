@@ -7,9 +7,9 @@
 //! ```
 //!
 //! So a waiting branch holds nothing that others wait for: neither rows of the database nor
-//! SQLite's writer lock. The branch keeps its id and its granted rows from attempt to attempt. Each
-//! way out of the last one, also that of a dropped future, either commits or reports the branch as
-//! failed, or the rows would stay locked until the global is decided.
+//! SQLite's writer lock. The branch keeps its id and its granted rows from attempt to attempt. The
+//! last attempt, even if its future is dropped, either commits or reports the branch as failed:
+//! otherwise the rows would stay locked until the global is decided.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,7 +82,7 @@ impl<DB: AtDatabase> Attempts<DB> {
                 crash_point("before-replay");
                 return Ok(Attempt::Again);
             }
-            // The closure has made nothing of its statement's failure.
+            // The closure has ignored the failure of its statement.
             Some(ours) => was_broken && matches!(ours, AtError::Ended),
             // PostgreSQL answers each statement of a failed transaction with an error that does not
             // name the deadlock, so the failure that was noted before counts as well.
@@ -106,8 +106,8 @@ impl<DB: AtDatabase> Attempts<DB> {
             && Instant::now() < self.deadline
     }
 
-    /// Rolls back after the closure failed. Again, if a statement failed for a reason that may be
-    /// gone; done, if the failure is the caller's to see.
+    /// Rolls back after the closure failed. Returns [`Attempt::Again`] if a statement failed for a
+    /// reason that may be gone, and [`Attempt::Done`] if the caller is to see the failure.
     pub(crate) async fn give_up(
         &mut self,
         local: AtTransaction<'_, DB>,
@@ -115,8 +115,8 @@ impl<DB: AtDatabase> Attempts<DB> {
         let repeatable = local.log.repeatable || local.log.stale_tables;
         let unseen = local.log.unseen.clone();
         if let Err(error) = local.rollback().await {
-            // The caller gets to see what the closure says. Without an answer nothing is reported:
-            // the locks may go only when the rows are back for certain.
+            // The caller sees the closure's error. Without an answer nothing is reported: the locks
+            // may be released only when the rows are back for certain.
             tracing::debug!(%error, "local transaction left to the database to roll back");
             self.hand_over();
             return Ok(Attempt::Done);
@@ -171,7 +171,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         }
     }
 
-    /// From here on the report of the branch is not this one's to make.
+    /// Gives up the duty to report the branch.
     fn hand_over(&mut self) {
         if let Role::Branch(branch) = &mut self.role {
             branch.registered = false;

@@ -13,7 +13,7 @@ pub(crate) struct BranchLog {
     items: Vec<UndoItem>,
     locks: RowLocks,
     /// Rows that a globally committed read has read and the coordinator has not been asked about:
-    /// no other global may hold them, and they are never taken.
+    /// no other global may hold them, and this branch never locks them.
     pub(crate) awaited: RowLocks,
     /// The rows of the last such read that was refused.
     pub(crate) unseen: RowLocks,
@@ -78,7 +78,7 @@ impl BranchLog {
     }
 
     /// Records a change of existing rows. Rows that did not change need no undo, but stay locked:
-    /// what was decided on their grounds must not be overtaken.
+    /// the application may have decided on their values.
     pub(crate) fn updated<DB: Backend>(
         &mut self,
         loaded: &LoadedTable<DB>,
@@ -186,7 +186,8 @@ fn database_name(number: u64) -> String {
     format!("hf_{number}")
 }
 
-/// Columns that the database changes by itself: what stands there later proves no foreign hand.
+/// Returns the columns that the database changes by itself: another value there does not prove
+/// that another transaction has written the row.
 pub(crate) fn maintained<DB: Backend>(loaded: &LoadedTable<DB>, columns: &[usize]) -> Vec<usize> {
     columns.iter().copied().filter(|index| loaded.table.columns[*index].on_update).collect()
 }

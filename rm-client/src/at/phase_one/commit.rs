@@ -58,8 +58,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         }
     }
 
-    /// Everything before a branch's COMMIT, and how that goes. Notes in `branch` whether the
-    /// coordinator knows of it.
+    /// Does everything that precedes a branch's COMMIT, and returns how to commit. Notes in
+    /// `branch` whether the coordinator may know of it.
     async fn prepare(&mut self, branch: &mut Branch) -> Result<Ending<DB>, sqlx::Error> {
         self.refuse_incomplete()?;
         let shared = Arc::clone(&self.shared);
@@ -89,12 +89,12 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         Ok(ending)
     }
 
-    /// Makes the call before COMMIT, and the way to commit. The undo row, which COMMIT keeps beside
-    /// the application's work, goes with either of them.
+    /// Returns the call to make before COMMIT, and how to commit. One of them carries the undo row,
+    /// so that the same COMMIT makes it durable with the application's work.
     fn notes(&self, branch: &Branch) -> Result<(Option<BoundQuery<DB>>, Ending<DB>), sqlx::Error> {
         if self.log.items().is_empty() && self.log.events == BranchEvents::None {
-            // Without an INSERT that fails in its place, PostgreSQL would answer COMMIT of a failed
-            // transaction like a commit.
+            // There is no INSERT that would fail instead, and PostgreSQL reports success for COMMIT
+            // of a failed transaction.
             let asked = || BoundQuery::plain("SELECT 1".to_owned());
             return Ok((DB::COMMIT_HIDES_FAILURE.then(asked), Ending::Commit));
         }
@@ -143,7 +143,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
                 let brings_row = matches!(ending, Ending::WithUndoRow(_));
                 let committing = Committing::new(&shared, &branch);
                 let committed = ending.commit(local, &branch).await;
-                // A future that is dropped from here on does not take its report back.
+                // From here on a dropped future does not withdraw the report of this outcome.
                 committing.settled();
                 crash_point("after-local-commit");
                 match report_commit_result(&shared, &branch, committed).await {
@@ -178,7 +178,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         match prepared {
             Ok(()) => self.local.commit().await,
             Err(error) => {
-                // As above: the first error is the one that tells.
+                // The first error is the one to report.
                 let _ = self.local.rollback().await;
                 Err(error)
             }
@@ -191,8 +191,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             return Ok(());
         }
         let Role::Branch(branch) = &self.role else { return Ok(()) };
-        // Never waits here: what was read is read, and only a repeated read sees what a holder that
-        // rolls back puts back.
+        // Never waits here: the rows are read already, and only another read would see what a
+        // holder that rolls back restores.
         let (xid, rows) = (branch.xid.as_str(), mem::take(&mut self.log.awaited));
         crash_point("before-check");
         let checked = check_locks(&self.shared, xid, &rows, Duration::ZERO, HOLDING_LOCKS).await;
@@ -227,7 +227,8 @@ impl<DB: AtDatabase> Ending<DB> {
         if error.as_database_error().is_none() {
             return Err(error);
         }
-        // A call that was interrupted behind its COMMIT fails, and has committed: its row is there.
+        // A call that was interrupted after its COMMIT fails although it has committed: its undo
+        // row is there.
         match undo_row_exists(&mut local, branch).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(error),
@@ -249,8 +250,8 @@ async fn undo_row_exists<DB: AtDatabase>(
     local: &mut LocalTransaction<'_, DB>,
     branch: &Branch,
 ) -> Result<bool, sqlx::Error> {
-    // A call that failed before its COMMIT leaves the transaction open. Looked for within it, its
-    // undo row would be there, and the branch would count as committed.
+    // A call that failed before its COMMIT leaves the transaction open. A search within that
+    // transaction would find its undo row, and the branch would count as committed.
     local.roll_back().await?;
     let found = undo_table::find::<DB>(local.connection(), branch.xid.as_str(), branch.id).await?;
     Ok(matches!(found, Some(Found::Log { .. })))

@@ -1,7 +1,7 @@
 //! Several statements in one call: MariaDB's compound statement, prepared as any other.
 //!
 //! Each statement in it answers and fails as it would alone; one that fails ends the call. The
-//! count of changed rows is that of all together, and no generated key is reported. See
+//! count of changed rows is the sum over all statements, and no generated key is reported. See
 //! <https://mariadb.com/kb/en/begin-end/>.
 
 /// Begins the local transaction, then reads.
@@ -19,8 +19,8 @@ pub(super) fn insert_and_commit(insert: &str) -> String {
     together(&[insert, "COMMIT"])
 }
 
-/// Whether a text of the application can stand with others: a semicolon of its own would part it,
-/// and the key that this function reports would be lost.
+/// Whether a text of the application can be part of a compound statement: a semicolon of its own
+/// would split it, and a key that it reports by `LAST_INSERT_ID` would be lost.
 pub(super) fn takes(text: &str) -> bool {
     let reports_key = |word: &[u8]| word.eq_ignore_ascii_case(REPORTS_KEY);
     !text.contains(';') && !text.as_bytes().windows(REPORTS_KEY.len()).any(reports_key)
@@ -28,7 +28,7 @@ pub(super) fn takes(text: &str) -> bool {
 
 const REPORTS_KEY: &[u8] = b"LAST_INSERT_ID";
 
-/// A line ends a comment that a text may end in.
+/// Joins statements. Each is followed by a line break, since it may end in a comment.
 fn together(statements: &[&str]) -> String {
     let mut text = "BEGIN NOT ATOMIC ".to_owned();
     for statement in statements {

@@ -73,7 +73,7 @@ impl<DB: Backend> LocalTransaction<'_, DB> {
             Self::Driven(transaction) => transaction.commit().await,
             Self::Merged(mut merged) => match merged.state {
                 State::Open => merged.end("COMMIT").await,
-                // The one call there was has failed, so that there is nothing to keep.
+                // The only call has failed, so there is nothing to commit.
                 State::Ready | State::Unknown => merged.end("ROLLBACK").await,
             },
         }
@@ -109,7 +109,7 @@ impl<DB: Backend> LocalTransaction<'_, DB> {
 
 /// A connection of the pool with a transaction that the driver does not know of.
 pub(crate) struct Merged<DB: Backend> {
-    /// There until this is dropped.
+    /// `Some` until this is dropped.
     connection: Option<PoolConnection<DB>>,
     state: State,
 }

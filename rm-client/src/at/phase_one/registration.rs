@@ -27,7 +27,7 @@ pub(super) async fn register<DB: Backend>(
     Ok(())
 }
 
-/// Whether a request may have arrived all the same.
+/// Whether a request that failed may have arrived all the same.
 pub(super) fn is_unanswered(error: &Error) -> bool {
     matches!(error, Error::Unanswered { .. })
 }
@@ -49,7 +49,7 @@ pub(super) fn registration<DB: Backend>(
         rows: rows.to_wire(),
         wait: Some(lock_wait(wait, holding)),
         application_data: Vec::new(),
-        // The stream's own.
+        // Left empty: the id of the stream counts.
         client_id: String::new(),
     }
 }

@@ -41,7 +41,7 @@ impl RowLocks {
         }
     }
 
-    /// As the coordinator takes them: in one order, so that equal sets are equal messages.
+    /// Converts to wire messages, in one order, so that equal sets are equal messages.
     pub(crate) fn to_wire(&self) -> Vec<RowKeys> {
         let mut wire = Vec::new();
         for (table, rows) in &self.tables {

@@ -84,8 +84,8 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
     /// As `sqlx::Transaction::rollback`. The database rolls back all the same, when it notices that
     /// the connection is gone.
     pub async fn rollback(self) -> Result<(), sqlx::Error> {
-        // The coordinator hears of a branch at its commit, or from the attempts that it is one of,
-        // which then report it.
+        // The coordinator does not know of the branch before its commit, unless it is one of
+        // several attempts, which then report it.
         self.local.rollback().await
     }
 
@@ -108,8 +108,8 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
     /// [`AtError::UnknownSavepoint`], or what the database says.
     pub async fn rollback_to(&mut self, name: &str) -> Result<(), sqlx::Error> {
         let ours = self.require_savepoint(name)?;
-        // The database first. Cut off in between, the log has items too many, whose rows an undo
-        // finds as they were before. With items too few a change would stay without undo.
+        // The database first. If this is cut off in between, the log has items too many, whose rows
+        // an undo finds as they were before. With items too few, a change would have no undo.
         self.control("ROLLBACK TO SAVEPOINT", &ours).await?;
         self.log.roll_back_to(name);
         Ok(())

@@ -61,8 +61,8 @@ impl<DB: AtDatabase> AtBranchHandler<DB> {
         }
         crash_point("after-phase-two-commit");
         if *sweep_due <= Instant::now() {
-            // The branches are done: a sweep that fails is tried at its next time, and does not
-            // have the coordinator ask for them again.
+            // The branches are done. A sweep that fails is tried at the next interval, and must not
+            // make the coordinator repeat the call.
             *sweep_due = Instant::now() + SWEEP_EVERY;
             if let Err(error) = undo_table::delete_old_guards::<DB>(&mut connection).await {
                 tracing::warn!(%error, "old guard rows not deleted");

@@ -22,8 +22,8 @@ impl Obstacle {
 }
 
 impl From<sqlx::Error> for Obstacle {
-    /// A constraint that other rows violate will not go away by trying again, nor will what else
-    /// [`error_class`] says.
+    /// Refuses where another attempt cannot help: for a constraint that other rows violate, and for
+    /// the permanent errors of [`error_class`].
     fn from(error: sqlx::Error) -> Self {
         let Some(answer) = error.as_database_error() else { return Self::Database(error) };
         let violated = matches!(
@@ -51,8 +51,8 @@ impl From<sqlx::Error> for Obstacle {
     }
 }
 
-/// Returns what a violated constraint means for the rows. That they broke it before the branch
-/// changed them was seen then.
+/// Returns what a violated constraint means for the rows. Rows that broke it before the branch
+/// changed them were refused at that time.
 fn in_the_way(violation: &ErrorKind) -> &'static str {
     if *violation == ErrorKind::ForeignKeyViolation {
         "rows of others are in the way, which refer to the branch's rows, or a row that those refer \

@@ -1,9 +1,10 @@
 //! Looks, before the undo of an INSERT deletes its rows, for rows that refer to them along a
-//! foreign key with CASCADE, SET NULL or SET DEFAULT. The DELETE would take those along without a
-//! word, and they are of others: what the same global has written later was undone before.
+//! foreign key with CASCADE, SET NULL or SET DEFAULT. The DELETE would silently change or delete
+//! those rows, and others wrote them: what the same global wrote later has been undone before.
 //!
-//! The rows about to go are locked by then, which is where each database looks when a row that
-//! refers to them is written. So one is seen here, or it waits and then finds nothing to refer to.
+//! The rows about to go are locked by then, and each database checks those locks when a row that
+//! refers to them is written. So such a row is seen here, or its writer waits and then finds
+//! nothing to refer to.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -55,13 +56,13 @@ pub(crate) struct RowsToDelete<'r, DB: Backend> {
 }
 
 impl<DB: Backend> RowsToDelete<'_, DB> {
-    /// The rows that others refer to along the first foreign key of which there are any.
+    /// Returns the rows that others refer to, along the first foreign key that has such rows.
     pub(crate) async fn referred(mut self) -> Result<Option<Referred>, Obstacle> {
         let loaded = self.loaded;
         if self.rows.is_empty() {
             return Ok(None);
         }
-        // One argument is for the limit.
+        // One argument is the limit.
         let chunk = rows_max::<DB>(loaded.table.key.columns.len() + 1);
         for key in loaded.table.acting_on_delete() {
             require_visible(loaded, key)?;
@@ -113,7 +114,7 @@ impl<DB: Backend> RowsToDelete<'_, DB> {
         Ok(Some(Referred { rows, by, key: key.name.clone() }))
     }
 
-    /// A row is not kept by itself, nor by another one that goes too.
+    /// Finds references within the table. Those from rows that are deleted as well do not count.
     async fn by_own(
         &mut self,
         key: &ForeignKey,
@@ -122,7 +123,7 @@ impl<DB: Backend> RowsToDelete<'_, DB> {
         let table = &self.loaded.table;
         let text = sql::referred_by_own(DB::DIALECT, table, key, range.len());
         let mut arguments = self.keys(range)?;
-        // Each row that goes refers to one; one pair more is of a row that stays.
+        // Each deleted row refers to at most one, so any pair beyond that is of a row that stays.
         let wanted = self.rows.len() + SHOWN_MAX;
         DB::bind_number(&mut arguments, i64::try_from(wanted).unwrap_or(i64::MAX));
         let found = rows::<DB>(self.connection, text, arguments).await?;
@@ -229,7 +230,7 @@ fn name<'v>(values: impl Iterator<Item = &'v Value>) -> String {
     serde_json::to_string(&values).expect("key values have a JSON form: they came from one")
 }
 
-/// Refuses to guess where rows that refer cannot be seen.
+/// Refuses the undo where rows that refer cannot be seen.
 fn require_visible<DB: Backend>(
     loaded: &LoadedTable<DB>,
     key: &ForeignKey,
@@ -251,7 +252,7 @@ fn require_visible<DB: Backend>(
     Ok(())
 }
 
-/// An error of the look, with what was looked for where repeating it would not help.
+/// Converts an error of the search. If repeating it would not help, adds what was searched for.
 fn untold<DB: Backend>(loaded: &LoadedTable<DB>, key: &ForeignKey, error: sqlx::Error) -> Obstacle {
     match Obstacle::from(error) {
         Obstacle::Refused { error, rows } => {

@@ -8,7 +8,7 @@ use super::dirty_row::{ROWS_MAX, text};
 use super::survey::{Survey, SurveyedColumn, SurveyedRow};
 use crate::at::database::{AtDatabase, Backend, LoadedTable};
 
-/// With how many bytes of text the list ends before its most rows (BOUNDED).
+/// The size in bytes at which the list ends, even below its limit of rows (BOUNDED).
 const BYTES_MAX: usize = 256 << 10;
 
 /// Adds all rows of the branch to a refusal, which names those in its way.

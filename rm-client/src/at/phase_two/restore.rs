@@ -4,11 +4,11 @@
 //! | --- | --- |
 //! | as the branch left it | put back |
 //! | as it was before | left alone: it is back already |
-//! | anything else | refused: another hand has written it |
+//! | anything else | refused: another transaction has written it |
 //!
 //! The columns that the branch wrote are compared. Columns that the database changes by itself are
-//! put back, but prove nothing. Where an operator has the clean rows put back, a row that would be
-//! refused is left.
+//! put back, but not compared. Where an operator has the clean rows put back, a row that would be
+//! refused is left as it is.
 
 use std::collections::{HashMap, HashSet};
 
@@ -89,7 +89,7 @@ impl<'r> Row<'r> {
 /// A row of the item, and what is there.
 type Found<'r, 'f> = (Row<'r>, Option<&'f Vec<Value>>);
 
-/// By what a row is judged.
+/// The test by which a row is put back or refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Criterion {
     /// By its images: a row that is neither as it was nor as the branch left it is dirty.
@@ -414,9 +414,9 @@ impl<DB: Backend> Restore<'_, DB> {
         undo_sql::parents_first(&links).into_iter().map(|index| rows[index]).collect()
     }
 
-    /// Orders rows so that one whose unique value another one had before comes ahead of it: the
-    /// other's place is free only then. A circle cannot have come about row by row either, but for
-    /// a deferred constraint, which the undo defers too.
+    /// Orders rows by their unique values: a row that holds a value which another row had before
+    /// comes ahead of that row, since the value is free only then. A cycle can only have arisen
+    /// under a deferred constraint, which the undo defers too.
     fn leavers_first<'a, 'i>(&self, rows: Vec<&'a Row<'i>>) -> Vec<&'a Row<'i>> {
         let mut ahead = vec![Vec::new(); rows.len()];
         for index in &self.loaded.table.unique {

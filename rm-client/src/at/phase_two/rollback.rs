@@ -31,15 +31,15 @@ pub(crate) enum Restored {
     Refused(Refused),
 }
 
-/// How often a guard row may lose the race against a local transaction that commits just then. Once
-/// is the rule: the winner stays.
+/// How often a guard row may lose the race against a local transaction that commits just then.
+/// Usually it loses once at most, since the undo row of the winner stays.
 const RACES_MAX: usize = 3;
 
 /// Rolls a branch back. Idempotent: a branch without undo row is rolled back already, or has not
 /// committed yet; unless it has ended here, a guard row then keeps it from committing later.
 ///
 /// # Errors
-/// Whatever another attempt may cure.
+/// An error that another attempt may cure.
 pub(crate) async fn roll_back<DB: AtDatabase>(
     shared: &Arc<ResourceState<DB>>,
     branch: &PhaseTwoBranch,
@@ -69,7 +69,7 @@ struct Restoring<DB: AtDatabase> {
 }
 
 impl<DB: AtDatabase> Drop for Restoring<DB> {
-    /// Also when the rollback is cut off.
+    /// Closes the connection if its settings were not reset, such as when the rollback is cut off.
     fn drop(&mut self) {
         if !self.is_as_it_was {
             self.connection.close_on_drop();
@@ -105,14 +105,15 @@ async fn send_all<DB: Backend>(
     Ok(())
 }
 
-/// One local transaction. `None`: the undo row came between the look and the guard.
+/// Runs one local transaction. Returns `None` if the undo row was committed between the search for
+/// it and the guard.
 async fn attempt<DB: AtDatabase>(
     connection: &mut PoolConnection<DB>,
     shared: &Arc<ResourceState<DB>>,
     branch: &PhaseTwoBranch,
 ) -> Result<Option<Restored>, sqlx::Error> {
     let (xid, id) = (branch.xid.as_str(), branch.branch_id);
-    // Before the look for its undo row: a branch that has ended by then has its row in place.
+    // Before the search for its undo row: a branch that has ended by then has its row in place.
     let possibility = shared.branches.commit_possibility(id);
     let mut local = DB::begin_on(connection).await?;
     send_all::<DB>(&mut local, DB::UNDO_INSIDE).await?;
@@ -121,7 +122,7 @@ async fn attempt<DB: AtDatabase>(
         Some(Found::Log { log, time_zone, events }) => Committed { log, time_zone, events },
         // Undone before, or never committed: either way it is as it was, and stays so.
         None if possibility == CommitPossibility::Impossible => return Ok(Some(Restored::Done)),
-        // Only what has committed is refused, and so resolved: this is a repeat.
+        // Only a committed branch is refused and then resolved, so this call is a repeat.
         None if branch.resolution() != Resolution::None => return Ok(Some(Restored::Done)),
         None => {
             let guarded = undo_table::insert_guard::<DB>(&mut local, xid, id).await?;
@@ -144,7 +145,7 @@ async fn attempt<DB: AtDatabase>(
             ended.map_err(Obstacle::from).err()
         }
         Err(obstacle @ Obstacle::Refused { .. }) => {
-            // Before the report is read, which shows operators the rows as they stand without this
+            // Before the report is made, which shows operators the rows as they are without this
             // attempt.
             local.rollback().await?;
             Some(obstacle)
@@ -181,8 +182,8 @@ async fn undo<DB: AtDatabase>(
     // HELD-UNDO: without the undo row of its branch an event would count as committed.
     match (committed.events, branch.resolution()) {
         (BranchEvents::None, _) => {}
-        // Its rows stay, so it tells the truth. Not left to the missing undo row: a call from
-        // before the operator's answer may still put a guard row there.
+        // The rows stay, so the event is true. The missing undo row alone would not release it: a
+        // call from before the operator's answer may still put a guard row there.
         (BranchEvents::Held, Resolution::AcceptCurrent) => {
             outbox::release_held::<DB>(local, xid, id).await?;
         }
@@ -227,9 +228,9 @@ async fn restore<DB: AtDatabase>(
     put_back::<DB>(connection, shared, &log, &mut mode).await
 }
 
-/// Puts the clean rows back. That rows of others refer to a row is seen only on the way to its
-/// INSERT, when later changes of it are undone already: it is begun again then, with that row among
-/// those that are left. Each round leaves more, so that it ends.
+/// Puts the clean rows back. Rows of others that refer to a row are seen only at the undo of its
+/// INSERT, when later changes of the row are undone already. Then the restore begins again, with
+/// that row among those that are left. Each round leaves more rows, so the loop ends.
 async fn restore_clean<DB: AtDatabase>(
     connection: &mut DB::Connection,
     shared: &Arc<ResourceState<DB>>,
@@ -251,7 +252,7 @@ async fn restore_clean<DB: AtDatabase>(
     }
 }
 
-/// Goes back over all items.
+/// Undoes all items.
 async fn put_back<DB: AtDatabase>(
     connection: &mut DB::Connection,
     shared: &Arc<ResourceState<DB>>,

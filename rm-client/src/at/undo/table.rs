@@ -203,7 +203,7 @@ pub(crate) async fn delete_old_guards<DB: Backend>(
     connection: &mut DB::Connection,
 ) -> Result<u64, sqlx::Error> {
     let text = match DB::DIALECT {
-        // PostgreSQL has no LIMIT on DELETE, and the row ids are read by a query that has.
+        // PostgreSQL has no LIMIT on DELETE, so a query with a LIMIT picks the rows.
         Dialect::Postgres => format!(
             "DELETE FROM undo_log WHERE ctid = ANY (ARRAY (SELECT ctid FROM undo_log \
              WHERE log_status = {GUARD} AND log_created < CURRENT_TIMESTAMP - INTERVAL '1 day' \

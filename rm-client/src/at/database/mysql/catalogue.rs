@@ -184,7 +184,7 @@ fn collation(row: &MySqlRow) -> Result<Option<String>, sqlx::Error> {
     Ok(MySql::text(row, 6)?.filter(|_| is_text))
 }
 
-/// Returns which texts a collation holds for equal, by the conventions of collation names.
+/// Returns which texts a collation treats as equal, by the conventions of collation names.
 fn fold(collation: Option<&str>) -> KeyFold {
     let Some(name) = collation else { return KeyFold::Exact };
     let pad_space = !name.contains("nopad") && !name.contains("_0900_");
@@ -366,7 +366,8 @@ async fn checks_of(
     full: &[String; 2],
     columns: &[Column],
 ) -> Result<Vec<Constraint>, sqlx::Error> {
-    // The view of the information schema leaves out tables that are granted by themselves.
+    // The view of the information schema leaves out tables on which the account has privileges
+    // of the table only.
     let query = format!("SHOW CREATE TABLE {}.{}", quote(&full[0]), quote(&full[1]));
     let shown = match rows::<MySql>(connection, query, MySqlArguments::default()).await {
         Ok(shown) => shown,
@@ -421,7 +422,7 @@ async fn sees_parents(
     }
 }
 
-/// No right to the database, the table or the column.
+/// Whether an error denies access to the database, the table or the column.
 fn is_denied(error: &sqlx::Error) -> bool {
     let Some(error) = error.as_database_error() else { return false };
     let error = error.try_downcast_ref::<MySqlDatabaseError>();
@@ -445,8 +446,8 @@ fn events(text: &str) -> [bool; 3] {
 mod tests {
     use super::events;
 
-    /// Compared as a whole, `INSERT,UPDATE` was none of the three, and the trigger counted as one
-    /// that never fires.
+    /// Regression: `INSERT,UPDATE` was compared as one word, and the trigger counted as one that
+    /// never fires.
     #[test]
     fn a_trigger_may_have_several_events() {
         for (text, expected) in [

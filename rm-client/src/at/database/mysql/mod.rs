@@ -24,8 +24,9 @@ use crate::at::error::AtError;
 
 /// Begins a local transaction that may end unseen. A deadlock rolls all of it back, and so does a
 /// lock wait timeout on some servers; some statements, such as CREATE TABLE, commit it. Statements
-/// after that run by themselves, and COMMIT of nothing succeeds. The savepoint goes with the
-/// transaction, whichever way it ends. Both statements are one text, which costs one round trip.
+/// after that commit one by one, and a COMMIT without a transaction succeeds. The savepoint
+/// disappears with the transaction, whichever way it ends. Both statements are sent as one text,
+/// which costs one round trip.
 const BEGIN_MARKED: &str = "BEGIN; SAVEPOINT handfast_mark";
 
 /// How the values of a column look on the wire.
@@ -79,7 +80,8 @@ impl Backend for MySql {
     const ARGUMENTS_MAX: usize = 65_535;
     // MariaDB opens every table of its server to answer that.
     const REFERRERS_ARE_DEAR: bool = true;
-    // The value '' that an ENUM has where a session that was not strict wrote none of its own.
+    // Without strict mode an ENUM stores '' for a value that it does not list. Only a session that
+    // is not strict can write that '' again.
     const UNDO_LENIENT: Option<[&'static str; 2]> = Some([
         "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES'",
         "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES'",
@@ -150,8 +152,8 @@ impl Backend for MySql {
         // An error of the driver may be a lost connection, with which the server rolls back.
         let Some(error) = error.as_database_error() else { return true };
         let number = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>();
-        // A deadlock, a full lock table and a snapshot that is too old take the whole transaction
-        // back, a lock wait timeout may.
+        // A deadlock, a full lock table and a snapshot that is too old roll the whole transaction
+        // back; a lock wait timeout may.
         number.is_some_and(|error| matches!(error.number(), 1020 | 1205 | 1206 | 1213))
     }
 
@@ -287,7 +289,7 @@ fn integer(bytes: &[u8], unsigned: bool) -> Value {
     Value::Integer(i128::from_le_bytes(wide))
 }
 
-/// The binary form of a value; `None` within is NULL, `None` without: it does not fit the type.
+/// The binary form of a value: `Some(None)` for NULL, `None` if the value does not fit the type.
 fn wire(form: Form, value: &Value) -> Option<Option<Vec<u8>>> {
     let bytes = match (form, value) {
         (_, Value::Null) => return Some(None),

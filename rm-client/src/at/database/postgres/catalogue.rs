@@ -40,7 +40,7 @@ const COLUMNS: &str = "\
     LEFT JOIN pg_collation c ON c.oid = a.attcollation \
     WHERE a.attrelid = $1::int8::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
 
-/// `to_jsonb` because `indnullsnotdistinct` is there from version 15 on only.
+/// Uses `to_jsonb` because `indnullsnotdistinct` exists only from version 15 on.
 const INDEXES: &str = "\
     SELECT c.relname::text, i.indisprimary, \
            array_to_string(i.indkey::int2[], ' '), i.indnkeyatts::int8, \
@@ -83,8 +83,8 @@ const TRIGGERS: &str = "\
         AND NOT t.tgisinternal AND t.tgenabled <> 'D' ORDER BY t.tgname";
 
 /// Constraints that say NOT VALID, those of partitions along with the whole's, unless they refer to
-/// rows that this connection does not see. `to_jsonb` because `conenforced` is there from version
-/// 18 on only, as is NOT NULL that is not valid.
+/// rows that this connection does not see. Uses `to_jsonb` because `conenforced`, like a NOT NULL
+/// that is not valid, exists only from version 18 on.
 const UNPROVED: &str = "\
     SELECT c.conname::text, NULLIF(c.conrelid, $1::int8::oid)::int8, \
            array_to_string(ARRAY(SELECT whole.attnum FROM unnest(c.conkey) WITH ORDINALITY \

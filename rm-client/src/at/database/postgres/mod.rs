@@ -22,7 +22,7 @@ use super::{Backend, Identity, LoadedTable, Purpose, Steps, backend_basics, rows
 use crate::at::error::AtError;
 use crate::outbox::CHANNEL;
 
-/// A column's type: good only in the database it came from, which is where the undo log lives.
+/// A column's type: valid only in the database that it came from, which also holds the undo log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PgColumn {
     oid: u32,
@@ -170,7 +170,7 @@ impl Backend for Postgres {
             let mut listener = PgListener::connect_with(pool).await?;
             listener.listen(CHANNEL).await?;
             let rings = stream::unfold(listener, |mut listener| async {
-                // It reconnects by itself; an error here means that this did not help.
+                // The listener reconnects by itself; an error here means that it could not.
                 listener.recv().await.ok().map(|_| ((), listener))
             });
             Ok(Some(rings.boxed()))
@@ -243,7 +243,7 @@ fn big_endian(bytes: &[u8]) -> Option<i128> {
     }
 }
 
-/// The binary form of a value; `None` within is NULL, `None` without: it does not fit the type.
+/// The binary form of a value: `Some(None)` for NULL, `None` if the value does not fit the type.
 fn wire(oid: u32, value: &Value) -> Option<Option<Vec<u8>>> {
     let bytes = match (oid, value) {
         (_, Value::Null) => return Some(None),

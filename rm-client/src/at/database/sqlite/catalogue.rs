@@ -339,7 +339,7 @@ async fn references(
             others.extend(Sqlite::text(&row, 3)?);
         }
     }
-    // One that names what is not there fails each statement that it applies to.
+    // A foreign key that names missing columns makes every statement fail that it applies to.
     let complete = |constraint: &Constraint| match &constraint.rule {
         Rule::Reference { columns, .. } => columns.len() == constraint.columns.len(),
         Rule::Check(_) => true,

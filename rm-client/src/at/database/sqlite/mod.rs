@@ -20,8 +20,8 @@ use super::{Backend, Identity, LoadedTable, Purpose, Steps, backend_basics, rows
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SqliteColumn;
 
-/// Takes the one writer lock at once: a read transaction that writes later fails when another
-/// writer came in between.
+/// Takes the one writer lock at once: a read transaction that writes later fails if another writer
+/// has committed in between.
 const BEGIN: &str = "BEGIN IMMEDIATE";
 
 impl Backend for Sqlite {
@@ -110,7 +110,7 @@ impl Backend for Sqlite {
     }
 
     fn ends_transaction(error: &sqlx::Error) -> bool {
-        // An error of the driver says nothing of the transaction, so it is not used any more.
+        // An error of the driver does not show the transaction's state, so it counts as over.
         let Some(error) = error.as_database_error() else { return true };
         let code = error.code().and_then(|code| code.parse::<u32>().ok()).unwrap_or_default();
         // The low byte is the primary code. Out of memory, interrupted, IO error, corrupt, full:

@@ -87,7 +87,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         if let Err(error) = &result
             && error.as_database_error().is_some()
         {
-            // The database took the statement back as a whole.
+            // The database has undone the whole statement.
             self.log.half_recorded = was_half_recorded;
         }
         result
@@ -102,16 +102,16 @@ impl<DB: Backend> StatementRun<'_, DB> {
             Err(error) if DB::ends_transaction(error) => return result,
             Err(_) => {
                 if self.control("ROLLBACK TO SAVEPOINT").await.is_err() {
-                    // The statement has rolled back all, as SQLite's RAISE(ROLLBACK) does, and the
-                    // savepoint with it. Whatever else it may be, nothing more belongs to this.
+                    // The statement has ended the whole transaction and with it the savepoint, as
+                    // SQLite's RAISE(ROLLBACK) does. In any case nothing more may be added to it.
                     self.log.ended = true;
                     return result;
                 }
             }
         }
         if let Err(error) = self.control("RELEASE SAVEPOINT").await {
-            // A change that succeeded is still there, without an undo item, and the error would
-            // pass for that of a change which the database took back.
+            // A change that succeeded is still there, without an undo item, and the caller would
+            // take the error for that of a change which the database has undone.
             self.log.ended = true;
             return result.and(Err(error));
         }

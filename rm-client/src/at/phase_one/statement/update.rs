@@ -71,8 +71,8 @@ impl<DB: Backend> StatementRun<'_, DB> {
         Ok(self.updated(plan, before, after, steps))
     }
 
-    /// An error does not tell whether the change or the read behind it has failed, so the rows are
-    /// asked.
+    /// Runs a change and the read behind it in one call. An error does not tell which of the two
+    /// has failed, so the rows are then read again.
     async fn change_merged(
         &mut self,
         call: BoundQuery<DB>,
@@ -86,7 +86,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
             && error.as_database_error().is_some()
             && !DB::ends_transaction(error)
         {
-            // The first error is the one that tells; without an answer the mark stays.
+            // The first error is the one to report; without an answer the mark stays.
             let unchanged = self.read_by_keys(before, columns, RowLocking::ForUpdate).await;
             if unchanged.is_ok_and(|now| now == *before) {
                 self.log.half_recorded = was_half_recorded;
@@ -108,8 +108,8 @@ impl<DB: Backend> StatementRun<'_, DB> {
         self.aligned(before, after, steps)
     }
 
-    /// A trigger and a RETURNING of the application are evaluated when the row is written; that
-    /// they leave nothing when they fail is not relied on.
+    /// Returns how much the change does before it can fail. A trigger, or a RETURNING of the
+    /// application, is evaluated when the row is written, and may fail after that.
     fn extent_of(&self, plan: &Update, before: &Image) -> Extent {
         let is_plain = self.loaded.table.triggers.is_empty() && !plan.user_returning;
         if before.len() <= 1 && is_plain { Extent::OneRow } else { Extent::Any }

@@ -127,7 +127,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         Err(self.rows_differ("REPLACE", most as u64, counted))
     }
 
-    /// Holds the rows found after the statement against what it offered and counted.
+    /// Compares the rows found after the statement with what it offered and counted.
     fn missing(
         &self,
         plan: &Upsert,
