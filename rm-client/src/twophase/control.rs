@@ -1,8 +1,8 @@
 //! Finds texts that would begin or end a transaction past the library, and those that only read.
 //!
-//! PostgreSQL would carry out a COMMIT in the middle of a branch, and what it committed could never
-//! be taken back. MySQL refuses it inside of a branch by itself; here both are refused alike and
-//! before they are sent.
+//! PostgreSQL would carry out a COMMIT in the middle of a branch, and that could never be undone.
+//! MySQL itself refuses one inside of a branch. The library refuses such texts for both, before
+//! they are sent.
 
 use handfast_rm_core::plan::Dialect;
 use sqlparser::dialect::{GenericDialect, MySqlDialect, PostgreSqlDialect};
@@ -13,13 +13,13 @@ use super::error::XaError;
 /// Words that no statement of a branch begins with.
 const CONTROL: [&str; 6] = ["ABORT", "BEGIN", "COMMIT", "END", "START", "XA"];
 
-/// Words that a statement begins with which writes nothing, unless it calls a function that does.
+/// First words of statements that write nothing, unless they call a function that does.
 const READING: [&str; 7] = ["DESC", "DESCRIBE", "EXPLAIN", "SELECT", "SHOW", "TABLE", "VALUES"];
 
 /// The possible effect of a text, by its first words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// It reads; what a function that it calls does is not to be seen.
+    /// It reads. Whether a function that it calls writes cannot be seen.
     Reads,
     /// It may write.
     MayWrite,

@@ -12,7 +12,7 @@ use crate::at::BoundQuery;
 use crate::at::database::{Backend, Steps};
 
 /// A database that a resource of two-phase commit can be made of: `sqlx::Postgres` or
-/// `sqlx::MySql`. `sqlx::Sqlite` is there to be refused with a reason.
+/// `sqlx::MySql`. `sqlx::Sqlite` implements it only to be refused with a reason.
 pub trait XaDatabase: TwoPhase {}
 
 impl<DB: TwoPhase> XaDatabase for DB {}
@@ -31,7 +31,7 @@ pub enum Sessions {
 pub enum BranchWork {
     /// Nothing that could be rolled back.
     ReadOnly,
-    /// Something; with the number by which the database remembers how it ends, where it does.
+    /// Changes, with the transaction's number where the database remembers by it how they end.
     Wrote(Option<String>),
 }
 
@@ -40,7 +40,8 @@ pub trait TwoPhase: Backend {
     /// The longest name of a branch, in bytes.
     const NAME_BYTES_MAX: usize;
 
-    /// Makes sure that the server can prepare and recover. Returns what becomes of sessions.
+    /// Makes sure that the server can prepare and recover. Returns whether sessions stay with
+    /// prepared branches.
     fn require(connection: &mut Self::Connection) -> BoxFuture<'_, Result<Sessions, XaError>>;
 
     /// Begins a branch.
@@ -50,8 +51,8 @@ pub trait TwoPhase: Backend {
     fn written(steps: &Steps<Self>) -> Result<Option<i64>, sqlx::Error>;
 
     /// Asks for the work of the open branch so far. Fails if it cannot be prepared any more.
-    /// `begun` is the result of [`written`](Self::written); `only_reads` says whether the texts
-    /// look so.
+    /// `begun` is the result of [`written`](Self::written); `only_reads` says whether all texts
+    /// so far look like reads.
     fn branch_work(
         connection: &mut Self::Connection,
         begun: Option<i64>,
@@ -76,9 +77,8 @@ pub trait TwoPhase: Backend {
     /// Returns the meaning of an error.
     fn answer(error: &sqlx::Error) -> DatabaseReply;
 
-    /// Asks what else is known of a branch that is not there to be finished. `number` is the one
-    /// from
-    /// [`BranchWork::Wrote`].
+    /// Asks what else is known of a branch that was not found when it was to be finished. `number`
+    /// is the one from [`BranchWork::Wrote`].
     fn trace<'c>(
         connection: &'c mut Self::Connection,
         name: &'c BranchName,

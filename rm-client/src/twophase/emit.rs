@@ -1,7 +1,7 @@
 //! Events of a local transaction that may be prepared.
 //!
-//! The row is part of the prepared transaction: it is not visible before the global commits, and it
-//! goes with a rollback. Nothing has to be held or released.
+//! The row is part of the prepared transaction: it is not visible before the global commits, and a
+//! rollback removes it. No event has to be held or released.
 
 use super::database::XaDatabase;
 use super::transaction::XaTransaction;

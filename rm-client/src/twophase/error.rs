@@ -1,6 +1,6 @@
 //! The errors of two-phase commit beyond those that the database itself reports.
 //!
-//! As in AT mode these errors travel inside `sqlx::Error`; [`XaError::of`] has them back.
+//! As in AT mode these errors travel inside `sqlx::Error`; [`XaError::of`] finds them there.
 
 use handfast_rm_core::two_phase::{EndedAgainstDecision, InvalidNode, NameTooLong};
 
@@ -44,7 +44,7 @@ pub enum XaError {
         /// The server's words.
         reason: String,
     },
-    /// Not a node id.
+    /// The text is not a node id.
     #[error("{}", InvalidNode { text: text.clone(), bytes_max: *bytes_max })]
     Node {
         /// The text.
@@ -157,7 +157,7 @@ impl From<sqlx::Error> for XaError {
     }
 }
 
-/// So that a failure comes out of sqlx's own methods.
+/// Lets sqlx's own methods return a failure of two-phase commit.
 impl From<XaError> for sqlx::Error {
     fn from(error: XaError) -> Self {
         let XaError::Database(error) = error else { return carry(error) };

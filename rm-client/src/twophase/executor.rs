@@ -1,6 +1,6 @@
 //! `sqlx::Executor` for two-phase commit: one concrete impl per database that has it.
 //!
-//! Everything is handed on and streams, once it is seen not to end the transaction.
+//! A query is handed on and streams, once it is known not to end the transaction.
 
 use std::sync::Arc;
 

@@ -44,8 +44,8 @@ impl<DB: XaDatabase> Finisher<DB> {
                 };
             }
         };
-        // A session that is used again counts as clean. Cut off in the statement, it must be
-        // closed.
+        // A session that is reused counts as clean. If this is cut off in the statement, the
+        // session must be closed.
         session.mark_used();
         let result = send::<DB>(&mut session, sql).await;
         let answer = answer_of::<DB, _>(&result);
@@ -65,7 +65,7 @@ impl<DB: XaDatabase> Finisher<DB> {
             | DatabaseReply::Refused
             | DatabaseReply::Lost => None,
         };
-        // On doubt about what the session is in the middle of, it is closed.
+        // After any other answer the session's state is in doubt, so it is closed.
         if answer == DatabaseReply::Done || trace.is_some() {
             session.mark_clean();
             self.session = Some(session);
@@ -90,7 +90,7 @@ fn statement<DB: XaDatabase>(decision: Decision, name: &BranchName) -> Option<St
     match decision {
         Decision::Commit => Some(DB::commit(name)),
         Decision::RollBack => Some(DB::roll_back(name)),
-        // Of a later version of the coordinator.
+        // A decision of a later version of the coordinator.
         Decision::Unspecified => None,
     }
 }

@@ -29,7 +29,7 @@ impl<DB: Database> HeldSessions<DB> {
         Self { sessions: Mutex::default(), sessions_max, limit }
     }
 
-    /// Holds the session of a branch that is prepared. Without room it is dropped, which closes it.
+    /// Holds the session of a prepared branch. If there is no room, drops it, which closes it.
     pub(super) fn hold(&self, name: BranchName, session: PooledConnection<DB>) {
         let mut sessions = self.lock();
         if sessions.len() < self.sessions_max && !self.limit.is_zero() {

@@ -17,11 +17,11 @@ use crate::at::database::{Backend, Steps, rows};
 
 /// "Hand" in ASCII: the format of our names, in the id of a branch.
 const FORMAT: i64 = 0x4861_6e64;
-/// Tells how many rows the session has written. What was rolled back counts too; then a branch is
-/// prepared that need not be.
+/// Asks how many rows the session has written. Changes that were rolled back count too, so a branch
+/// may be prepared that need not be.
 const WRITTEN: &str = r"SHOW SESSION STATUS LIKE 'Handler\_%e'";
-/// Those of its counters that count rows which last. MySQL counts rows of its own temporary tables
-/// with them, so that there every branch has written.
+/// The counters of rows in tables. MySQL includes rows of its own temporary tables, so on MySQL
+/// every branch counts as having written.
 const COUNTERS: [&str; 3] = ["Handler_delete", "Handler_update", "Handler_write"];
 /// A name is cut into the two parts of an id, which the server limits separately.
 const PART_BYTES_MAX: usize = 64;
@@ -63,7 +63,7 @@ impl TwoPhase for MySql {
                 continue;
             }
             let count = Self::text(row, 1)?.and_then(|text| text.parse::<i64>().ok());
-            // A text that cannot be read equals no later number.
+            // Without a number the branch counts as having written.
             let Some(count) = count else { return Ok(None) };
             total = Some(total.unwrap_or(0) + count);
         }
@@ -176,8 +176,8 @@ fn answer_of(number: u16) -> DatabaseReply {
     }
 }
 
-/// Returns what becomes of sessions on this server; `None`: a prepared branch would not outlive its
-/// own.
+/// Returns whether sessions stay with prepared branches on this server. `None`: a prepared branch
+/// would end with its session.
 fn sessions_of(version: &str, detaches: bool) -> Option<Sessions> {
     let number: Vec<u32> =
         version.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok()).collect();

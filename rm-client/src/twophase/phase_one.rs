@@ -37,7 +37,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
             }
         };
         crash_point("xa-before-register");
-        // A future that is dropped from here on has its branch rolled back with its session, and an
+        // If the future is dropped from here on, the branch is rolled back with its session, but an
         // unanswered registration may have arrived.
         let (coordinator, failed) = (&self.shared.coordinator, v1::PhaseOneOutcome::Failed);
         let mut in_doubt = UnknownOutcomeGuard::new(coordinator, &xid, name.branch, failed);
@@ -47,12 +47,13 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
             return Err(error);
         }
         crash_point("xa-after-register");
-        // Whether the database gets PREPARE cannot be known then, so the global must not commit.
+        // If the future is dropped from here on, the database may or may not get PREPARE, so the
+        // global must not commit.
         in_doubt.set_outcome(v1::PhaseOneOutcome::Unknown);
         let prepared = send::<DB>(&mut self.session, DB::prepare(&name)).await;
         crash_point("xa-after-prepare");
         let ended = self.settle(name, prepared).await;
-        // Only after a report, if one was due: dropped before that, the guard reports.
+        // Only after a report, if one was due: if this is dropped before that, the guard reports.
         in_doubt.disarm();
         ended
     }

@@ -1,8 +1,8 @@
 //! A connection that goes back to its pool only when it is known to be clean.
 //!
-//! Whatever is open when a lease is dropped ends with the connection: an unprepared branch is
-//! rolled back by the server, a prepared one becomes free for others. So a connection never comes
-//! back to the pool half done, whichever future was dropped.
+//! A connection that is dropped while something is open on it is closed: the server rolls an
+//! unprepared branch back, and frees a prepared one for other sessions. So no open transaction
+//! comes back to the pool, whichever future was dropped.
 
 use std::ops::{Deref, DerefMut};
 
@@ -21,7 +21,7 @@ impl<DB: Database> PooledConnection<DB> {
         Ok(Self { connection: pool.acquire().await?, clean: false })
     }
 
-    /// Nothing is open any more: dropped from here on, it goes back to its pool.
+    /// Marks that nothing is open any more: when dropped, the connection goes back to its pool.
     pub(super) fn mark_clean(&mut self) {
         self.clean = true;
     }
@@ -31,7 +31,7 @@ impl<DB: Database> PooledConnection<DB> {
         Ok(&mut self.connection)
     }
 
-    /// Something is about to be opened.
+    /// Marks that something is about to be opened: when dropped, the connection is closed.
     pub(super) fn mark_used(&mut self) {
         self.clean = false;
     }

@@ -1,7 +1,7 @@
 //! PostgreSQL: `PREPARE TRANSACTION`, `COMMIT PREPARED`, `pg_prepared_xacts`.
 //!
-//! The server remembers of each transaction number how it ended. The number of a branch goes with
-//! its registration, so that a branch that is not there any more leaves no doubt.
+//! The server remembers how each transaction number ended. The number of a branch is sent with its
+//! registration, so that it is known how a branch ended that is not there any more.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -13,9 +13,9 @@ use super::database::{BranchWork, Sessions, TwoPhase};
 use super::error::XaError;
 use crate::at::database::{Backend, Steps, rows};
 
-/// Also tells whether the transaction can still be prepared: PREPARE TRANSACTION of a failed one is
-/// answered like a success, by a silent ROLLBACK, and this query fails in its place. It gives the
-/// transaction a number, which one that has notified others without writing has not.
+/// Asks for the transaction's number. Fails if the transaction cannot be prepared any more:
+/// PREPARE TRANSACTION of a failed one is a silent ROLLBACK that reports success. A transaction
+/// that has sent a NOTIFY and written nothing gets its number here.
 const DEED: &str = "SELECT pg_current_xact_id()::text";
 /// Asks for the number of a transaction that looks as if it had only read: it has one if it has
 /// written or locked a row.
@@ -101,7 +101,7 @@ impl TwoPhase for Postgres {
         number: Option<&'c str>,
     ) -> BoxFuture<'c, Result<Trace, sqlx::Error>> {
         async move {
-            // The sweep has no number: it has just seen the branch, and will look again.
+            // Only the sweep has no number. It has just seen the branch, and will look again.
             let Some(number) = number else { return Ok(Trace::Open) };
             let mut arguments = PgArguments::default();
             Self::bind_text(&mut arguments, number);

@@ -109,15 +109,15 @@ impl<DB: XaDatabase> Xa<DB> {
     }
 
     /// How often to look for branches that were left prepared, 30 seconds unless set. Too short:
-    /// the database is asked for nothing. Too long: rows stay locked.
+    /// the database is queried in vain. Too long: rows stay locked.
     pub fn sweep_every(mut self, every: Duration) -> Self {
         self.sweep_every = every.max(Duration::from_millis(1));
         self
     }
 
-    /// How long a prepared branch must have been seen, the coordinator knowing nothing of its
-    /// global, before it is rolled back; 60 seconds unless set. Too short: a coordinator that has
-    /// just lost the lead may be believed. Too long: rows stay locked.
+    /// How long the coordinator must not have known the global of a prepared branch before the
+    /// branch is rolled back; 60 seconds unless set. Too short: a coordinator that has just lost
+    /// the lead may be believed. Too long: rows stay locked.
     pub fn orphan_after(mut self, age: Duration) -> Self {
         self.orphan_after = age;
         self
@@ -161,7 +161,7 @@ impl<DB: XaDatabase> IntoFuture for Xa<DB> {
 }
 
 impl<DB: XaDatabase> XaResource<DB> {
-    /// The resource id: the database's own identity, the same through whatever URL it is reached.
+    /// The resource id: the database's own identity, the same for every URL that leads to it.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.shared.identity.resource_id
@@ -238,8 +238,8 @@ impl<DB: XaDatabase> XaResource<DB> {
                 Ok(value)
             }
             Err(error) => {
-                // The closure's error is the one that tells. A rollback fails with the connection,
-                // and the database rolls back what was open on it.
+                // The closure's error is the one to report. A rollback fails only with the
+                // connection, and then the database rolls back what was open on it.
                 if let Err(error) = local.rollback().await {
                     tracing::debug!(%error, "the branch is left to the database to roll back");
                 }

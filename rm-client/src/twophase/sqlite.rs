@@ -1,6 +1,6 @@
 //! SQLite has no prepared transactions: the resource is refused, with a reason, when it is made.
 //!
-//! Nothing else here is ever reached, for there is no resource to reach it through.
+//! Nothing else here is ever called, because there is no resource to call it through.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;

@@ -15,14 +15,14 @@ use crate::at::database::Identity;
 use crate::coordinator::Coordinator;
 use crate::xid::Xid;
 
-/// How long the connection aside is kept without use.
+/// How long the spare connection is kept without use.
 const ASIDE_IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// The shared part of a resource.
 #[derive(Debug)]
 pub(super) struct XaState<DB: XaDatabase> {
     pub(super) pool: Pool<DB>,
-    /// One connection, made where the pool has none left.
+    /// A pool of one spare connection, used when the main pool has none left.
     pub(super) aside: Pool<DB>,
     pub(super) coordinator: Coordinator,
     pub(super) identity: Identity,
@@ -32,7 +32,7 @@ pub(super) struct XaState<DB: XaDatabase> {
     pub(super) sweeper: Sweeper,
 }
 
-/// As the pool makes them, but one, and not for long after it was of use.
+/// Makes a pool with the same options, but for one connection that is closed soon after its use.
 pub(super) fn aside<DB: Database>(pool: &Pool<DB>) -> Pool<DB> {
     let options = pool.options().clone().min_connections(0).max_connections(1);
     let options = options.idle_timeout(ASIDE_IDLE_MAX);
@@ -40,9 +40,8 @@ pub(super) fn aside<DB: Database>(pool: &Pool<DB>) -> Pool<DB> {
 }
 
 impl<DB: XaDatabase> XaState<DB> {
-    /// Takes a session to carry out decisions in. Where all sessions of the pool are in use,
-    /// perhaps by transactions that wait for the very rows that the decision frees, it is one
-    /// aside.
+    /// Takes a session to carry out decisions in. If all sessions of the pool are in use, perhaps
+    /// by transactions that wait for the very rows that the decision frees, takes the spare one.
     pub(super) async fn session_for_decisions(&self) -> Result<PooledConnection<DB>, sqlx::Error> {
         let pool = &self.pool;
         let is_used_up =
@@ -50,7 +49,8 @@ impl<DB: XaDatabase> XaState<DB> {
         PooledConnection::acquire(if is_used_up { &self.aside } else { pool }).await
     }
 
-    /// Names a branch: positive and 63 bits, drawn so that no two processes draw the same.
+    /// Names a branch by a random id, positive and of 63 bits, so that no two processes draw the
+    /// same.
     pub(super) fn name_branch(&self, xid: &Xid) -> BranchName {
         let branch = (rand::random::<u64>() >> 1).max(1);
         BranchName { node: self.node.clone(), branch, xid: xid.text().clone() }
@@ -62,7 +62,8 @@ impl<DB: XaDatabase> XaState<DB> {
 pub(super) struct Sweeper {
     pub(super) every: Duration,
     pub(super) orphan_after: Duration,
-    /// Since when the coordinator is known not to know these. One sweep at a time.
+    /// Since when the coordinator has not known these branches. The lock also keeps sweeps from
+    /// running at the same time.
     pub(super) unknown_since: Mutex<HashMap<BranchName, Instant>>,
 }
 

@@ -1,8 +1,8 @@
 //! Looks for branches of this node that were left prepared, at start and on a timer.
 //!
-//! Phase two finishes what the coordinator knows to be owed. Left over is what it does not: a
-//! PREPARE that came after its branch had answered, and branches of a coordinator's lost memory.
-//! Names that are not of this node are never touched.
+//! Phase two finishes the branches that the coordinator knows. Others can be left over: a PREPARE
+//! may have come after its branch had answered, or the coordinator may have lost its memory. Names
+//! that are not of this node are never touched.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::state::XaState;
 
 /// How many branches one sweep looks at (BOUNDED); those that it finishes make room for others.
 pub(super) const BRANCHES_MAX: usize = 1_000;
-/// A hold is looked at so many times until its limit.
+/// How often a held session is checked until its limit.
 const LOOKS_PER_HOLD: u32 = 4;
 
 /// How long a sweep may take: a database that went away without a word never answers.
@@ -39,7 +39,7 @@ pub struct Swept {
     pub left: usize,
 }
 
-/// Sweeps, and ends holds, until the resource is gone.
+/// Sweeps, and closes sessions that were held too long, until the resource is gone.
 pub(super) fn start<DB: XaDatabase>(shared: &Arc<XaState<DB>>) {
     let (sweeps, every) = (Arc::downgrade(shared), shared.sweeper.every);
     tokio::spawn(async move {
@@ -75,8 +75,7 @@ pub(super) async fn sweep<DB: XaDatabase>(shared: &Arc<XaState<DB>>) -> Result<S
     // The pool gets it back before the branches are finished, which takes sessions of its own.
     session.mark_clean();
     drop(session);
-    // A branch that is not prepared any more is forgotten, so that the map holds no more than one
-    // look (BOUNDED).
+    // A branch that is not prepared any more is forgotten, so that the map stays small (BOUNDED).
     unknown_since.retain(|name, _| found.contains(name));
     let mut finisher = Finisher::new(Arc::clone(shared));
     let mut swept = Swept::default();

@@ -26,7 +26,7 @@ pub struct XaTransaction<'t, DB: XaDatabase> {
     pub(super) shared: Arc<XaState<DB>>,
     /// `None`: a plain local transaction.
     pub(super) branch: Option<Branch>,
-    /// So that a closure may borrow what lives as long as the resource.
+    /// Lets a closure borrow what lives as long as the resource.
     scope: PhantomData<&'t ()>,
 }
 
@@ -35,9 +35,9 @@ pub struct XaTransaction<'t, DB: XaDatabase> {
 pub(super) struct Branch {
     pub(super) name: BranchName,
     pub(super) xid: Xid,
-    /// How much its session had written when it began, where the database tells in this way.
+    /// How much its session had written when it began, if the database counts that.
     pub(super) begun: Option<i64>,
-    /// By the texts of its statements, which do not tell what a function does.
+    /// Whether all its statements so far look like reads. A function may write all the same.
     pub(super) only_reads: bool,
 }
 
