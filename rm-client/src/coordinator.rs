@@ -65,7 +65,7 @@ impl Coordinator {
         self.link.greeted(timeout).await
     }
 
-    /// For tasks that live beside the connection and do not keep it open.
+    /// Returns a reference for tasks that must not keep the connection open.
     pub(crate) fn downgrade(&self) -> WeakCoordinator {
         WeakCoordinator { link: Arc::downgrade(&self.link) }
     }
@@ -205,7 +205,7 @@ impl Coordinator {
         self.link.notify("report_branch", report)
     }
 
-    /// Tells how a global stands.
+    /// Asks for the status of a global.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
@@ -231,7 +231,7 @@ impl Coordinator {
         self.ask_saga("start_saga", Ask::StartSaga(request), Timeout::default()).await
     }
 
-    /// Tells how a saga stands; `wait` is as for [`end`](Self::end).
+    /// Asks for the state of a saga; `wait` is as for [`end`](Self::end).
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
@@ -254,7 +254,7 @@ impl Coordinator {
         self.ask_saga("signal_saga", Ask::SignalSaga(request), Timeout::default()).await
     }
 
-    /// Has a saga taken back.
+    /// Asks for a saga to be compensated.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
@@ -265,7 +265,7 @@ impl Coordinator {
         self.ask_saga("cancel_saga", Ask::CancelSaga(request), Timeout::default()).await
     }
 
-    /// Everything about sagas has one kind of answer.
+    /// Sends a request about a saga. All of them have the same kind of answer.
     async fn ask_saga(
         &self,
         name: &'static str,
@@ -277,8 +277,8 @@ impl Coordinator {
         Ok(reply)
     }
 
-    /// Takes a lease of a named lock; waits for the answer to a request that does not wait for
-    /// `limit`, otherwise for what the request says, beyond the request deadline.
+    /// Takes a lease of a named lock. Waits for the answer for `limit` if the request is not to be
+    /// queued, otherwise for as long as the request says, beyond the request deadline.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
@@ -315,7 +315,7 @@ impl Coordinator {
         Ok(reply)
     }
 
-    /// Ends an acquisition of a named lock; waits for the answer for so long.
+    /// Ends an acquisition of a named lock; waits for the answer for `limit`.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
@@ -333,7 +333,7 @@ impl Coordinator {
         Ok(reply)
     }
 
-    /// Asks for the holder of a named lock; waits for the answer for so long.
+    /// Asks for the holder of a named lock; waits for the answer for `limit`.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).

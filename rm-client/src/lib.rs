@@ -37,7 +37,7 @@
 //! | let the database itself prepare and commit | [`Handfast::xa`], [`XaResource`] |
 //! | let something else prepare and commit | [`participant`] |
 //! | let each operation of a branch take effect once | [`fence`] |
-//! | have work of several services done step by step, or taken back | [`saga`] |
+//! | have work of several services done step by step, or compensated | [`saga`] |
 //! | lock something by a name | `Handfast::locks`, with the feature `locks` |
 //! | tell others what has happened | [`outbox`], [`AtTransaction::emit`] |
 //! | say what happens inside a transaction | [`Propagation`] |

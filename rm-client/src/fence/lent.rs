@@ -1,14 +1,14 @@
 //! A connection for work that may be cut off in the middle.
 //!
-//! One that waits for an answer is of no use to the pool, which would keep a place for it: as long
-//! as it asks whether it still answers, which may be for ever.
+//! A connection that still waits for an answer is of no use to the pool. The pool would ping it
+//! before it gives it away, and keep a slot for it until the ping is answered, which may be never.
 
 use std::ops::{Deref, DerefMut};
 
 use sqlx::pool::PoolConnection;
 use sqlx::{Database, Pool};
 
-/// Closed when it is dropped before [`Lent::end`].
+/// A connection from a pool. It is closed if it is dropped before [`Lent::end`].
 pub(crate) struct Lent<DB: Database> {
     connection: PoolConnection<DB>,
     is_over: bool,
@@ -19,7 +19,7 @@ impl<DB: Database> Lent<DB> {
         Ok(Self { connection: pool.acquire().await?, is_over: false })
     }
 
-    /// Gives the connection back: everything has its answer.
+    /// Gives the connection back, after every call on it was answered.
     pub(crate) fn end(mut self) {
         self.is_over = true;
     }

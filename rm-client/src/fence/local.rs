@@ -10,7 +10,7 @@ use super::{Fence, Fenced};
 use crate::at::{AtDatabase, commit};
 
 /// How often a local transaction may be ended in favour of others before the error goes to the
-/// caller (BOUNDED). The transaction in the way makes headway meanwhile, so that a few are enough.
+/// caller (BOUNDED). The transaction in the way makes progress meanwhile, so a few are enough.
 const REPEATS_MAX: u32 = 20;
 
 /// The largest data that a branch may leave in its fence: it is there for names and numbers.
@@ -77,7 +77,7 @@ impl Fence {
         }
     }
 
-    /// The data that an operation before has [left](Self::leave), if it has.
+    /// Returns the data that an earlier operation has [left](Self::leave), if any.
     ///
     /// # Errors
     /// The database's error.
@@ -142,7 +142,7 @@ impl Fence {
         }
     }
 
-    /// One local transaction. Whatever fails in it, dropping it rolls it back.
+    /// Runs one local transaction. If anything in it fails, dropping it rolls it back.
     async fn attempt<'env, DB, T, E, F>(
         &'env self,
         pool: &'env Pool<DB>,

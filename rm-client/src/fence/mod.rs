@@ -14,7 +14,7 @@
 //! | fence work whose data is in Redis | `FencedScript`, with the feature `redis` |
 //! | remove the rows of finished branches | [`purge`] |
 //!
-//! It does not know globals or the coordinator: it takes a name of a branch and keeps it apart.
+//! The fence does not know globals or the coordinator. A branch is only a name to it.
 
 mod error;
 pub(crate) mod lent;
@@ -62,11 +62,11 @@ pub struct Fence {
 /// How a fenced operation ended. All three are success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fenced<T> {
-    /// The work was done, and this is what it came to.
+    /// The work was done, with this result.
     Ran(T),
     /// The work had been done before.
     AlreadyDone,
-    /// A cancel or compensation of what was never tried: nothing was to be undone.
+    /// The branch of this cancel or compensation was never tried, so there was nothing to undo.
     Empty,
 }
 
@@ -95,8 +95,10 @@ impl Fence {
     }
 }
 
+/// Checks that an action's name fits the table.
+///
 /// # Errors
-/// [`FenceError::Name`] if the name is too long for the table.
+/// [`FenceError::Name`] if it is too long.
 pub(crate) fn check_action(name: &str) -> Result<(), FenceError> {
     let chars = name.chars().count();
     if chars > ACTION_CHARS_MAX {

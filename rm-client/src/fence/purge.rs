@@ -12,19 +12,20 @@ use super::lent::Lent;
 use super::table::{explain, now};
 use crate::at::{AtDatabase, Backend, Dialect, execute, rows};
 
-/// Rows that one DELETE removes at most: it locks them, and makes others wait, for a moment only.
+/// The most rows that one DELETE removes, so that other transactions wait only briefly.
 const BATCH_MAX: u64 = 500;
 /// How often one purge may get in the way of others (BOUNDED).
 const CONFLICTS_MAX: u32 = 20;
-/// Before it tries again, times the conflicts there were: the transaction it met takes a moment to
-/// end, as long as a sync of a slow disk, and is in the way until then.
+/// The pause before the next attempt, multiplied by the number of conflicts so far. The transaction
+/// in the way may take as long as a sync of a slow disk to end.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(5);
-/// Longer than anything is kept; far more would overflow the databases' calendars.
+/// The largest age that is used. Rows are never kept for so long, and much larger ages would
+/// overflow the databases' calendars.
 const AGE_SECONDS_MAX: u64 = 100 * 365 * 86_400;
 
 /// Removes rows of branches that were confirmed, cancelled or barred longer ago than `older_than`,
-/// by the database's clock, in batches, until none is left or `rows_max` are gone. Answers how many
-/// that were. Several may run beside each other, and beside the fences.
+/// by the database's clock, in batches, until none is left or `rows_max` are gone. Returns how many
+/// it removed. Several purges may run at the same time, and while fences are in use.
 ///
 /// `older_than` must be longer than any client may repeat an operation: a repeated cancel that
 /// finds no row bars the branch again, which is harmless, but a repeated confirm is answered with
@@ -78,7 +79,7 @@ async fn remove<DB: Backend>(
 ) -> Result<u64, sqlx::Error> {
     let old = old_rows::<DB>();
     let text = match DB::DIALECT {
-        // Rows that an operation holds, or that another purge is about, are for next time.
+        // Rows that an operation or another purge has locked are left to the next purge.
         Dialect::Postgres => format!(
             "DELETE FROM branch_fence WHERE ctid = ANY (ARRAY (SELECT ctid {old} LIMIT {batch} \
              FOR UPDATE SKIP LOCKED))"
@@ -111,14 +112,15 @@ async fn remove_by_name<DB: Backend>(
     }
     let names = vec!["(?, ?)"; found.len()].join(", ");
     let finished = final_states();
-    // A name may have come back to life since it was read.
+    // Since the read, a branch of the same name may have been tried again.
     let text = format!(
         "DELETE FROM branch_fence WHERE (xid, branch_id) IN ({names}) AND status IN ({finished})"
     );
     execute::<DB>(connection, text, arguments).await
 }
 
-/// Final rows, the oldest first. Both times: the index is on the one, what counts is the other.
+/// Selects final rows, the oldest first. It compares both times: one has the index, and the other
+/// is the one that counts.
 fn old_rows<DB: Backend>() -> String {
     let then = then::<DB>();
     format!(

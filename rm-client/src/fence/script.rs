@@ -1,11 +1,11 @@
 //! The fence for services whose data is in Redis: fence and work in one script.
 //!
-//! Redis runs a script alone and lets all of it last or none, so the caller's commands go into the
+//! Redis runs a script alone and persists all of it or none, so the caller's commands go into the
 //! same script as the fence. The script does not know the decision table: it is sent what to do in
 //! each state, and answers in which state it found the branch.
 //!
-//! It does not undo a script that fails half-way, which Redis cannot do; and it lasts no longer
-//! than the data beside it, which a fail-over of Redis may lose together with the fence.
+//! A script that fails half-way is not undone, since Redis cannot do that. The fence is as durable
+//! as the data beside it: a fail-over of Redis may lose both.
 
 use std::fmt;
 use std::time::Duration;

@@ -47,7 +47,7 @@ use crate::at::{AtDatabase, Backend, BoundQuery, Dialect, execute, rows};
 /// How often a row may come or go between two looks at it (BOUNDED).
 const LOOKS_MAX: usize = 10;
 
-/// Takes the step of an operation, and answers how the branch stood before.
+/// Takes the step of an operation, and returns the state of the branch before it.
 ///
 /// # Errors
 /// The database's error.
@@ -64,7 +64,7 @@ pub(super) async fn advance<DB: AtDatabase>(
     }
 }
 
-/// Puts data into the row. Answers whether there is one.
+/// Puts data into the row. Returns whether there is a row.
 pub(super) async fn leave<DB: Backend>(
     connection: &mut DB::Connection,
     fence: &Fence,
@@ -110,7 +110,7 @@ pub(super) fn explain<DB: Backend>(error: sqlx::Error) -> FenceError {
     error.into()
 }
 
-/// MySQL: one statement, which brings the state from before back as the last insert id.
+/// MySQL: one statement, which returns the state from before as the last insert id.
 async fn advance_at_once<DB: Backend>(
     connection: &mut DB::Connection,
     fence: &Fence,
@@ -146,7 +146,7 @@ async fn advance_at_once<DB: Backend>(
     }
 }
 
-/// PostgreSQL and SQLite: the likely step, the first one, a look.
+/// PostgreSQL and SQLite: tries the likely step, then the first step, then reads the row.
 async fn advance_by_looks<DB: Backend>(
     connection: &mut DB::Connection,
     fence: &Fence,

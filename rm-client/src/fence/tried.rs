@@ -1,6 +1,6 @@
 //! Lists branches that are tried and neither confirmed nor cancelled.
 //!
-//! It asks for no lock: a row may be another one by the time that the caller acts on it.
+//! It takes no lock: a row may have changed by the time that the caller acts on it.
 
 use handfast_rm_core::fence::FenceState;
 use sqlx::Pool;
@@ -27,7 +27,7 @@ pub(crate) struct BranchPosition {
     branch: i64,
 }
 
-/// The page that begins after a place. Rows whose name is none of ours are passed over.
+/// Returns the page that begins after a position. Rows whose name is none of ours are skipped.
 ///
 /// # Errors
 /// The database's error.
@@ -51,7 +51,7 @@ pub(crate) async fn tried<DB: AtDatabase>(
         if let Ok(xid) = Xid::new(&xid) {
             fences.push(Fence { xid, branch, action: action.into() });
         }
-        // Also for a row that is passed over, or the next page would begin with it again.
+        // Also for a row that is skipped, or the next page would begin with it again.
         next = Some(BranchPosition { xid, branch });
     }
     Ok(Page { fences, next })

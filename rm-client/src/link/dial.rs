@@ -22,13 +22,13 @@ use crate::error::Error;
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 const PEM_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
-/// How the line ends that begins a private key of any kind.
+/// The end of the line that begins a private key of any kind.
 const PEM_KEY: &str = "PRIVATE KEY-----";
 const NOT_PEM: &str = "it takes the text of the file, not its name";
 const OTHER_AUTHORITY: &str =
     "this coordinator trusts another authority than the one that signed tls_identity";
-/// Messages of rustls, and their meaning here. An authority of the same name is another all the
-/// same.
+/// Messages of rustls, and their meaning here. `DecryptError` comes from an authority that has the
+/// same name as the trusted one and another key.
 const HINTS: [(&str, &str); 4] = [
     ("InvalidContentType", "a coordinator without TLS needs an http:// endpoint"),
     ("CertificateRequired", "this coordinator asks clients for a certificate, see tls_identity"),
@@ -101,13 +101,13 @@ impl Dialler {
         let uri = self.endpoints[endpoint].uri();
         let failure = failure(status);
         match failure {
-            // Not the coordinator's word, but the transport's: plain text shakes no hands, so this
-            // is the first that it hears of TLS.
+            // The transport failed, not the coordinator: a connection in plain text has no
+            // handshake, so a server that expects TLS is noticed only here.
             ConnectionFailure::Passing(reason) if is_of_transport(status) && is_plain(uri) => {
                 let hint = "a coordinator with TLS needs an https:// endpoint";
                 ConnectionFailure::Passing(format!("{uri}: {reason} ({hint})").into())
             }
-            // A server looks at the client's certificate when hands are shaken on this side.
+            // A server checks the client's certificate after the handshake has ended on this side.
             ConnectionFailure::Passing(reason) if is_of_transport(status) => {
                 ConnectionFailure::Passing(with_hint(format!("{uri}: {reason}")).into())
             }
@@ -116,7 +116,7 @@ impl Dialler {
     }
 }
 
-/// Connects to one address, whatever the name in the URI has otherwise.
+/// Connects to one address, whatever other addresses the name in the URI has.
 struct Connector {
     address: SocketAddr,
 }
@@ -156,7 +156,7 @@ fn with_hint(reason: String) -> String {
     hint.map_or(reason.clone(), |(_, hint)| format!("{reason} ({hint})"))
 }
 
-/// A coordinator's refusal has no cause on this side.
+/// Whether the status has a cause on this side. A refusal of the coordinator has none.
 fn is_of_transport(status: &Status) -> bool {
     std::error::Error::source(status).is_some()
 }
@@ -212,7 +212,8 @@ fn endpoint(url: &str, tls: &TlsSettings, timeout: Duration) -> Result<Endpoint,
     }
 }
 
-/// tonic passes over what is no certificate; then none is trusted, and nothing says why.
+/// Sets up TLS. The texts are checked before: tonic ignores text that is no certificate, and then
+/// trusts none without saying why.
 fn encrypted(endpoint: Endpoint, authority: &str, tls: &TlsSettings) -> Result<Endpoint, Error> {
     let wrong = |setting, reason| Error::Configuration { setting, reason };
     if !authority.contains(PEM_CERTIFICATE) {
@@ -229,7 +230,7 @@ fn encrypted(endpoint: Endpoint, authority: &str, tls: &TlsSettings) -> Result<E
     if !key.contains(PEM_KEY) {
         return Err(wrong("tls_identity", format!("no PEM private key: {NOT_PEM}")));
     }
-    // The authority alone first, to say of the two which is wrong.
+    // Checks the authority alone first, so that the error names the setting that is wrong.
     let checked = endpoint.clone().tls_config(settings.clone());
     checked.map_err(|error| wrong("tls_ca", with_sources(&error)))?;
     let endpoint = endpoint.tls_config(settings.identity(Identity::from_pem(certificate, key)));

@@ -40,8 +40,8 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// turn. Too many: client and coordinator wait for each other; too few: more frames, each of which
 /// costs a system call on both sides.
 const ANSWERS_AT_ONCE: usize = 32;
-/// This many more are handed out with them rather than left: a few would travel in frames of their
-/// own from then on.
+/// If no more than this many would be left, they are handed out too: their requests would otherwise
+/// travel in small frames of their own from then on.
 const ANSWERS_LEFT: usize = 8;
 /// The call that carries everything.
 const CONNECT: &str = "/handfast.v1.Coordinator/Connect";
@@ -179,8 +179,9 @@ impl Link {
         progress.into_result(|| "no coordinator has answered yet".to_owned())
     }
 
-    /// Sends a request, as often as connections break, and waits for its answer for so long.
-    /// Dropping the future gives up the answer, not what was sent, nor a report of a branch.
+    /// Sends a request, again on each further connection, and waits for its answer for
+    /// `timeout`. Dropping the future gives up the answer, but neither recalls what was sent nor
+    /// stops the report of a branch.
     pub(crate) fn ask(
         &self,
         name: &'static str,
@@ -188,7 +189,7 @@ impl Link {
         timeout: Timeout,
     ) -> impl Future<Output = Result<Answer, Error>> {
         let (waiter, answer) = oneshot::channel();
-        // At once: the request need not be kept until the future is polled.
+        // Submitted before the future is polled, so that the future need not keep the request.
         let id = self.submit(name, ask, timeout, Some(waiter));
         let forget = id.map(|id| ForgetOnDrop { shared: &self.shared, id, armed: true });
         async move {
@@ -318,7 +319,7 @@ impl Driver {
             }
             Event::HangUp { connection } => {
                 if let Some(ended) = state.connections.remove(&connection) {
-                    // Its end is no news to the protocol, so the task need not report it.
+                    // The protocol itself has ended the connection, so no report is needed.
                     ended.task.abort();
                 }
             }

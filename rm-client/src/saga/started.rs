@@ -61,7 +61,7 @@ pub enum SagaStepState {
     Unknown,
 }
 
-/// How a saga stands.
+/// The state of a saga at one moment.
 #[derive(Clone, Debug)]
 pub struct SagaReport {
     xid: Xid,

@@ -136,8 +136,7 @@ pub trait Tcc: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// Returns whether an error of the cancel would come again however often it is called. The
-    /// branch then waits for an operator, and the global needs one. Unless overridden, no error is
-    /// hopeless.
+    /// branch and its global then wait for an operator. Unless overridden, no error is hopeless.
     ///
     /// Errors of a confirm are not passed to this method: the try has promised the confirm, which
     /// is called until it succeeds.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! events by number:  x x x | x x x | a b        x: not accepted, or locked by its writer
-//! searches:          1       2       3          of each key no event behind an x
+//! searches:          1       2       3          behind an x its key is skipped
 //!                    └ again, after a pause that doubles while there are any
 //! ```
 

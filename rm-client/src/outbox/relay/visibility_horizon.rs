@@ -1,7 +1,7 @@
-//! The looks that move the visibility horizon of a relay.
+//! The queries that move the visibility horizon of a relay.
 //!
-//! MySQL shows rows of running writers to a reader of uncommitted rows, and the claim looks at
-//! those instead. SQLite has one writer at a time.
+//! Only PostgreSQL needs it. MySQL shows rows of running writers to a reader of uncommitted rows,
+//! and the claim reads those instead. SQLite has one writer at a time.
 
 use handfast_rm_core::relay::VisibilityHorizon;
 
@@ -10,7 +10,7 @@ use super::super::query::{Query, number_of};
 use super::super::table::explain;
 use crate::at::{AtDatabase, Dialect};
 
-/// Looks again. Returns the number up to which events may be published.
+/// Advances the horizon. Returns the number up to which events may be published.
 pub(super) async fn advance<DB: AtDatabase>(
     horizon: &mut VisibilityHorizon,
     connection: &mut DB::Connection,
@@ -30,14 +30,14 @@ async fn look<DB: AtDatabase>(
 ) -> Result<(), sqlx::Error> {
     let (oldest, seq) = seen::<DB>(connection).await?;
     if horizon.wants_mark(oldest, seq) {
-        // Drawn after the look: a writer that may still bring a smaller number began before it.
+        // Drawn after that query: a writer that may still commit a smaller number began before it.
         let query = Query::<DB>::new("SELECT CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT)");
         let mark = query.rows(connection).await?;
         let mark = mark.first().map(|row| number_of::<DB>(row, 0)).transpose()?;
         if let Some(mark) = mark {
             horizon.mark(seq, mark);
         }
-        // Where no transaction writes, this settles it at once.
+        // If no transaction writes, this settles the events at once.
         let (oldest, _) = seen::<DB>(connection).await?;
         horizon.pass(oldest);
     }
