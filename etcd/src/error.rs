@@ -14,13 +14,13 @@ const FULL: &str = "database space exceeded";
 /// Why a request to etcd has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
-    /// It failed, and a repetition may help. Whether it was carried out is unknown.
+    /// The request failed, and a repetition may help. Whether it was carried out is unknown.
     #[error("etcd failed")]
     Failed {
         /// The failure.
         source: Status,
     },
-    /// It was not answered in time. Whether it was carried out is unknown.
+    /// The request was not answered in time. Whether it was carried out is unknown.
     #[error("no answer in time")]
     Unanswered,
     /// A stream ended before its answer. Whether the request was carried out is unknown.
@@ -96,7 +96,7 @@ pub async fn within<T>(
     answer.unwrap_or(Err(EtcdError::Unanswered))
 }
 
-/// Tells by code and text what can be done about a failure.
+/// Converts a failure, by its code and text, into the error for what a caller can do about it.
 pub(crate) fn failed(source: Status) -> EtcdError {
     let text = with_sources(&source);
     let code = source.code();

@@ -1,5 +1,5 @@
-//! Finds out why a member closes a connection. It checks the client's certificate after the
-//! handshake, as far as the client can see, and what it then says ends the connection before a
+//! Finds out why a member closes a connection. For the client the handshake has ended when the
+//! member checks the client's certificate, and the member's alert ends the connection before a
 //! request is under way that could report it.
 
 use std::io;

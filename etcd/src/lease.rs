@@ -37,7 +37,7 @@ impl EtcdClient {
         Ok(GrantedLease { id: granted.id, duration })
     }
 
-    /// Keeps leases alive, all in one stream. Returns for each whether it had not ended.
+    /// Keeps leases alive, all in one stream. Returns for each lease whether it is still alive.
     ///
     /// # Errors
     /// See [`EtcdError`].

@@ -1,4 +1,4 @@
-//! How an etcd cluster is reached, and as whom.
+//! The options of a connection to an etcd cluster.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const LOOK_AT: Duration = Duration::from_secs(6);
 /// The marker that every certificate in PEM contains.
 const PEM_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
-/// How an etcd cluster is reached, and as whom.
+/// The options of a connection to an etcd cluster: its members, certificates, the user.
 ///
 /// ```no_run
 /// use handfast_etcd::{EtcdClient, EtcdOptions};

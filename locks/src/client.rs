@@ -19,7 +19,7 @@ use crate::name::{self, LockName};
 use crate::reentrant::Owned;
 use crate::semaphore::Semaphore;
 
-/// The shortest lease. Of a shorter one, the network uses up what is left between two renewals.
+/// The shortest lease. With a shorter one, the network could use up the time between two renewals.
 const LEASE_MIN: Duration = Duration::from_millis(200);
 /// The longest lease. A holder that died blocks the others for this long.
 pub(crate) const LEASE_MAX: Duration = Duration::from_secs(3600);

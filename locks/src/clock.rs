@@ -82,7 +82,7 @@ pub(crate) struct DeadlineTimer {
 }
 
 impl DeadlineTimer {
-    /// Makes the alarm go off by `then`, if there is a time.
+    /// Sets the timer to end at `then` or earlier. Does nothing without a time.
     pub(crate) fn set(&mut self, then: Option<Moment>) {
         let Some(then) = then else { return };
         if self.set.as_ref().is_none_or(|(at, _)| then < *at) {
@@ -90,7 +90,7 @@ impl DeadlineTimer {
         }
     }
 
-    /// Waits until the alarm goes off, once. Never returns if the alarm is not set.
+    /// Waits until the timer ends, which unsets it. Never returns if the timer is not set.
     pub(crate) async fn wait(&mut self) {
         match &mut self.set {
             Some((_, sleep)) => sleep.await,

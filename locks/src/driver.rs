@@ -370,8 +370,9 @@ impl Driver {
     }
 }
 
-/// Runs one of many calls that are polled together in one task. The task itself bounds how many:
-/// the runtime's budget for a task would end in the middle of calls that came together.
+/// Runs one of many calls that are polled together in one task, without tokio's cooperative budget:
+/// that would run out in the middle of calls that came together. The task itself bounds how many it
+/// polls in a row.
 async fn limited<T>(
     limit: Option<Duration>,
     call: impl Future<Output = Result<T, BackendError>>,

@@ -1,7 +1,7 @@
 //! Several locks at once: all or none.
 //!
 //! This is made of single locks, and is the same on every backend. The locks are taken in the order
-//! of their names, so that waiters never form a circle.
+//! of their names, so that waiters never form a cycle.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The watches of waiters, for backends where each waiter hears by a watch of its own that the
+//! The watches of waiters, for backends where each waiter learns by a watch of its own that the
 //! queue ahead of it has moved.
 //!
 //! The client that listens keeps the watches. Without a listener there is no watch, and a waiter

@@ -142,7 +142,7 @@ pub(crate) struct Machine {
     settings: Settings,
     /// Iterated only in the order of their numbers.
     acquisitions: HashMap<u64, AcquisitionState>,
-    /// Exactly the acquisitions with something to do at a time.
+    /// Exactly the acquisitions that have something to do at some time, ordered by it.
     timers: BTreeSet<(Moment, u64)>,
 }
 

@@ -42,7 +42,8 @@ struct HolderEntry {
 }
 
 impl Table {
-    /// Also returns the waiter to wake: after a permit was granted, another one may be.
+    /// Answers a request for a lock. Also returns the waiter to wake: after a permit was granted,
+    /// there may be room for another.
     pub(crate) fn acquire(
         &mut self,
         now: Moment,
@@ -94,7 +95,7 @@ impl Table {
         lock_refs.iter().map(renew).collect()
     }
 
-    /// Also returns the waiter to wake.
+    /// Ends an acquisition. Also returns the waiter to wake.
     pub(crate) fn release(
         &mut self,
         now: Moment,
@@ -117,7 +118,7 @@ impl Table {
             lock.held.retain(|held| held.id != id);
             return (ReleaseResponse::Released, lock.next());
         }
-        // If it was this waiter's turn, it is the next one's.
+        // If it was this waiter's turn, it is now the turn of the next one.
         (ReleaseResponse::NotHeld { current: lock.holder(now) }, lock.next().filter(|_| was_head))
     }
 }

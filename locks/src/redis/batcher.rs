@@ -33,11 +33,11 @@ struct Limits {
 const BATCHED: Limits = Limits { calls: 2, batch_size_max: 128 };
 /// For servers where a script may not touch several locks.
 const UNBATCHED: Limits = Limits { calls: 128, batch_size_max: 1 };
-/// How often answered callers get a turn before other calls are answered: the callers, the client's
-/// driver before and after them, and once more.
+/// How often this task yields to answered callers before other calls are answered. Their next
+/// request takes a turn of the driver, one of the caller and one of the driver; one is to spare.
 const TURNS_MAX: usize = 4;
-/// How many requests in a row must have been single for the next one not to be batched: a single
-/// one beside the calls of many makes these small, and the server wait.
+/// How many requests in a row must have been single before the next one bypasses the batches. A
+/// bypass while many callers are active would make the batches small and leave the server idle.
 const ALONE_ENOUGH: usize = 8;
 /// How many requests wait for a call. Later ones wait for room.
 const WAITING_MAX: usize = 1024;

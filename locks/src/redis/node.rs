@@ -28,7 +28,7 @@ use crate::name::{AcquisitionId, LockName};
 /// How long an id stays barred: longer than any request with it can be under way.
 pub(super) const BARRED: Duration = Duration::from_secs(60);
 
-/// How long to wait for an answer before a request is repeated: longer than a busy server thinks,
+/// How long to wait for an answer before a request is repeated: longer than a busy server takes,
 /// and no longer than a waiter is silent. A majority does not wait for a server that hangs.
 pub(super) const ANSWER_WITHIN: Duration = WAITER_HEARTBEAT;
 
@@ -192,7 +192,7 @@ impl Node {
         Ok(self.check_answer(&server, server.batcher.free(lock_ref).await).await? == 1)
     }
 
-    /// Also returns since when this server can be trusted about a free lock.
+    /// Requests a lock. Also returns since when this server can be trusted about a free lock.
     pub(super) async fn acquire(
         &self,
         request: &AcquireRequest,

@@ -1,4 +1,4 @@
-//! The session with a ZooKeeper cluster, and another one after it has ended.
+//! The session with a ZooKeeper cluster, which is replaced after it has ended.
 
 use std::time::Duration;
 

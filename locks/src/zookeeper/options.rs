@@ -1,4 +1,4 @@
-//! How a ZooKeeper cluster is reached, and as whom.
+//! The options of a connection to a ZooKeeper cluster.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use zookeeper_client::{Acls, Connector};
 /// The authentication scheme.
 const DIGEST: &str = "digest";
 
-/// How a ZooKeeper cluster is reached, and as whom.
+/// The options of a connection to a ZooKeeper cluster: its addresses, the longest lease, the user.
 ///
 /// ```no_run
 /// use std::time::Duration;

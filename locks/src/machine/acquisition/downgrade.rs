@@ -8,8 +8,8 @@ use crate::clock::Moment;
 use crate::error::{BackendError, LockError, LossReason};
 
 impl AcquisitionState {
-    /// Makes the holder a reader, once the backend knows. The backend gets it as a request of the
-    /// same acquisition for less, so that it can be repeated. Until the backend knows, other
+    /// Makes the holder a reader, once the backend knows. The backend gets a request of the same
+    /// acquisition for the shared mode, which can be repeated. Until the backend knows, other
     /// readers wait in vain, and nothing worse happens.
     pub(in crate::machine) fn downgrade(
         &mut self,

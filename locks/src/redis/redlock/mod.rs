@@ -413,9 +413,9 @@ async fn ask(
     (node, vote)
 }
 
-/// Lets requests for a lock reach their nodes, each within the time limit. With a release, because
-/// the acquisition is over, the lock is freed on the nodes that hold it already, and where it is
-/// granted only now.
+/// Lets requests for a lock reach their nodes, each within the time limit. If the acquisition is
+/// over, a release is given: it frees the lock on the nodes that hold it already, and on those that
+/// grant it only now.
 async fn finish(
     held: Vec<Arc<Node>>,
     answers: Answers,
