@@ -1,4 +1,4 @@
-//! One run of several coordinators on a store that they share: faults for so long, a verdict.
+//! One run of several coordinators on a store that they share: faults for a time, then a verdict.
 
 pub mod fault;
 pub mod lead_watch;
@@ -43,7 +43,7 @@ pub struct ClusterReport {
     pub leads: Leads,
     /// The number of grants of named locks.
     pub grants: usize,
-    /// The number of sagas that ended as they must.
+    /// The number of sagas that ended correctly.
     pub sagas: usize,
     /// The reasons of operations that did not commit.
     pub uncommitted: BTreeMap<UncommittedReason, usize>,

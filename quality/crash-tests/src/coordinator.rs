@@ -20,8 +20,8 @@ const STOPPED_WITHIN: Duration = Duration::from_secs(60);
 /// The admin API has no request that waits for readiness.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Calls are retried soon, and a silent process is soon passed over: a run has minutes, not hours.
-/// The journal's segments are as small as they may be, so that they are often reused.
+/// Calls are retried soon, and a silent process is soon skipped: a run lasts minutes, not hours.
+/// The journal's segments have the smallest size allowed, so that they are often reused.
 const SETTINGS: &[&str] = &[
     "journal_segment_bytes=16384",
     "dispatch.retry_delay_ms_min=10",

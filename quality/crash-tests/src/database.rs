@@ -1,4 +1,4 @@
-//! The databases: how they are made, joined, used and looked at.
+//! The databases: they are created, joined to globals, used and inspected here.
 //!
 //! sqlx's types differ by product, so that code which runs statements is compiled once per product:
 //! see `with_pool`.
@@ -18,8 +18,8 @@ use sqlx::{AssertSqlSafe, MySql, MySqlPool, PgPool, Postgres, Row as _, Sqlite, 
 use crate::history::{Element, List};
 use crate::work::{ACCOUNTS, CENTS, LISTS, Product, Row, Step, elements};
 
-/// The wait for a connection and for SQLite's writer lock of what makes the databases and judges
-/// them, which nothing but a busy machine delays.
+/// How long the code that creates and judges the databases waits for a connection, and for SQLite's
+/// writer lock. Only a busy machine delays it.
 pub const JUDGE_PATIENCE: Duration = Duration::from_secs(60);
 
 const TABLES: &[&str] = &[
@@ -133,7 +133,7 @@ impl Resource {
     /// Runs one local transaction as a branch of the ambient global and gives back what it read.
     ///
     /// # Errors
-    /// Whatever kept it from committing.
+    /// The error that kept it from committing.
     pub async fn run(&self, form: Form, steps: &[Step]) -> Result<Vec<Row>, sqlx::Error> {
         match self {
             Self::Postgres(resource) => run_branch!(resource, form, steps),
@@ -144,8 +144,8 @@ impl Resource {
 }
 
 impl Pool {
-    /// Connects when it is first used, so that an absent server is the user's matter. `patience` is
-    /// the wait for a connection, and for SQLite's writer lock.
+    /// Returns a pool that connects when it is first used, so that an absent server fails the first
+    /// call. `patience` is the wait for a connection, and for SQLite's writer lock.
     ///
     /// # Errors
     /// When the URL is none.
@@ -175,8 +175,7 @@ impl Pool {
         })
     }
 
-    /// Lets the library take the database into globals, whose branches wait so long for global
-    /// locks.
+    /// Makes the database take part in globals. Its branches wait for global locks for `lock`.
     ///
     /// # Errors
     /// When the database or the coordinator is away.
@@ -194,7 +193,7 @@ impl Pool {
         })
     }
 
-    /// Makes the tables and what is in them in the beginning.
+    /// Creates the tables with their initial rows.
     ///
     /// # Errors
     /// Returns the error of the database.
@@ -230,7 +229,7 @@ impl Pool {
         Ok(rows.into_iter().collect())
     }
 
-    /// Every receipt: of which transfer, account and cents.
+    /// Returns every receipt: the transfer, the account and the amount.
     ///
     /// # Errors
     /// Returns the error of the database.
@@ -239,7 +238,7 @@ impl Pool {
         Ok(with_pool!(self, |pool| sqlx::query_as(sql).fetch_all(pool).await?))
     }
 
-    /// Every list that has elements.
+    /// Returns every list that has elements.
     ///
     /// # Errors
     /// Returns the error of the database.
@@ -250,7 +249,7 @@ impl Pool {
         Ok(rows.iter().map(|(id, items)| ((database, *id), elements(items))).collect())
     }
 
-    /// The XIDs of all undo rows of a kind: 0 for undo logs, 1 for guard rows.
+    /// Returns the XIDs of all undo rows of a kind: 0 for undo logs, 1 for guard rows.
     ///
     /// # Errors
     /// Returns the error of the database.

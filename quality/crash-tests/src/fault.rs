@@ -49,7 +49,7 @@ pub const SERVICE_POINTS: [&str; 11] = [
 pub const CLOCK_STEPS_S: [i64; 8] =
     [30, -30, 3_600, -3_600, 86_400, -86_400, 300 * 86_400, -300 * 86_400];
 
-/// The point that only a COMMIT leads to that got no answer, which a file always gives.
+/// The point that only a COMMIT without an answer leads to. A file always answers.
 pub const AFTER_A_BROKEN_COMMIT: &str = "before-phase-one-report";
 
 /// Longer than every timeout between the processes: a global's time, the wait for locks, the
@@ -127,7 +127,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Faults without end, one at a time.
+/// An endless sequence of faults, one at a time.
 #[derive(Debug)]
 pub struct Schedule {
     random: StdRng,
@@ -137,7 +137,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The schedule of a seed for so many services, and databases of which some are servers.
+    /// Returns the schedule of a seed for this number of services, and these databases that are
+    /// servers.
     #[must_use]
     pub fn new(seed: u64, services: usize, servers: Vec<usize>) -> Self {
         assert!(servers.iter().all(|server| *server < DATABASES), "a server is a database");

@@ -26,7 +26,7 @@ pub type Element = u64;
 pub enum Outcome {
     /// The commit was acknowledged.
     Committed,
-    /// Told that nothing of it stays.
+    /// The answer was that nothing of it stays.
     RolledBack,
     /// No end was reported: a timeout, or the process died.
     Unknown,
@@ -74,7 +74,7 @@ pub struct Operation {
 pub enum Anomaly {
     /// A commit was acknowledged and its effect is not there in the end.
     Lost { element: Element, list: List },
-    /// An operation that came to nothing left an effect.
+    /// An operation that was rolled back left an effect.
     Undead { element: Element, list: List },
     /// Some of an operation's effects are there in the end and others are not.
     Torn { element: Element, missing: List },
@@ -90,7 +90,7 @@ pub enum Anomaly {
     StaleRead { reader: Element, element: Element, list: List },
     /// A read is not the beginning of what the list came to.
     ReadOutOfOrder { reader: Element, list: List },
-    /// No serial run could have this outcome: each saw, or came before, the next, in a circle.
+    /// No serial run could have this outcome: in a cycle, each operation must precede the next.
     Cycle { elements: Vec<Element> },
 }
 

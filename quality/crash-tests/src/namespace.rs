@@ -21,11 +21,11 @@ pub struct Host {
 }
 
 impl Host {
-    /// Makes the host and its link; `None`, with the reason, where this process may not or the
-    /// programs `unshare`, `nsenter` and `ip` are missing.
+    /// Makes the host and its link. Returns the reason as the inner error if this process may not,
+    /// or the programs `unshare`, `nsenter` and `ip` are missing.
     ///
     /// # Errors
-    /// When the link cannot be made in a namespace that can.
+    /// When the namespace can be made, but not the link.
     pub fn make() -> Result<Result<Self, String>> {
         for program in ["nsenter", "ip"] {
             if let Err(error) = Command::new(program).arg("-V").output() {
@@ -79,7 +79,7 @@ impl Host {
         ip(&["link", "set", &self.link, "down"])
     }
 
-    /// Packets pass again.
+    /// Lets packets pass again.
     ///
     /// # Errors
     /// When the link is gone.
@@ -101,7 +101,7 @@ impl Drop for Host {
     }
 }
 
-/// A process in a namespace of its own, or why there is none.
+/// Starts a process in a namespace of its own. Returns the reason if that is not possible.
 fn hold() -> Result<Result<Child, String>> {
     let mut command = Command::new("unshare");
     command.args(["--net", "sh", "-c", HOLD]);

@@ -1,4 +1,4 @@
-//! One run: a stage, faults for so long, a verdict.
+//! One run: a stage, faults for a time, then a verdict.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -22,7 +22,7 @@ use crate::service::{self, keep_trying, listen};
 /// Longer than any saga takes, however slow the machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// In their order: two that can be taken back, a look, the pivot, and what follows it.
+/// In their order: two that can be compensated, a check, the pivot, and a step after it.
 pub const STEPS: [&str; 5] = ["reserve", "charge", "check", "pay", "ship"];
 
 const RESOURCE: &str = "shop";
@@ -34,11 +34,11 @@ const EFFECT: &str = "CREATE TABLE effect (saga TEXT NOT NULL, step TEXT NOT NUL
 pub enum SagaEnding {
     /// Every step is done.
     Forward,
-    /// The pivot refuses, and everything is taken back.
+    /// The pivot refuses, and everything is compensated.
     Back,
     /// As forward, where charge and check are a child.
     ForwardWithChild,
-    /// As back: a child that was done is taken back.
+    /// As back: a child that was done is compensated.
     BackWithChild,
 }
 
@@ -72,7 +72,7 @@ impl SagaEnding {
         }
     }
 
-    /// Returns the crash points of a service on this course, and the number of passes of each. See
+    /// Returns the crash points of a service in this saga, and the number of passes of each. See
     /// `rm-client/src/at/crash_point.rs`.
     #[must_use]
     pub fn service_points(self) -> &'static [(&'static str, u32)] {
@@ -80,7 +80,7 @@ impl SagaEnding {
             Self::Forward | Self::ForwardWithChild => {
                 &[("before-step", 5), ("in-step-before-commit", 5), ("after-step-commit", 5)]
             }
-            // The pivot's action comes to no commit, and to an answer all the same.
+            // The pivot's action does not commit, and is answered all the same.
             Self::Back | Self::BackWithChild => &[
                 ("before-step", 4),
                 ("in-step-before-commit", 3),
@@ -91,7 +91,7 @@ impl SagaEnding {
         }
     }
 
-    /// The saga. Tried again soon, so that a test has many deaths in a minute.
+    /// Returns the saga. Its steps are retried soon, so that a test has many deaths in a minute.
     pub fn saga(self) -> Saga {
         let (order, refuses) = (Saga::new("place-order"), self.status() == SagaStatus::Compensated);
         let [reserve, charge, check, pay, ship] = STEPS;
@@ -216,7 +216,7 @@ async fn open(database: &Path) -> Result<SqlitePool> {
     Ok(SqlitePoolOptions::new().connect_with(options).await?)
 }
 
-/// Leaves the step's name.
+/// Records the step's name.
 struct RecordStep;
 
 impl SagaAction<Sqlite> for RecordStep {

@@ -1,5 +1,5 @@
-//! A service as a process: it launches globals over two databases, is an RM of both, and tells what
-//! became of everything it did.
+//! A service as a process: it launches globals over two databases, is an RM of both, and reports
+//! the outcome of each operation.
 //!
 //! It ends when its standard input does, so that it never outlives the run, and stops launching
 //! when a line comes there.
@@ -206,7 +206,8 @@ impl Ended {
     }
 }
 
-/// However far the rollback has come: it was asked for, and never a commit.
+/// Rolls the global back. It counts as rolled back however far that comes, since no commit was ever
+/// asked for.
 async fn roll_back(global: Global, cause: sqlx::Error) -> Ended {
     let code = code_of(&cause);
     let why = match global.rollback("a branch failed").await {
@@ -230,7 +231,7 @@ fn outcome_of(task: &Task, committed: Result<(), EndError>) -> (Outcome, String)
         | EndError::NeedsOperator { .. }
         | EndError::Forgotten { .. }
         | EndError::NotBegun(_) => Outcome::RolledBack,
-        // Besides `Unknown` itself, none comes of a commit without an operator.
+        // Without an operator, a commit has none of these errors but `Unknown`.
         EndError::Unknown { .. } | EndError::Committed { .. } | EndError::Application(_) | _ => {
             Outcome::Unknown
         }
@@ -238,7 +239,7 @@ fn outcome_of(task: &Task, committed: Result<(), EndError>) -> (Outcome, String)
     (outcome, format!("{}: {error}", error.code()))
 }
 
-/// Ours, the database's, or none.
+/// Returns the code of Handfast, or of the database; empty without a code.
 fn code_of(error: &sqlx::Error) -> String {
     if let Some(ours) = AtError::of(error) {
         return ours.code().to_owned();

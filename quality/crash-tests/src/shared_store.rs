@@ -34,7 +34,7 @@ pub struct SharedStore {
 }
 
 impl SharedStore {
-    /// Starts the servers, and lays the wires of so many coordinators.
+    /// Starts the servers, and the wires of this number of coordinators.
     ///
     /// # Errors
     /// When a server does not start.

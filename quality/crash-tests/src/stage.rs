@@ -1,4 +1,4 @@
-//! Coordinators, databases, services and the wires between them, and how faults are done to them.
+//! Coordinators, databases, services and the wires between them, and the faults done to them.
 
 mod coordinators;
 mod record;
@@ -80,7 +80,7 @@ pub struct RunningSystem {
     pub coordinators: Vec<Coordinator>,
     /// The store that they share, if they are several.
     shared: Option<SharedStore>,
-    /// Connections of our own to the databases, past the wires.
+    /// Connections of our own to the databases, which bypass the wires.
     pub pools: [Pool; DATABASES],
     servers: [Option<DatabaseServer>; DATABASES],
     services: Vec<ServiceSlot>,
@@ -137,7 +137,7 @@ impl RunningSystem {
         self.coordinators.iter().map(Coordinator::endpoint).collect()
     }
 
-    /// Another client of the coordinators, past the wires.
+    /// Returns another client of the coordinators, which bypasses the wires.
     ///
     /// # Errors
     /// When no coordinator answers.
@@ -416,7 +416,7 @@ fn place(
 }
 
 impl Settings {
-    /// Checks what types do not.
+    /// Checks the rules that the types do not enforce.
     ///
     /// # Errors
     /// Returns an error if there are no services.

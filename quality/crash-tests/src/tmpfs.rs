@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use tempfile::TempDir;
 
-/// A mounted file system of a few megabytes. Dropping it takes it away.
+/// A mounted file system of a few megabytes. Dropping it unmounts it.
 #[derive(Debug)]
 pub struct SmallDisk {
     folder: TempDir,
@@ -43,7 +43,7 @@ impl SmallDisk {
     /// When writing fails for another reason than that.
     pub fn fill(&self) -> Result<()> {
         let mut file = File::create(self.filler())?;
-        // Ever smaller pieces, so that not a byte is left.
+        // In smaller and smaller pieces, so that not a byte is left.
         for piece in [1 << 16, 1 << 12, 1] {
             loop {
                 match file.write(&vec![0; piece]) {

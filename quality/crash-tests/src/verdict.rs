@@ -65,7 +65,7 @@ impl RunningSystem {
         Ok(verdict)
     }
 
-    /// Waits, within limits, until nothing is left, and tells what is.
+    /// Waits, within limits, until nothing is left over, and records what is.
     async fn settle(&self, verdict: &mut Verdict) -> Result<()> {
         let until = Instant::now() + SETTLED_WITHIN;
         loop {
@@ -91,7 +91,7 @@ impl RunningSystem {
         Ok(left)
     }
 
-    /// Each account holds what its receipts say, and each transfer has both of its receipts.
+    /// Checks that each account agrees with its receipts, and that each transfer has both receipts.
     async fn check_accounts(
         &self,
         operations: &BTreeMap<u64, Done>,
@@ -138,7 +138,7 @@ impl RunningSystem {
         Ok(last)
     }
 
-    /// The outcomes that the coordinator remembers agree with the databases.
+    /// Checks that the outcomes which the coordinator remembers agree with the databases.
     async fn check_decisions(
         &self,
         observer: &Handfast,
@@ -175,7 +175,7 @@ impl RunningSystem {
         Ok(())
     }
 
-    /// A guard row of a global that was committed would have cost it a branch.
+    /// Checks that no guard row is of a committed global: it would have cost the global a branch.
     async fn check_guards(&self, observer: &Handfast, verdict: &mut Verdict) -> Result<()> {
         for pool in &self.pools {
             for xid in pool.undo_rows(GUARD).await? {
@@ -221,7 +221,7 @@ fn count(operations: &BTreeMap<u64, Done>, verdict: &mut Verdict) {
     }
 }
 
-/// A read under global locks never sees money in two places or in none.
+/// Checks that no read under global locks saw money in two places or in none.
 fn check_totals(operations: &BTreeMap<u64, Done>, verdict: &mut Verdict) {
     let committed = operations.iter().filter(|(_, done)| done.outcome == Outcome::Committed);
     for (operation, seen) in committed.filter_map(|(id, done)| Some((id, done.seen.total?))) {

@@ -19,7 +19,7 @@ pub enum WireState {
     /// Keeps connections and carries nothing, as a network does that loses every packet. What was
     /// sent meanwhile arrives afterwards.
     Silent,
-    /// Carries what the client says, and none of the answers.
+    /// Carries what the client sends, and none of the answers.
     Deaf,
 }
 
@@ -62,7 +62,7 @@ impl Wire {
         self.address
     }
 
-    /// Changes what it does, for connections that are there and that come.
+    /// Changes its state, for existing and for later connections.
     pub fn set(&self, state: WireState) {
         self.state.send_replace(state);
         if state == WireState::Cut {

@@ -1,5 +1,5 @@
-//! Operations as data: chosen by chance, turned into SQL, and back from rows into what
-//! was seen. Pure.
+//! Operations as data: they are drawn at random and turned into SQL, and rows are turned back into
+//! the values that were read. Pure.
 
 use std::collections::BTreeSet;
 
@@ -132,7 +132,7 @@ impl Task {
         matches!(self, Self::Read { .. })
     }
 
-    /// The local transactions, in the order in which they are run.
+    /// Returns the local transactions, in the order in which they are run.
     #[must_use]
     pub fn branches(&self, operation: u64, products: [Product; DATABASES]) -> Vec<Branch> {
         let mut branches: Vec<Branch> = (0..DATABASES)

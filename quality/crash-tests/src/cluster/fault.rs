@@ -23,8 +23,8 @@ pub const LEADER_POINTS: [&str; 7] = [
 /// The point that a coordinator passes once for each lead.
 const AFTER_LEAD: &str = "after-lead";
 
-/// The lead of a coordinator that is away for this long is lost: the default of `cluster.lease_ms`
-/// and half a second.
+/// A coordinator that is away for this long loses the lead: the default of `cluster.lease_ms` and
+/// half a second.
 const LONGER_THAN_THE_LEASE: Duration = Duration::from_millis(2_500);
 
 /// The coordinator that a fault is done to.
@@ -58,7 +58,7 @@ pub enum ClusterFault {
 }
 
 impl ClusterFault {
-    /// Returns the number of coordinators, of so many, that die of it.
+    /// Returns how many of this number of coordinators the fault kills.
     #[must_use]
     pub fn deaths(&self, coordinators: u64) -> u64 {
         match self {
@@ -106,7 +106,7 @@ impl fmt::Display for FaultyNode {
     }
 }
 
-/// Faults without end, one at a time.
+/// An endless sequence of faults, one at a time.
 #[derive(Debug)]
 pub struct ClusterSchedule {
     random: StdRng,
@@ -114,7 +114,7 @@ pub struct ClusterSchedule {
 }
 
 impl ClusterSchedule {
-    /// The schedule of a seed for so many coordinators.
+    /// Returns the schedule of a seed for this number of coordinators.
     #[must_use]
     pub fn new(seed: u64, coordinators: usize) -> Self {
         Self { random: StdRng::seed_from_u64(seed), coordinators }

@@ -1,4 +1,4 @@
-//! Asks every coordinator again and again where it stands.
+//! Polls every coordinator for whether it leads.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -16,7 +16,7 @@ use crate::service::connect;
 const HOLDERS: usize = 4;
 /// Fewer than holders, so that they wait for each other.
 const NAMES: usize = 2;
-/// Ends in the longer outages, so that locks are lost as well.
+/// Shorter than the longer outages, so that locks are lost as well.
 const LEASE: Duration = Duration::from_secs(3);
 const LOOKS: u32 = 5;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -104,7 +104,7 @@ async fn hold(
         }
         match locks.lock_timeout(&format!("ledger/{lock}"), WAIT).await {
             Ok(guard) => spans.extend(hold_for_a_moment(lock, guard).await),
-            // What an outage brings.
+            // An outage has these errors.
             Err(LockError::TimedOut { .. } | LockError::Unavailable { .. }) => {
                 sleep(RETRY_AFTER).await;
             }
@@ -129,7 +129,7 @@ async fn hold_for_a_moment(lock: usize, guard: Guard) -> Option<HeldSpan> {
         // The time for which it is held.
         sleep(LOOK_EVERY).await;
     }
-    // Whether it was lost meanwhile changes nothing of when it was held.
+    // A loss since the look does not change the time in which it was surely held.
     let _ = guard.release().await;
     Some(HeldSpan { lock, token, from, until: until? })
 }

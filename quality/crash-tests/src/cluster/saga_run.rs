@@ -48,7 +48,7 @@ impl SagaRun {
     /// Lets the last saga come to its end, and returns the number of sagas.
     ///
     /// # Errors
-    /// When a saga did not end as it must.
+    /// When a saga did not end correctly.
     pub async fn finish(mut self) -> Result<usize> {
         self.stop.store(true, Ordering::Relaxed);
         let sagas = self.sagas.await?.context("running sagas")?;

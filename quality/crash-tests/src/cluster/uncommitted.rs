@@ -1,5 +1,4 @@
-//! Puts every operation that did not commit down to a reason that is not the change of a leader.
-//! Pure.
+//! Finds for every operation that did not commit a reason other than the change of a leader. Pure.
 //!
 //! The services and their databases suffer no fault in a run of a cluster, and their time limits
 //! are longer than every outage, so few reasons are left.
@@ -15,17 +14,17 @@ use crate::stage::Done;
 /// in MariaDB.
 const CONTENTION: [&str; 6] =
     ["HF-TC-ROW-LOCKED", "HF-TC-DEADLOCK", "SQL 40P01", "SQL 40001", "SQL 1213", "SQL 1205"];
-/// The code of a global that had no branch when its coordinator went.
+/// The code of a global that had no branch when its coordinator died.
 const UNKNOWN_XID: &str = "HF-TC-UNKNOWN-XID";
 
 /// The reason of an operation that did not commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UncommittedReason {
-    /// Another operation held its rows, or waited for it in a circle.
+    /// Another operation held its rows, or the two were in a deadlock.
     Contention,
     /// It had begun and had no branch yet, so that nothing was rolled back.
     BegunWithoutBranch,
-    /// It took longer than it may take.
+    /// It ran out of time.
     OutOfTime,
 }
 
@@ -39,7 +38,7 @@ impl fmt::Display for UncommittedReason {
     }
 }
 
-/// Returns the reason for which an operation did not commit; `None` if it has none but that the
+/// Returns the reason for which an operation did not commit; `None` if the only one is that the
 /// leader changed.
 #[must_use]
 pub fn reason_of(done: &Done, limits: TimeLimits) -> Option<UncommittedReason> {

@@ -1,8 +1,8 @@
 //! Finds whether one order of the operations explains all that they read.
 //!
 //! An operation comes before another if its element stands before the other's in a list, if the
-//! other saw it, or if it read a list under locks and did not see the other. A circle means that no
-//! order does.
+//! other saw it, or if it read a list under locks and did not see the other. A cycle means that no
+//! order explains them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::{Element, List, Operation, Outcome, Reading};
 
 type Arrows = BTreeMap<Element, BTreeSet<Element>>;
 
-/// The operations on circles and between them, if there is one.
+/// Returns the operations on cycles and between them, if there is a cycle.
 pub(super) fn cycle(
     operations: &[Operation],
     last: &BTreeMap<List, Vec<Element>>,
@@ -55,7 +55,7 @@ enum Direction {
     Backward,
 }
 
-/// Takes away, again and again, every operation that nothing comes after, or before.
+/// Removes operations that no other comes after, or before, until there is none.
 fn without_ends(arrows: Arrows, direction: Direction) -> Arrows {
     let mut forward = arrows;
     let mut backward = turned(&forward);

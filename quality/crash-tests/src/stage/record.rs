@@ -101,7 +101,7 @@ impl Record {
         self.lock().clone()
     }
 
-    /// Why operations failed of late.
+    /// Returns why the last operations failed.
     fn last_reasons(&self) -> String {
         let operations = self.lock();
         let reasons = operations.values().rev().filter(|done| !done.why.is_empty());
@@ -114,7 +114,7 @@ impl Record {
 }
 
 impl Done {
-    /// As the judge of histories wants it.
+    /// Returns an operation in the form that the judge of histories takes.
     #[must_use]
     pub fn operation(&self, element: u64) -> Operation {
         let appends = match &self.task {

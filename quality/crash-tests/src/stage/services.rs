@@ -27,9 +27,9 @@ const BREAK_EVERY: Duration = Duration::from_millis(300);
 /// One service: its wires and the process that runs now.
 #[derive(Debug)]
 pub(super) struct ServiceSlot {
-    /// None to several coordinators.
+    /// `None` if there are several coordinators.
     pub(super) coordinator: Option<Wire>,
-    /// None to a file.
+    /// `None` for a database that is a file.
     pub(super) databases: [Option<Wire>; DATABASES],
     running: Option<Running>,
 }
