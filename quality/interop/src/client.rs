@@ -1,4 +1,4 @@
-//! The clients: which releases, and what is the same for all of them.
+//! The clients: their releases, and everything that is common to them.
 
 use std::env;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Every client on every database, a few stages at a time, and what came of it.
+//! Runs every client on every database, a few stages at a time, and reports the results.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -111,7 +111,7 @@ fn fits(wanted: Option<&str>, name: &str) -> bool {
     wanted.is_none_or(|wanted| name.contains(wanted))
 }
 
-/// A stage on which something failed is not played on: what follows might fail for no other reason.
+/// Plays the scenarios of one stage until one fails: the next might fail for that reason only.
 fn play_one(it: &Performance, number: usize, tally: &Tally) {
     let name = format!("interop_{number}");
     let stage = match TestBed::set_up(it.client, it.way, &it.database, &name) {
@@ -151,7 +151,7 @@ impl fmt::Display for Performance {
     }
 }
 
-/// Says a line, whole.
+/// Prints a line in one piece.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
     // Standard output may be closed; the exit code still reports the result.
     let _ = writeln!(std::io::stdout().lock(), "{line}");

@@ -20,7 +20,7 @@ use crate::wait::until;
 /// A client gives a request up after half a minute, and asks a few times.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(100);
 
-/// A service that must not have been answered has this long to be.
+/// How long a command is watched that must not be answered.
 const STILL: Duration = Duration::from_millis(300);
 
 /// The answer to a command, or the words of its failure.
@@ -100,13 +100,13 @@ impl Actor<'_> {
         self.ask(command)?.done()
     }
 
-    /// Begins a global, and gives its XID.
+    /// Begins a global, and returns its XID.
     pub(crate) fn begin(&self, timeout_ms: u32) -> Result<String> {
         self.tell(&format!("begin {timeout_ms}"))
     }
 
-    /// Says a command again and again until it succeeds: a client that has lost the coordinator may
-    /// need some seconds to look for it again.
+    /// Repeats a command until it succeeds: a client that has lost the coordinator may need some
+    /// seconds to find it again.
     pub(crate) fn tell_until_done(&self, command: &str) -> Result<String> {
         let mut done = String::new();
         until(command, || {
@@ -121,7 +121,7 @@ impl Actor<'_> {
         self.tell(&format!("join {xid}")).map(drop)
     }
 
-    /// Takes part no longer.
+    /// Leaves the global.
     pub(crate) fn leave(&self) -> Result<()> {
         self.tell("leave").map(drop)
     }
@@ -141,7 +141,7 @@ impl PendingCommand {
         self.said()?.map_err(|error| anyhow!("{command}: {error}"))
     }
 
-    /// Waits for its failure, and gives the service's words for it.
+    /// Waits for its failure, and returns the service's message.
     pub(crate) fn failed(self) -> Result<String> {
         let command = self.command.clone();
         match self.said()? {

@@ -1,4 +1,4 @@
-//! A coordinator, a database and services with one release of a client: what a scenario plays on.
+//! The stage of a scenario: a coordinator, a database and services with one release of a client.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

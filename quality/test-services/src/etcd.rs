@@ -1,4 +1,4 @@
-//! How etcd is started: a cluster of one, unless settings say otherwise. Every write is synced.
+//! Starts etcd: a cluster of one, unless settings say otherwise. Every write is synced.
 
 use std::net::SocketAddr;
 use std::process::Command;

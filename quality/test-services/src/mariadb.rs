@@ -1,4 +1,4 @@
-//! How MariaDB is started.
+//! The programs, settings and commands of a MariaDB server.
 
 use std::fs;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! How NATS is started, with JetStream.
+//! The programs and commands of a NATS server with JetStream.
 
 use std::net::SocketAddr;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! How PostgreSQL is started.
+//! The programs, settings and commands of a PostgreSQL server.
 
 use std::net::SocketAddr;
 use std::process::Command;

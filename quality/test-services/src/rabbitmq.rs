@@ -1,4 +1,4 @@
-//! How RabbitMQ is started: the server, and the name server of its Erlang, both private.
+//! The programs and commands of RabbitMQ: the server, and Erlang's name server, both private.
 
 use std::net::SocketAddr;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! How Redis is started.
+//! The programs, settings and commands of a Redis server.
 
 use std::net::SocketAddr;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Where the servers of one run keep their data.
+//! The directory in which the servers of one run keep their data.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

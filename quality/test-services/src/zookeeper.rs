@@ -1,4 +1,4 @@
-//! How ZooKeeper is started: a single server, unless settings say otherwise. Every write is synced.
+//! Starts ZooKeeper: a single server, unless settings say otherwise. Every write is synced.
 
 use std::fs;
 use std::net::SocketAddr;

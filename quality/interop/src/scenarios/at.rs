@@ -80,7 +80,7 @@ pub(super) fn two_processes(stage: &TestBed) -> Result<()> {
     stage.until_no_undo_rows(&xid)
 }
 
-/// Left by a process that was killed before it deleted it: another one does, when it is old.
+/// An undo row is left by a process that was killed: another process deletes it when it is old.
 pub(super) fn old_undo_logs(stage: &TestBed) -> Result<()> {
     // No process has the database as a resource before it is used.
     commit(stage)?;

@@ -6,7 +6,7 @@ use crate::service::Actor;
 use crate::stage::{AMOUNT, TestBed, take_one};
 use crate::wait::same;
 
-/// With a timeout that no scenario reaches.
+/// Begins a global with a timeout that no scenario reaches.
 pub(super) const BEGIN: &str = "begin 300000";
 
 /// Waits until the client has found the coordinator again, which knows the global as it was.
@@ -22,7 +22,7 @@ fn begin_with_branch(actor: &Actor<'_>, row: u32) -> Result<String> {
     Ok(xid)
 }
 
-/// Killed between phase one and the decision, which is rollback.
+/// The coordinator is killed between phase one and the decision, which is rollback.
 pub(super) fn before_rollback(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();
@@ -37,7 +37,7 @@ pub(super) fn before_rollback(stage: &TestBed) -> Result<()> {
     stage.until_status(&xid, "Rollbacked")
 }
 
-/// Killed between phase one and the decision, which is commit.
+/// The coordinator is killed between phase one and the decision, which is commit.
 pub(super) fn before_commit(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();
@@ -51,7 +51,7 @@ pub(super) fn before_commit(stage: &TestBed) -> Result<()> {
     stage.until_status(&xid, "Committed")
 }
 
-/// Killed between the decision, which is rollback, and phase two.
+/// The coordinator is killed between the decision, which is rollback, and phase two.
 pub(super) fn after_rollback(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let xid = decide_without_phase_two(stage, row, |desk| desk.tell("rollback").map(drop))?;
@@ -62,7 +62,7 @@ pub(super) fn after_rollback(stage: &TestBed) -> Result<()> {
     stage.until_status(&xid, "Rollbacked")
 }
 
-/// Killed between the decision, which is commit, and phase two.
+/// The coordinator is killed between the decision, which is commit, and phase two.
 pub(super) fn after_commit(stage: &TestBed) -> Result<()> {
     let row = stage.new_row()?;
     let xid = decide_without_phase_two(stage, row, |desk| {

@@ -44,8 +44,8 @@ enum OrderEnd {
     Failed,
 }
 
-/// Buyers go on while the leader is killed, again and again: no order is done by
-/// half, none stays unfinished, and no buyer fails for long.
+/// Buyers go on while the leader is killed, again and again: no order is half done, none stays
+/// unfinished, and no buyer fails for long.
 pub(super) fn killed(stage: &TestBed) -> Result<()> {
     let cluster = stage.cluster()?;
     let shops = stage.shops_at(&cluster)?;

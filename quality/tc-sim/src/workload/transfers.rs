@@ -1,5 +1,5 @@
 //! Transfers: prepared branches move money between purses, within a database and from one to
-//! another. Here is also what other installations have prepared in the same databases.
+//! another. The transactions that other installations have prepared there are listed here too.
 //!
 //! A purse is an account that only prepared branches change.
 

@@ -105,7 +105,7 @@ impl OneLeader {
         if !is_answer(reply) || is_begin && asked.at < latest.displaced_until {
             return;
         }
-        // It has begun to lead since, and what it answers may be of that time.
+        // It has begun to lead since then, and may have answered after that.
         let leads_since = self.marks.iter().any(|it| it.server == server && it.at >= asked.at);
         verdict.require(latest.server == server || leads_since, || {
             let LaidMark { server: leader, epoch, .. } = latest;
@@ -149,8 +149,8 @@ fn is_answer(reply: &ServerBody) -> bool {
     }
 }
 
-/// Checks that what is stored for the first time has its numbers from the leader that stores it: a
-/// global that an earlier one has begun, and not stored, is not gone on with.
+/// Checks that a record which is stored for the first time has its numbers from the leader that
+/// stores it: no leader continues a global that an earlier one has begun and not stored.
 fn check_numbers(ledger: &Ledger, epoch: Epoch, change: &Change, verdict: &mut Verdict) {
     let Change::Put(record) = change else { return };
     let (what, number) = match record {

@@ -71,7 +71,7 @@ impl StoreHost {
         self.lock().leader
     }
 
-    /// Ends the lease, of which the leader does not hear.
+    /// Ends the lease without telling the leader.
     pub(crate) fn take_lease_away(&self) {
         self.lock().lease.take_away();
     }
@@ -184,8 +184,8 @@ impl StoreHost {
         self.world.sleep(duration).await;
     }
 
-    /// Draws what becomes of a batch whose sender has died or given up. Returns whether it is
-    /// carried out: a batch that is torn is dropped by the store.
+    /// Draws the fate of a batch whose sender has died or given up. Returns whether it is carried
+    /// out: the store drops a batch that is torn.
     fn survives(&self, from: usize) -> bool {
         let fates = [Fault::WriteLost, Fault::WriteTorn, Fault::WriteUnacknowledged];
         let weights = fates.map(|fault| self.world.plan.permille(fault));

@@ -55,7 +55,7 @@ impl Lease {
         LeaseAnswer::Taken(self.epoch)
     }
 
-    /// Returns whether the lease is renewed: nothing else has been made of it.
+    /// Renews the lease if it is still this one. Returns whether it is renewed.
     pub(super) fn renew(&mut self, now: u64, holder: LeaseHolder, epoch: Epoch) -> bool {
         let is_held = self.holder == Some(holder) && self.epoch == epoch;
         if is_held {
@@ -71,7 +71,7 @@ impl Lease {
         }
     }
 
-    /// Ends the lease, of which its holder does not hear.
+    /// Ends the lease without telling its holder.
     pub(super) fn take_away(&mut self) {
         self.holder = None;
     }

@@ -166,7 +166,7 @@ impl SimStore {
         }
     }
 
-    /// Sends a batch until it is known what has become of it.
+    /// Sends a batch until its result is known.
     async fn append(&self, last: RowPosition, batch: Arc<[Change]>) -> BatchAnswer {
         loop {
             let sent = self.host.append(self.holder.server, last, Arc::clone(&batch));

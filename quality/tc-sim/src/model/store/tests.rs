@@ -16,7 +16,7 @@ use crate::plan::{Fault, Plan};
 use crate::random::Random;
 use crate::world::{LogMode, MS, Owner, RunEnd, SECOND, World};
 
-/// The judge is not asked.
+/// An observer that ignores everything.
 struct NoJudge;
 
 impl Observer for NoJudge {
