@@ -65,7 +65,7 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// Returns so many changes, as globals with their branches make them.
+/// Returns this number of changes, as globals with their branches make them.
 pub(crate) fn changes(count: usize) -> Result<Vec<Change>> {
     let mut core = Core { kept: Some(Vec::new()), ..Core::new(count, 0) };
     while core.kept.as_ref().is_some_and(|kept| kept.len() < count) {

@@ -90,7 +90,7 @@ pub(crate) async fn measure(globals: u64, branches: u32, place: &RunDirectory) -
     Ok(Row::of_figures(&format!("recovery, {globals} unfinished globals"), &figures))
 }
 
-/// Leaves unfinished globals of one branch at a coordinator.
+/// Fills a coordinator with unfinished globals of one branch.
 pub(crate) async fn fill(server: &Server, globals: u64) -> Result<()> {
     Client::connect(server, 0).await?.fill(globals, 1).await.map(drop)
 }

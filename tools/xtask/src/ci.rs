@@ -14,7 +14,7 @@ use crate::tidy;
 
 /// How many seeds are simulated.
 const SEEDS: &str = "2000";
-/// How many statements are held against SQLite's pre-update hook.
+/// How many statements are compared with SQLite's pre-update hook.
 const HOOK_CASES: usize = 5_000;
 /// How often the example's coordinator is killed in the run that kills it.
 const CRASHES: &str = "2";
@@ -27,7 +27,7 @@ const SALE: [&str; 4] = ["--buyers", "200", "--units", "40"];
 /// The feature sets of the client library: no database, or each alone.
 const DATABASES: [&str; 4] = ["", "mysql", "postgres", "sqlite"];
 
-/// Runs the quick checks first, so that a slip is told early.
+/// Runs all checks, the quick ones first, so that a slip is reported early.
 pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()> {
     interrupts.run(cargo().args(["fmt", "--all", "--check"]))?;
     tidy::check_tree()?;
@@ -51,11 +51,11 @@ pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()
     interop::run_clients(interrupts, programs.command("handfast-interop")?, &["--short"])?;
     sim::run_seeds(interrupts, programs.command("handfast-sim")?, &["--seeds", SEEDS])?;
     run_examples(interrupts, programs)?;
-    // Last: it builds what stands on SQLite's driver anew.
+    // Last: it builds everything again that depends on SQLite's driver.
     differential::run_with_hook(interrupts, HOOK_CASES)
 }
 
-/// Builds the client with each single database: none may need what only another brings.
+/// Builds the client with each single database: none may need a dependency that only another has.
 fn check_features(interrupts: &Interrupts) -> Result<()> {
     for database in DATABASES {
         let mut clippy = cargo();
@@ -97,7 +97,7 @@ fn run_examples(interrupts: &Interrupts, programs: Programs) -> Result<()> {
     Ok(())
 }
 
-/// Recipes for locks that are wrong: they must fail, and ours must not.
+/// Runs the recipes for locks that are wrong: they must fail, and ours must not.
 fn run_recipes(
     interrupts: &Interrupts,
     programs: Programs,

@@ -31,8 +31,8 @@ pub(crate) struct Options {
     pre_update_hook: bool,
 }
 
-/// The whole workspace, so that SQLite's driver and what stands on it is all that is built again:
-/// a package alone would have its dependencies with other features.
+/// The whole workspace, so that only SQLite's driver and its dependents are built again: a single
+/// package would build its dependencies with other features.
 const WITH_HOOK: [&str; 5] =
     ["--workspace", "--features", "handfast/pre-update-hook", "--test", "differential"];
 
@@ -49,7 +49,7 @@ pub(crate) fn run_statements(interrupts: &Interrupts, options: &Options) -> Resu
     run(interrupts, options, &mut command)
 }
 
-/// The short run with the hook: CI's.
+/// Runs the short run with the hook, for CI.
 pub(crate) fn run_with_hook(interrupts: &Interrupts, cases: usize) -> Result<()> {
     let mut clippy = with_hook(interrupts, "clippy")?;
     interrupts.run(clippy.args(["--", "-D", "warnings"]))?;

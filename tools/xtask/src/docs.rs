@@ -1,8 +1,7 @@
 //! The book: the pages of `docs/` and those at the root, checked, and built with mdBook.
 //!
-//! mdBook shows a link to nowhere, a quoted program that has changed and a command that is gone
-//! without a complaint. The checks here refuse them. They read the tree alone, so they also run
-//! without mdBook.
+//! mdBook accepts a link to nowhere, a quoted program that has changed and a command that is gone.
+//! The checks here refuse them. They read the tree alone, so they also run without mdBook.
 
 mod commands;
 mod links;
@@ -23,7 +22,7 @@ use crate::tree::{SourceFile, root, source_files};
 
 /// Where the finished book is.
 const BOOK: &str = "target/book";
-/// Where the pages stand as mdBook wants them: all below one folder.
+/// The folder in which mdBook finds all pages.
 const STAGE: &str = "target/book-source";
 /// The version that is installed where mdBook is missing.
 const MDBOOK_VERSION: &str = "0.5.4";

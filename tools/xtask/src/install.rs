@@ -1,6 +1,6 @@
 //! Installs what is missing, servers above all, with the system's package manager.
 //!
-//! Everything it is about to install is said before it is done.
+//! It says what it is about to install before it does so.
 
 use std::env;
 use std::process::Command;
@@ -49,7 +49,8 @@ impl Installer {
         }
     }
 
-    /// Refreshing the list of packages, where that is a step of its own, then installing.
+    /// Returns the commands that refresh the list of packages, where that is a step of its own, and
+    /// install.
     fn steps(self) -> &'static [&'static [&'static str]] {
         match self {
             // Waits for another installation, such as the nightly one, to end.

@@ -64,7 +64,7 @@ impl Interrupts {
         Ok(())
     }
 
-    /// Runs a program to its end, as [`Self::run`], and gives what it said on standard output.
+    /// Runs a program to its end, as [`Self::run`], and returns its standard output.
     pub(crate) fn output(&self, command: &mut Command) -> Result<String> {
         let line = command_line(command);
         let (child, pid) =

@@ -1,5 +1,5 @@
-//! libclang, for SQLite with its pre-update hook: the driver's bindings to it are made anew while
-//! it is built. Nothing else needs it.
+//! libclang, for SQLite with its pre-update hook: the build of the driver generates its bindings
+//! again. Nothing else needs libclang.
 
 use std::env;
 use std::fs;
@@ -33,7 +33,7 @@ const LIBCLANG: Needed = Needed {
     otherwise: "set LIBCLANG_PATH to the folder that it is in",
 };
 
-/// Installs it if it is missing, and gives the variables that a build with it needs.
+/// Installs it if it is missing, and returns the variables that a build with it needs.
 pub(crate) fn install(interrupts: &Interrupts) -> Result<Vec<(&'static str, String)>> {
     install_missing(interrupts, &[LIBCLANG])?;
     if env::var_os(ARGUMENTS_VARIABLE).is_some() {

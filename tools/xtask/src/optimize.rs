@@ -1,5 +1,5 @@
-//! Programs that are compiled for the work they do: built to record which ways they take, put to
-//! work, and built again with the record (profile-guided optimization).
+//! Profile-guided optimization: programs are built to record which paths they take, run under a
+//! load, and built again with the record.
 //!
 //! See <https://doc.rust-lang.org/rustc/profile-guided-optimization.html>.
 
@@ -25,7 +25,7 @@ const WORK: &[&str] = &[
     "locks --backend coordinator --clients 64 --waiters 32",
 ];
 
-/// However busy the machine is: nothing is measured.
+/// Options that do not wait for an idle machine: nothing is measured.
 const AT_ONCE: &str = "--seconds 4 --warm-up 0 --runs 1 --idle-wait 0 --foreign-max 1000";
 
 /// Builds `handfast` and `handfast-bench` this way and says where they are.
@@ -59,7 +59,7 @@ pub(crate) fn build(interrupts: &Interrupts) -> Result<()> {
 enum Linking {
     /// As in any release build.
     AsReleased,
-    /// All of it, libraries included, which takes half as long again.
+    /// All of it, libraries included, which takes half as long again to build.
     AsOne,
 }
 
@@ -80,7 +80,7 @@ impl Compiler {
         Ok(Self { host, programs })
     }
 
-    /// The program that puts records together, which rustup brings as a component.
+    /// Returns the program that merges records, a component of rustup.
     fn profdata(&self, interrupts: &Interrupts) -> Result<PathBuf> {
         let program = self.programs.join("llvm-profdata");
         if !program.is_file() {
@@ -93,8 +93,8 @@ impl Compiler {
         Ok(program)
     }
 
-    /// Builds both programs in one go, so that both have the same libraries, and gives their
-    /// folder. With a target named, flags are not for what runs while it is built.
+    /// Builds both programs in one go, so that both have the same libraries, and returns their
+    /// folder. A target is named, so that the flags do not apply to build scripts and macros.
     fn build(
         &self,
         interrupts: &Interrupts,

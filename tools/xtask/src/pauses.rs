@@ -1,4 +1,4 @@
-//! The long run of holders of locks who are stopped for longer than their lease.
+//! The long run in which holders of locks are stopped for longer than their lease.
 
 use anyhow::Result;
 use clap::Args;

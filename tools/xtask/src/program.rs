@@ -8,9 +8,8 @@ use anyhow::Result;
 use crate::interrupt::Interrupts;
 use crate::test::cargo;
 
-/// The programs of the workspace as its tests build them, so that after those there is nothing to
-/// build. By `cargo run --package` each has its dependencies with features of its own, and builds
-/// them once more.
+/// The programs of the workspace as its tests build them, so that nothing is left to build after
+/// the tests. `cargo run --package` would build the dependencies of each with other features.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Programs(());
 
@@ -31,7 +30,7 @@ impl Programs {
     }
 }
 
-/// One of them alone, which is built sooner where the others are not.
+/// Returns the command that builds and runs one of them alone, which is faster if none is built.
 pub(crate) fn package(name: &str) -> Command {
     let mut command = cargo();
     command.args(["run", "--quiet", "--package", name, "--"]);

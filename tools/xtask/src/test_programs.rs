@@ -1,7 +1,8 @@
 //! Runs the test programs of the workspace, a few at a time.
 //!
 //! `cargo test` runs one after the other, and most of them wait: for servers that start, deadlines
-//! that pass, processes that come back. What a program says is shown when it has ended, whole.
+//! that pass, processes that come back. The output of a program is shown in one piece when it has
+//! ended.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -19,8 +20,8 @@ use crate::interrupt::Interrupts;
 use crate::say::say;
 use crate::test::cargo;
 
-/// How many programs run at a time for each core. Too few: the machine waits with them; too many:
-/// tests that look at time see a machine that stands still.
+/// How many programs run at a time for each core. Too few: the machine is idle while they wait; too
+/// many: tests with time limits fail on a machine that is too slow.
 const AT_A_TIME: usize = 2;
 /// Those that take longest, which begin first: the end of the run does not wait for one alone.
 const LONG: [&str; 8] = [
@@ -84,7 +85,7 @@ pub(crate) fn run_all(interrupts: &Interrupts, variables: &[(&'static str, Strin
     Ok(())
 }
 
-/// Runs one and then shows what it has said.
+/// Runs one and then shows its output.
 fn run_one(
     interrupts: &Interrupts,
     name: &str,
@@ -128,7 +129,7 @@ fn build(interrupts: &Interrupts) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// The program that a line of cargo's tells of, if it tells of one with tests.
+/// Returns the program that a line of cargo's output names, if that has tests.
 fn program_of(line: &str) -> Result<Option<Program>> {
     let told: Told = serde_json::from_str(line).with_context(|| line.to_owned())?;
     let (Some(executable), Some(true)) = (told.executable, told.profile.map(|it| it.test)) else {

@@ -1,9 +1,9 @@
 //! `locks`: locks of every backend beside the plain recipe of that backend, all in turns in one
 //! run.
 //!
-//! A pair is taking and releasing a lock without contention; its latency is that of taking it.
-//! Hand-overs are of one lock that all clients want; their latency is from the start of a release
-//! to the moment when the next client holds the lock.
+//! A pair takes and releases a lock without contention; its latency is that of taking the lock. A
+//! hand-over passes one lock that all clients want from one to the next; its latency is the time
+//! from the start of the release until the next client holds the lock.
 
 mod contender;
 mod etcd;

@@ -27,7 +27,7 @@ const MUTEX: &str = "tokio's Mutex";
 /// do.
 const POLL_EVERY: Duration = Duration::from_millis(10);
 const LEASE_MS: u64 = 30_000;
-/// A busy machine is slow, and a slow answer is not an error.
+/// How long an answer may take: on a busy machine a slow answer is not an error.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 const DELETE_OWN: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";

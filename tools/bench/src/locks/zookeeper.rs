@@ -1,12 +1,12 @@
-//! The recipe of ZooKeeper's own documentation, by hand: a sequential node that goes with the
-//! session, and a watch of the one ahead.
+//! The recipe of ZooKeeper's own documentation, by hand: a sequential node that ends with the
+//! session, and a watch of the node ahead.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
-/// A busy machine is slow.
+/// The length of the session, long enough for a busy machine.
 const SESSION: Duration = Duration::from_secs(40);
 
 /// A session.

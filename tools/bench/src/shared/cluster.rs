@@ -24,7 +24,7 @@ pub(super) struct SharedCluster<DB: BenchDatabase> {
 }
 
 impl<DB: BenchDatabase> SharedCluster<DB> {
-    /// Starts so many coordinators on a fresh database of the server.
+    /// Starts this number of coordinators on a fresh database of the server.
     pub(super) async fn start(url: &str, place: &RunDirectory, count: usize) -> Result<Self> {
         let directory = place.directory()?;
         let fresh = DB::create(url, directory.path(), 1).await?;
@@ -49,7 +49,7 @@ impl<DB: BenchDatabase> SharedCluster<DB> {
         Ok(())
     }
 
-    /// Waits until a coordinator leads, and returns its place.
+    /// Waits until a coordinator leads, and returns its index.
     pub(super) async fn leading(&self) -> Result<usize> {
         let started = Instant::now();
         while started.elapsed() < LEADS_WITHIN {

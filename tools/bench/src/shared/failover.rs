@@ -23,12 +23,12 @@ use crate::statistics::Spread;
 
 /// The coordinators: two take turns, and the third makes room for a restart.
 const NODES: usize = 3;
-/// Commits under the next leader before it is the next one's turn.
+/// Commits under a leader before the next change.
 const COMMITS: usize = 20;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 const COMMITS_WITHIN: Duration = Duration::from_secs(60);
 
-/// A way in which a leader goes.
+/// A way in which the leader changes.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Killed,
@@ -45,7 +45,7 @@ impl Change {
         }
     }
 
-    /// The longest wait that is aimed at, in seconds.
+    /// Returns the goal for the longest wait, in seconds.
     fn wanted(self) -> f64 {
         match self {
             Self::Killed => 2.0,
@@ -54,7 +54,7 @@ impl Change {
     }
 }
 
-/// Measures both ways in which a leader goes.
+/// Measures both ways in which the leader changes.
 pub(super) async fn measure<DB: BenchDatabase>(
     url: &str,
     globals: u64,
@@ -109,8 +109,8 @@ async fn wait_of<DB: BenchDatabase>(
     cluster.nodes[leader].wait().await?;
     cluster.leading().await?;
     let before = client.ends().commits.len();
-    // A wait counts when its commit has come: without further commits a second wait would be
-    // missed.
+    // A wait is known only at its commit, so a second wait would be missed without further
+    // commits.
     client.until_commits(before + COMMITS).await?;
     let measured = client.ends().longest_wait(from);
     client.end().await?;

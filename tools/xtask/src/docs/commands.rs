@@ -7,7 +7,7 @@ use clap::CommandFactory;
 use crate::Task;
 use crate::tree::SourceFile;
 
-/// Returns the names of what `cargo xtask` can do.
+/// Returns the names of the subcommands of `cargo xtask`.
 pub(super) fn subcommands() -> BTreeSet<String> {
     Task::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
 }
@@ -60,7 +60,8 @@ fn package_name(file: &SourceFile) -> Option<&str> {
     name.split_once('"').map(|(name, _)| name)
 }
 
-/// `examples/NAME.rs` and `examples/NAME/main.rs`, in any package.
+/// Returns the name of the example that a path holds: `examples/NAME.rs` or
+/// `examples/NAME/main.rs`, in any package.
 fn example(path: &str) -> Option<&str> {
     let (_, name) = path.split_once("/examples/")?;
     name.strip_suffix("/main.rs").or_else(|| name.strip_suffix(".rs"))

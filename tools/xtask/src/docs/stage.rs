@@ -29,7 +29,7 @@ pub(super) fn pages(files: &[SourceFile]) -> Result<Vec<(String, String)>> {
     Ok(staged)
 }
 
-/// Returns where each page goes, by its path in the tree.
+/// Returns the path of each page on the stage, by its path in the tree.
 fn places(summary: &SourceFile) -> BTreeMap<String, String> {
     let paths = targets(summary).into_iter().filter_map(|(_, target)| resolve(SUMMARY, target));
     paths
@@ -41,7 +41,8 @@ fn places(summary: &SourceFile) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A folder's page is its index: mdBook names it so, and leaves links to a README as they are.
+/// Returns the path of a page on the stage. The README of a folder becomes its index, as mdBook
+/// names it, because mdBook leaves links to a README as they are.
 fn place_of(path: &str) -> String {
     match path.strip_suffix("README.md") {
         Some(folder) => format!("{folder}index.md"),

@@ -1,4 +1,4 @@
-//! Error codes: each one in the source has its paragraph in `docs/errors.md`, and the other way.
+//! Error codes: each one in the source has its paragraph in `docs/errors.md`, and vice versa.
 
 use std::collections::BTreeMap;
 

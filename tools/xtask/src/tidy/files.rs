@@ -24,7 +24,7 @@ fn check_required(files: &[SourceFile]) -> Vec<Complaint> {
     missing.map(|path| Complaint::about(path, "is missing")).collect()
 }
 
-/// The Rust in a page is compiled, or it becomes untrue: some source file includes the page.
+/// Checks that some source file includes each page with Rust, so that its fragments are compiled.
 fn check_pages(files: &[SourceFile]) -> Vec<Complaint> {
     let has_rust = |page: &&SourceFile| page.path.ends_with(".md") && page.text.contains("```rust");
     let is_included = |page: &SourceFile| {

@@ -33,7 +33,7 @@ const SELF: &str = "tools/xtask/src/tidy/language.rs";
 const GLOSSARY: &str = "docs/glossary.md";
 const NOT_USED: &str = "## Not used here";
 
-/// From this many crates on, a type name is asked about.
+/// The number of crates from which on a type name that all of them declare is a complaint.
 const CRATES_MAX: usize = 3;
 
 /// Type names that mean the same in each crate that declares them.
