@@ -12,8 +12,8 @@ use crate::cli::Options;
 use crate::stock::Product;
 use crate::way::{BuyerAnswer, Keeper};
 
-/// How often a buyer tries again that could not be served, because a row was locked for too long or
-/// a database gave up.
+/// How often a buyer that could not be served tries again, such as when a row was locked for too
+/// long or the database gave up.
 const ATTEMPTS: u32 = 200;
 /// The longest pause between two tries.
 const PAUSE_MAX: Duration = Duration::from_millis(500);

@@ -1,4 +1,5 @@
-//! The program as a person runs it, on each database: exactly what there was is sold, in each way.
+//! Runs the program as a user does, on each database and in each way: it must sell exactly the
+//! units that there are.
 
 use anyhow::{Result, ensure};
 

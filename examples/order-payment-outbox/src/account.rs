@@ -20,7 +20,7 @@ pub(crate) async fn start(site: &Site<'_>) -> Result<Service> {
     let pool = &site.databases.account;
     account::fill(pool, &handfast, &site.input.customers, site.balance_cents).await?;
     pool.make_tables(&handfast, &[journal::TABLE]).await?;
-    // It hears of orders by events alone.
+    // It learns of orders by events alone, so it serves no requests.
     Service::start(Router::new(), handfast).await
 }
 

@@ -16,21 +16,22 @@ use crate::fact::Topic;
 /// The time after which an event that a consumer does not acknowledge is given to another one.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Takes events from service to service. What it keeps is of one run, and goes with it.
+/// Takes events from service to service. Everything that it stores belongs to one run, and is
+/// removed with it.
 #[derive(Debug, Clone)]
 pub(crate) enum Broker {
     /// Within this process.
     InProcess(InProcess),
     /// A stream a topic.
     Redis { streams: Box<RedisStreams>, url: String, prefix: String },
-    /// A queue a topic and consumer.
+    /// A queue for each topic and consumer.
     Rabbit { rabbit: RabbitMq, url: String, exchange: String },
     /// A stream a topic.
     Nats { streams: Box<JetStream>, url: String, prefix: String },
 }
 
 impl Broker {
-    /// Connects. `run` tells what is of this run from what is of another.
+    /// Connects. `run` is part of all names, so that runs on one server do not meet.
     pub(crate) async fn connect(name: &str, run: &str) -> Result<Self> {
         let url = name.to_owned();
         match name.split(':').next().unwrap_or_default() {

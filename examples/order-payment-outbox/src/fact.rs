@@ -41,7 +41,7 @@ pub(crate) enum FactKind {
     Paid,
     /// The customer has not enough money, and nothing was debited.
     NoFunds,
-    /// For want of money, what had been deducted is in stock again.
+    /// The customer has not enough money, and the deducted units are in stock again.
     PutBack,
 }
 
@@ -54,13 +54,13 @@ pub(crate) struct Fact {
 }
 
 impl Fact {
-    /// The fact as an event. The key is the customer: the ends of one customer's orders are emitted
-    /// in its order, and customers do not wait for each other.
+    /// Returns the fact as an event. The key is the customer: the events of one customer are
+    /// delivered in order, and customers do not wait for each other.
     pub(crate) fn event(&self, topic: Topic) -> Result<Event, ServiceFailure> {
         Ok(Event::new(topic.name(), &self.order.customer_id).json(self)?)
     }
 
-    /// The fact that an event tells.
+    /// Returns the fact that an event carries.
     pub(crate) fn of(event: &Event) -> Result<Self, ServiceFailure> {
         let read = serde_json::from_slice(event.payload_bytes());
         read.map_err(|error| ServiceFailure::Unavailable(format!("event {}: {error}", event.id())))

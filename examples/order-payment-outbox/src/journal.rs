@@ -62,7 +62,7 @@ const PAYMENTS: Route = route!("payments");
 /// Event ids by key, each key's in its order.
 type Sequences = BTreeMap<String, Vec<String>>;
 
-/// Notes that an event is taken. `place` grows with each event that a consumer takes.
+/// Records that an event is consumed. `place` grows with each event that a consumer takes.
 pub(crate) async fn note<DB: Dialect>(
     local: &mut Transaction<'_, DB>,
     place: i64,
@@ -73,7 +73,7 @@ pub(crate) async fn note<DB: Dialect>(
     DB::execute(local, NOTE, &arguments).await.map(drop)
 }
 
-/// The place of the last event of a topic that a service has taken.
+/// Returns the place of the last event of a topic that a service has consumed.
 pub(crate) async fn last_place(pool: &Pool, topic: Topic) -> Result<i64> {
     let sql = match topic {
         Topic::Orders => last_place!("orders"),

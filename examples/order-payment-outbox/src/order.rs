@@ -1,5 +1,5 @@
-//! The order service: places each order in a global transaction, and confirms or cancels it when it
-//! hears what has become of it.
+//! The order service: places each order in a global transaction, and confirms or cancels it when an
+//! event reports its result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ const STATE: Sql = Sql {
 struct OrderService<DB: Dialect> {
     handfast: Handfast,
     resource: AtResource<DB>,
-    /// The same database, to look how orders stand.
+    /// The same database, to read the state of orders.
     pool: Pool,
 }
 
@@ -130,7 +130,7 @@ impl<DB: Dialect> OrderService<DB> {
     }
 }
 
-/// Confirms or cancels. What is not the last word on an order is for others.
+/// Confirms or cancels an order. Events that are not final for it are for other services.
 pub(crate) fn on_answer<'l, DB: Dialect>(
     local: &'l mut Transaction<'_, DB>,
     fact: Fact,

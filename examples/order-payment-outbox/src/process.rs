@@ -32,7 +32,7 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    /// One for each part of the work.
+    /// Starts a process for each part of the work.
     pub(crate) async fn start(&self, site: &Site<'_>, broker_url: &str) -> Result<()> {
         let mut all = self.all.lock().await;
         for part in PARTS {
@@ -47,8 +47,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Kills `times` times one of the processes, drawn at random, each time after a number of
-    /// orders that is drawn at random too.
+    /// Kills a process `times` times: one drawn at random, after a number of orders that is drawn
+    /// at random too.
     pub(crate) async fn kill(
         &self,
         times: u32,
@@ -85,7 +85,7 @@ pub(crate) async fn play(input: &str) -> Result<()> {
     input.part.prepare(&broker).await?.run(pool, broker, std::future::pending()).await
 }
 
-/// Makes with the broker what consumers listen to, so that nothing is published before.
+/// Makes the subscriptions of all consumers, so that nothing is published before them.
 pub(crate) async fn announce(broker: &Broker) -> Result<()> {
     ensure!(
         broker.is_shared(),

@@ -27,7 +27,7 @@ pub(crate) async fn start(site: &Site<'_>) -> Result<Service> {
     let pool = &site.databases.stock;
     stock::fill(pool, &handfast, &site.input.products).await?;
     pool.make_tables(&handfast, &[journal::TABLE]).await?;
-    // It hears of orders by events alone.
+    // It learns of orders by events alone, so it serves no requests.
     Service::start(Router::new(), handfast).await
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn on_news<'l, DB: Dialect>(
     .boxed()
 }
 
-/// Deducts all lines or none, and answers whether it did.
+/// Deducts all lines or none, and returns whether it did.
 async fn take<DB: Dialect>(
     local: &mut Transaction<'_, DB>,
     order: &Order,

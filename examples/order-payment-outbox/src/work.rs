@@ -1,4 +1,4 @@
-//! The work beside the services: the relay of each outbox, and the consumers of what is heard.
+//! The work beside the services: the relay of each outbox, and the consumers of each topic.
 //!
 //! It needs no more than databases and a broker, so that each part of it can be a task beside its
 //! service or a process of its own, and goes on wherever one that died has stopped.
@@ -44,8 +44,7 @@ pub(crate) enum WorkPart {
     Consumer(Topic, Owner),
 }
 
-/// Returns all work. Consumers come first: a topic without a subscription
-/// to is not published to.
+/// All work. Consumers come first: no events are published to a topic without a subscription.
 pub(crate) const PARTS: [WorkPart; 8] = [
     WorkPart::Consumer(Topic::Orders, Owner::Stock),
     WorkPart::Consumer(Topic::Payments, Owner::Stock),
@@ -61,7 +60,7 @@ pub(crate) const PARTS: [WorkPart; 8] = [
 type Effect<DB> =
     for<'l, 'c> fn(&'l mut Transaction<'c, DB>, Fact) -> BoxFuture<'l, Result<(), ServiceFailure>>;
 
-/// A part that hears what it is to hear, and has not begun.
+/// A part that is subscribed to its events, and has not begun.
 pub(crate) struct SubscribedPart {
     part: WorkPart,
     events: Option<Box<dyn Subscription>>,

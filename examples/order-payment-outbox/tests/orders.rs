@@ -16,7 +16,7 @@ fn sqlite_by_redis_at_once() -> Result<()> {
     Ok(())
 }
 
-/// All brokers: each with relays and consumers that die.
+/// Runs orders over a broker, with relays and consumers that are killed.
 fn with_kills(database: &str, broker: &str) -> Result<()> {
     let arguments = ["--concurrency", "8", "--broker", broker, "--kill-workers", "12"];
     let report = PROGRAM.run(database, &arguments)?;

@@ -13,12 +13,12 @@ use handfast_example_shop::services::account::{self, Debit};
 use handfast_example_shop::services::{BusinessRefusal, Service};
 use handfast_example_shop::{Site, with_pool};
 
-/// The service in the steps of sagas, and what it does there.
+/// The name of the service in the steps of sagas; the names of its actions follow.
 pub(crate) const RESOURCE: &str = "account";
 pub(crate) const PAY: &str = "pay";
 
-/// Takes what an order costs from its customer. A pivot: there is nothing to be taken back, for
-/// after it the order only goes forward.
+/// Debits the customer of an order. This is the pivot, and has no compensation: after it the order
+/// only goes forward.
 struct Pay<DB>(PhantomData<fn() -> DB>);
 
 impl<DB: Dialect> SagaAction<DB> for Pay<DB> {

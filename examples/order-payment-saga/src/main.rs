@@ -1,14 +1,15 @@
-//! Real orders as sagas: each is a course of four steps that the coordinator drives.
+//! Real orders as sagas: each has four steps that the coordinator drives.
 //!
 //! ```text
 //! order service: write ─▶ stock service: deduct ─▶ account service: pay ─▶ order service: confirm
 //!                cancel ◀─                put back ◀── no funds              (the pivot is done)
 //! ```
 //!
-//! Every step is committed at once in the service's own database. An order that is refused is taken
-//! back: what was deducted is put back, what was written is cancelled. The order service starts the
-//! saga under the order's number, so that it finds the same one again whatever dies meanwhile. At
-//! the end the run proves that nothing was lost and that every order was confirmed or cancelled.
+//! Every step is committed at once in the service's own database. An order that is refused is
+//! compensated: deducted units are put back, and the written order is cancelled. The order service
+//! starts the saga under the order's number, so that it finds the same one again whatever dies
+//! meanwhile. At the end the run proves that nothing was lost and that every order was confirmed or
+//! cancelled.
 
 mod account;
 mod order;

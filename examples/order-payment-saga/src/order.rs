@@ -30,7 +30,7 @@ use crate::{account, stock};
 const WAIT_FOR: Duration = Duration::from_secs(120);
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// The service in the steps of sagas, and what it does there.
+/// The name of the service in the steps of sagas; the names of its actions follow.
 const RESOURCE: &str = "order";
 const WRITE: &str = "write";
 const CONFIRM: &str = "confirm";
@@ -47,7 +47,7 @@ const END: Sql = Sql {
     plain: "UPDATE customer_order SET state = ? WHERE order_id = ? AND state = 'written'",
 };
 
-/// Writes an order, and cancels it when it is taken back.
+/// Writes an order; its compensation cancels it.
 struct Write<DB>(PhantomData<fn() -> DB>);
 
 impl<DB: Dialect> SagaAction<DB> for Write<DB> {
@@ -190,8 +190,8 @@ impl OrderService {
     }
 }
 
-/// Returns the end of the order, if it has ended. Only its steps turn such a saga back, and of
-/// these two may refuse: the payment, or the deduction before it.
+/// Returns the end of the order, if it has ended. Such a saga is compensated only because a step
+/// has refused: the payment, or the deduction before it.
 fn ended(report: &SagaReport) -> Option<OrderEnd> {
     match report.status() {
         SagaStatus::Completed => Some(OrderEnd::Committed),
@@ -202,7 +202,7 @@ fn ended(report: &SagaReport) -> Option<OrderEnd> {
                 if is_refused { BusinessRefusal::NoFunds } else { BusinessRefusal::OutOfStock };
             Some(OrderEnd::Refused { refusal })
         }
-        // With time, or a person's help, it goes on.
+        // The saga goes on by itself, or after an operator has acted.
         SagaStatus::Running
         | SagaStatus::Compensating
         | SagaStatus::NeedsOperator

@@ -1,5 +1,5 @@
 //! The stock service: deducts the lines of an order, all or nothing, and puts them back when the
-//! order is taken back.
+//! order is compensated.
 
 use std::marker::PhantomData;
 
@@ -14,7 +14,7 @@ use handfast_example_shop::dialect::Dialect;
 use handfast_example_shop::services::{BusinessRefusal, Service, stock};
 use handfast_example_shop::{OrderLine, Site, with_pool};
 
-/// The service in the steps of sagas, and what it does there.
+/// The name of the service in the steps of sagas; the names of its actions follow.
 pub(crate) const RESOURCE: &str = "stock";
 pub(crate) const DEDUCT: &str = "deduct";
 

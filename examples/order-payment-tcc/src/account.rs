@@ -1,4 +1,4 @@
-//! The account service: freezes what a customer owes, and takes or unfreezes it when the order is
+//! The account service: freezes the price of an order, and takes or unfreezes it when the order is
 //! decided.
 
 use std::marker::PhantomData;
@@ -89,8 +89,8 @@ impl<DB: Dialect> Tcc for TakeMoney<DB> {
     }
 }
 
-/// A frozen amount stays until its confirm or cancel. If it were not there, another program
-/// changes this table, and a person would see it: the branch is called again and shown.
+/// Checks that the frozen amount was still there. It is missing only if another program changes
+/// this table. The branch is then called again, and operators see it.
 fn expect_frozen(debit: &Debit, changed: u64) -> Result<(), ServiceFailure> {
     if changed == 1 {
         return Ok(());

@@ -91,8 +91,8 @@ impl<DB: Dialect> Tcc for TakeLines<DB> {
     }
 }
 
-/// A reservation stays until its confirm or cancel. If it were not there, another program
-/// changes this table, and a person would see it: the branch is called again and shown.
+/// Checks that the reservation was still there. It is missing only if another program changes this
+/// table. The branch is then called again, and operators see it.
 fn expect_reserved(product_id: i64, changed: u64) -> Result<(), ServiceFailure> {
     if changed == 1 {
         return Ok(());

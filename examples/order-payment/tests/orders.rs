@@ -12,7 +12,8 @@ const PROGRAM: Trial = Trial(env!("CARGO_BIN_EXE_order-payment"));
 
 handfast_example_shop::trials!(sqlite, postgres, mysql);
 
-/// A coordinator that runs already, as `handfast serve` starts it: the run leaves it clean.
+/// Runs on a coordinator that is running already, as `handfast serve` starts it, and leaves it
+/// clean.
 #[tokio::test(flavor = "multi_thread")]
 async fn sqlite_on_a_coordinator_of_somebody_else() -> Result<()> {
     let folder = tempfile::tempdir()?;

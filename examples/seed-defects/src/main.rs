@@ -1,6 +1,6 @@
-//! Fourteen recipes for distributed locks that are passed around, each with a defect. Every one is
-//! played step by step until it visibly fails, and beside it this project's locks in the same
-//! steps, which do not.
+//! Fourteen recipes for distributed locks that are in circulation, each with a defect. Every recipe
+//! is played step by step until it visibly fails. This project's locks go through the same steps
+//! and do not fail.
 //!
 //! No step here depends on a race: the order of steps is fixed, and if a recipe's background task
 //! matters, the next step waits for what that task does. SQL runs on SQLite, the scripts of Redis

@@ -33,8 +33,8 @@ pub(crate) enum OrderOutcome {
     Failed(String),
 }
 
-/// Sends an order, and again as long as it ends rolled back without a refusal: when the coordinator
-/// was lost on the way, or when it lost a deadlock.
+/// Sends an order, and repeats it as long as it is rolled back without a refusal, such as when the
+/// coordinator was lost on the way or a deadlock ended it.
 pub(crate) async fn place(http: &reqwest::Client, service: &str, order: &Order) -> Placed {
     let started = Instant::now();
     let mut resubmissions = 0;
@@ -61,7 +61,8 @@ async fn submit(http: &reqwest::Client, service: &str, order: &Order) -> Result<
     Ok(sent.error_for_status()?.json().await?)
 }
 
-/// Grows with each attempt and differs between orders, so that those that met do not meet again.
+/// Returns a pause that grows with each attempt and differs between orders, so that orders that
+/// collided do not collide again.
 fn pause(order_id: i64, resubmissions: u32) -> Duration {
     let spread = u32::try_from(order_id.rem_euclid(5)).unwrap_or_default() + 1;
     (PAUSE * spread * (resubmissions + 1)).min(PAUSE_MAX)

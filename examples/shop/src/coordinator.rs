@@ -82,7 +82,7 @@ impl Coordinator {
         Ok(Self { urls, admins, location: Location::Here(Box::new(server)) })
     }
 
-    /// Takes the children out, for the task that kills them.
+    /// Returns the children, for the task that kills them.
     pub(crate) fn take_children(&mut self) -> Option<ChildCoordinators> {
         match std::mem::replace(&mut self.location, Location::Elsewhere) {
             Location::Children(children) => Some(*children),
@@ -93,8 +93,8 @@ impl Coordinator {
         }
     }
 
-    /// Asks the admin API for the counts. Of several coordinators any can be asked, but one that
-    /// does not know yet who leads.
+    /// Asks the admin API for the counts. If there are several coordinators, any of them can answer
+    /// that leads or knows the leader.
     pub(crate) async fn counts(&self, http: &reqwest::Client) -> Result<CoordinatorCounts> {
         let mut failure = None;
         for admin in &self.admins {

@@ -18,8 +18,7 @@ use sqlx::{MySql, MySqlPool, PgPool, Postgres, Sqlite, SqlitePool};
 
 use handfast::{AtResource, Handfast, XaResource};
 
-/// The time that SQLite waits for another writer: long enough for every order that may stand in
-/// line.
+/// The time that SQLite waits for another writer: long enough for every order that may be queued.
 const SQLITE_BUSY: Duration = Duration::from_secs(60);
 
 /// A statement in both ways of writing parameters.
@@ -99,7 +98,7 @@ macro_rules! with_resource {
 }
 pub(crate) use with_resource;
 
-/// The body once for each variant, with the statement's text in the variant's way of writing.
+/// Expands to the body for each variant, with the statement's text in the form of its product.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! each_product {
@@ -158,8 +157,8 @@ impl Databases {
         Ok(Self { order, stock, account, places, run, server, names: names.to_vec() })
     }
 
-    /// Names the run. A run that meets another one, on the same server of databases or the same
-    /// coordinator, must not meet what is its own.
+    /// Returns the name of the run. It is part of all names, so that runs on the same database
+    /// server or coordinator do not meet.
     #[must_use]
     pub fn run(&self) -> &str {
         &self.run
@@ -323,8 +322,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Lets the library take the database into global transactions. `node` names the service and
-    /// the run, for the names of prepared transactions.
+    /// Makes the database take part in global transactions. `node` names the service and the run,
+    /// for the names of prepared transactions.
     pub(crate) async fn join(
         &self,
         handfast: &Handfast,
@@ -349,12 +348,12 @@ impl Pool {
         })
     }
 
-    /// The rows of a query that gives a name and a number.
+    /// Returns the rows of a query that yields a name and a number.
     pub(crate) async fn numbers_by_name(&self, sql: &'static str) -> Result<Vec<(String, i64)>> {
         Ok(with_pool!(self, |pool, _text| sqlx::query_as(sql).fetch_all(pool).await)?)
     }
 
-    /// The rows of a query that gives an id and a number.
+    /// Returns the rows of a query that yields an id and a number.
     ///
     /// # Errors
     /// Whatever the database says.
@@ -362,7 +361,7 @@ impl Pool {
         Ok(with_pool!(self, |pool, _text| sqlx::query_as(sql).fetch_all(pool).await)?)
     }
 
-    /// The rows of a query that gives a name and a text.
+    /// Returns the rows of a query that yields a name and a text.
     ///
     /// # Errors
     /// Whatever the database says.
@@ -375,7 +374,7 @@ impl Pool {
         self.count("SELECT COUNT(*) FROM undo_log").await
     }
 
-    /// The number that a query gives.
+    /// Returns the number that a query yields.
     ///
     /// # Errors
     /// Whatever the database says.

@@ -31,7 +31,7 @@ impl<'a> From<&'a str> for Argument<'a> {
 
 /// A database product that runs statements of the examples.
 pub trait Dialect: AtDatabase {
-    /// Runs a statement and answers how many rows it has changed.
+    /// Runs a statement and returns how many rows it has changed.
     fn execute<'c>(
         connection: &'c mut <Self as Database>::Connection,
         sql: Sql,

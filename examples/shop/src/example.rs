@@ -47,8 +47,8 @@ pub trait Example: Sync {
     /// Whatever keeps a service from starting.
     fn start(&self, site: &Site<'_>) -> impl Future<Output = Result<Services>>;
 
-    /// Disturbs the services while orders run. `ended` counts the orders of `total` that
-    /// have.
+    /// Disturbs the services while orders run. `ended` counts those of the `total` orders that have
+    /// ended.
     ///
     /// # Errors
     /// Whatever keeps it from being done.
@@ -81,7 +81,7 @@ pub trait Example: Sync {
     }
 }
 
-/// Queries that tell where goods and money are, each as rows of a key and a number.
+/// Queries for the goods and the money, each with rows of a key and a number.
 #[derive(Debug, Clone, Copy)]
 pub struct Books {
     /// In the database of the stock: units on hand by product.
@@ -135,7 +135,7 @@ impl Site<'_> {
     }
 }
 
-/// Something of which nothing must be left.
+/// A count that must be zero after the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leftover {
     /// Its name.

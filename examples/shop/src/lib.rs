@@ -37,7 +37,7 @@ use crate::cli::{Arguments, Task};
 /// Orders went through, but the proof does not hold.
 const EXIT_DISPROVED: u8 = 2;
 
-/// The whole program: reads the command line, runs the orders, prints what they came to. Its exit
+/// Runs the whole program: reads the command line, runs the orders, prints the results. The exit
 /// code says whether the proof holds.
 pub async fn main<E: Example>(mut example: E) -> ExitCode {
     let arguments = read_arguments(&mut example).unwrap_or_else(|error| error.exit());

@@ -72,7 +72,7 @@ pub(crate) struct Measured {
 }
 
 impl Tally {
-    /// The total without any order.
+    /// Returns the counts before the first order.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
             committed: 0,
@@ -106,7 +106,7 @@ impl Tally {
         Duration::from_micros(self.latencies.value_at_percentile(percentile)).as_secs_f64() * 1e3
     }
 
-    /// Puts the counts beside what was measured.
+    /// Combines the counts with the measurements into a report.
     pub(crate) fn into_report(self, measured: Measured) -> Report {
         let Measured { before, after, left, took, coordinator_restarts, away_max } = measured;
         let failed = self.failed();
@@ -141,12 +141,12 @@ impl Report {
         self.numbers.failed == 0 && self.proof.iter().all(|check| check.holds)
     }
 
-    /// One object.
+    /// Formats the report as one JSON object.
     pub(crate) fn to_json(&self) -> Result<String> {
         Ok(serde_json::to_string(&self.numbers)?)
     }
 
-    /// For a terminal.
+    /// Formats the report for a terminal.
     pub(crate) fn to_tables(&self) -> String {
         let verdict = if self.holds() { "the proof holds" } else { "THE PROOF DOES NOT HOLD" };
         let mut parts = vec![self.orders_table(), self.speed_table(), self.proof_table()];
@@ -212,7 +212,7 @@ fn table(header: [&str; 3], rows: impl IntoIterator<Item = [String; 3]>) -> Stri
     table.to_string()
 }
 
-/// To three decimals, which is what the numbers are worth.
+/// Rounds to three decimals, which is as precise as the numbers are.
 fn rounded(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
 }

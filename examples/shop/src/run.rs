@@ -71,7 +71,7 @@ impl<E: Example> Run<'_, E> {
         let databases = Databases::create(server, folder, self.options.concurrency).await?;
         let ran = tokio::select! {
             ran = Box::pin(self.with_services(coordinator, &databases)) => ran,
-            // So that an impatient person leaves no databases behind.
+            // A run that is interrupted must leave no databases behind.
             asked = asked_to_stop() => asked.and(Err(anyhow!("interrupted"))),
         };
         let removed = databases.remove().await;
@@ -130,8 +130,8 @@ struct Orders<'run> {
 }
 
 impl Orders<'_> {
-    /// Places every order, and kills the coordinator in between if there are children to kill. What
-    /// else is done meanwhile the example knows.
+    /// Places every order, and kills the coordinator in between if there are children to kill. The
+    /// example may disturb the services meanwhile.
     async fn place_all(
         &self,
         example: &impl Example,
@@ -169,7 +169,7 @@ impl Orders<'_> {
     }
 }
 
-/// On a terminal's standard error; nowhere else.
+/// Returns a progress bar, which is shown only if standard error is a terminal.
 fn progress_bar(orders: usize) -> ProgressBar {
     let bar = ProgressBar::new(u64::try_from(orders).unwrap_or(u64::MAX));
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} orders, {per_sec}, {eta} left");

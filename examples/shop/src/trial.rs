@@ -1,4 +1,4 @@
-//! An example as a person runs it, for the examples' tests: the outcome, the proof and the crash.
+//! Runs an example as a user does, for the examples' tests: the outcome, the proof and the crash.
 
 use std::env;
 use std::process::Command;
@@ -67,7 +67,7 @@ macro_rules! trials {
 pub struct Trial(pub &'static str);
 
 impl Trial {
-    /// Runs it, which succeeds only if the proof holds, and reads what it says.
+    /// Runs it, which succeeds only if the proof holds, and returns its report.
     ///
     /// # Errors
     /// If the proof does not hold, or nothing came of the run.

@@ -24,16 +24,16 @@ impl Worker {
     /// Starts the process. What the part is, one line of text, is the example's business.
     ///
     /// # Errors
-    /// If there is no process to be had.
+    /// If the process cannot be started.
     pub async fn start(part: String) -> Result<Self> {
         let process = spawn(&part).await?;
         Ok(Self { process, part })
     }
 
-    /// SIGKILL, and then another process for the same part.
+    /// Kills the process by SIGKILL, and starts another one for the same part.
     ///
     /// # Errors
-    /// If there is no other process to be had, or the part has ended by itself.
+    /// If the other process cannot be started, or the part has ended by itself.
     pub async fn kill_and_restart(&mut self) -> Result<()> {
         if let Some(status) = self.process.try_wait()? {
             bail!("a worker ended by itself, with {status}");
@@ -43,7 +43,7 @@ impl Worker {
         Ok(())
     }
 
-    /// SIGKILL, for good.
+    /// Kills the process by SIGKILL, for good.
     ///
     /// # Errors
     /// If it cannot be killed.

@@ -64,8 +64,8 @@ impl SaleMethod {
         }
     }
 
-    /// Returns whether a row that shows no units has none forever. A global that is not decided may
-    /// still put a unit back, so in AT mode a plain read proves nothing.
+    /// Returns whether a plain read of no units is final. In AT mode it is not: a global that is
+    /// not decided may still put a unit back.
     pub(crate) fn believes_a_look(self) -> bool {
         match self {
             Self::Lock | Self::Segments | Self::Guarded => true,
@@ -117,8 +117,8 @@ pub(crate) struct Keeper<DB: Product> {
 }
 
 impl<DB: Product> Keeper<DB> {
-    /// Sells a unit to a buyer, unless it is known before that nothing is left. `is_confirmed` says
-    /// whether a buyer has got that answer already.
+    /// Sells a unit to a buyer, unless it is known beforehand that nothing is left. `is_confirmed`
+    /// says whether a buyer has got that answer already.
     pub(crate) async fn serve(&self, buyer: i64, is_confirmed: bool) -> Result<BuyerAnswer> {
         if self.way.believes_a_look() || is_confirmed {
             let units: i64 = self.stock.look().await?.into_iter().sum();

@@ -11,7 +11,7 @@ use crate::stock::{INSERT_SALE, NONE_LEFT, Product, TAKE_ONE};
 
 use super::BuyerAnswer;
 
-/// From the one row, one unit.
+/// The arguments that take one unit from the one row.
 const TAKE: [Argument<'static>; 3] =
     [Argument::Number(1), Argument::Number(0), Argument::Number(1)];
 const NONE: [Argument<'static>; 2] = [Argument::Number(0), Argument::Number(0)];

@@ -1,4 +1,5 @@
-//! A lock table as it is passed around, and two of its defects: whose clock, and what unlock does.
+//! A lock table as it is often written, and two of its defects: it compares the clocks of two
+//! machines, and unlock deletes the row.
 //!
 //! The other recipes use this table too, each with its own mistake on top.
 
@@ -12,7 +13,7 @@ use sqlx::SqlitePool;
 use super::RecipeResult;
 use crate::ground::{LEASE, Sqlite};
 
-/// The table. Everything in it is by the database's clock.
+/// The table. All its times are by the database's clock.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
     pub(super) pool: SqlitePool,

@@ -15,7 +15,7 @@ pub(crate) struct Tree {
 pub(super) struct NodeWatch(OneshotWatcher);
 
 impl Tree {
-    /// An empty one.
+    /// Makes an empty folder.
     pub(crate) async fn new(zookeeper: &str) -> Result<Self> {
         let client = Client::connect(zookeeper).await.context("connecting to ZooKeeper")?;
         let path = format!("/seed-defects-{:016x}", rand::random::<u64>());
@@ -37,15 +37,15 @@ impl Tree {
         Ok(())
     }
 
-    /// In the order of their names.
+    /// Returns the nodes in the order of their names.
     pub(super) async fn children(&self) -> Result<Vec<String>> {
         let mut children = self.client.list_children(&self.path).await?;
         children.sort();
         Ok(children)
     }
 
-    /// Whether the node is there, and a watch for its end. One that is not there is watched for its
-    /// creation, which for a sequential node never comes.
+    /// Returns whether the node is there, and a watch for its end. A node that is not there is
+    /// watched for its creation, which for a sequential node never comes.
     pub(super) async fn exists(&self, name: &str) -> Result<(bool, NodeWatch)> {
         let path = format!("{}/{name}", self.path);
         let (stat, watch) = self.client.check_and_watch_stat(&path).await?;

@@ -20,7 +20,7 @@ pub(crate) struct ChildCoordinators {
 }
 
 impl ChildCoordinators {
-    /// Starts so many coordinators, and waits until one leads and the others follow it.
+    /// Starts this number of coordinators, and waits until one leads and the others follow it.
     pub(super) async fn start(
         count: u8,
         data_dir: &Path,

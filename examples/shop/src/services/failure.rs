@@ -1,4 +1,4 @@
-//! Why a service did not do what it was asked.
+//! The reasons for which a service did not carry out a request.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -19,14 +19,14 @@ pub enum BusinessRefusal {
     NoFunds,
 }
 
-/// Either the business or the world.
+/// A refusal by the business, or a failure of the world around it.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceFailure {
     /// The business says no.
     #[error(transparent)]
     Refused(#[from] BusinessRefusal),
-    /// Something that may go better the next time: a lost coordinator, a deadlock, a lock that did
-    /// not come free in time.
+    /// A failure that may be gone the next time: a lost coordinator, a deadlock, a lock that was
+    /// not free in time.
     #[error("{0}")]
     Unavailable(String),
 }

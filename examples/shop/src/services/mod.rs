@@ -55,7 +55,7 @@ impl Services {
         Ok(Self { order, stock, account })
     }
 
-    /// In the order in which they call each other.
+    /// Stops the services, in the order in which they call each other.
     pub(crate) async fn stop(self) -> Result<()> {
         self.order.stop().await?;
         self.stock.stop().await?;
@@ -95,7 +95,7 @@ impl Service {
         })
     }
 
-    /// Does something beside the service, until the token says that it is stopped.
+    /// Runs a task beside the service, until the token says that it is stopped.
     pub fn beside<W>(&mut self, work: impl FnOnce(CancellationToken) -> W)
     where
         W: Future<Output = Result<()>> + Send + 'static,

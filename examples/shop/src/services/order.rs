@@ -19,8 +19,8 @@ use crate::input::Order;
 use super::account::Debit;
 use super::{BusinessRefusal, Service, ServiceFailure};
 
-/// The timeout of an order's global: above what the slowest database
-/// needs under load, and what a crash of the coordinator leaves locked at most.
+/// The timeout of an order's global: longer than the slowest database needs under load, and the
+/// longest time for which rows stay locked after a crash of the coordinator.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// The time during which the end of a global is polled. It is certain to come within the timeout,
 /// so this is for a coordinator that stays away.
@@ -121,7 +121,7 @@ async fn place(State(service): State<OrderService>, Json(order): Json<Order>) ->
     Json(in_global(&service.handfast, service.carry_out(&order)).await)
 }
 
-/// Does the work of an order in a global transaction and tells how it ended.
+/// Does the work of an order in a global transaction and returns how it ended.
 pub async fn in_global(
     handfast: &Handfast,
     work: impl Future<Output = Result<(), ServiceFailure>> + Send,
@@ -134,7 +134,7 @@ pub async fn in_global(
 }
 
 impl OrderService {
-    /// All that an order consists of. Whatever fails rolls everything back.
+    /// Does all parts of an order. If one fails, everything is rolled back.
     async fn carry_out(&self, order: &Order) -> Result<(), ServiceFailure> {
         self.write(order).await?;
         self.post(&self.neighbours.stock, "deductions", &order.lines).await?;
