@@ -118,7 +118,7 @@ impl Table {
             lock.held.retain(|held| held.id != id);
             return (ReleaseResponse::Released, lock.next());
         }
-        // If it was this waiter's turn, it is now the turn of the next one.
+        // If it was this waiter's turn, the turn passes to the next one.
         (ReleaseResponse::NotHeld { current: lock.holder(now) }, lock.next().filter(|_| was_head))
     }
 }

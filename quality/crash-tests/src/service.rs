@@ -239,7 +239,7 @@ fn outcome_of(task: &Task, committed: Result<(), EndError>) -> (Outcome, String)
     (outcome, format!("{}: {error}", error.code()))
 }
 
-/// Returns the code of Handfast, or of the database; empty without a code.
+/// Returns the code of Handfast, or of the database; `connection` if there is neither.
 fn code_of(error: &sqlx::Error) -> String {
     if let Some(ours) = AtError::of(error) {
         return ours.code().to_owned();

@@ -90,7 +90,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     }
 
     /// Returns the call to make before COMMIT, and how to commit. One of them carries the undo row,
-    /// so that the same COMMIT makes it durable with the application's work.
+    /// if there is one, so that the same COMMIT makes it durable with the application's work.
     fn notes(&self, branch: &Branch) -> Result<(Option<BoundQuery<DB>>, Ending<DB>), sqlx::Error> {
         if self.log.items().is_empty() && self.log.events == BranchEvents::None {
             // There is no INSERT that would fail instead, and PostgreSQL reports success for COMMIT
