@@ -17,7 +17,8 @@ const MINUTE_MS: u64 = 60_000;
 /// The last epoch that follows the clock, reached in 2041. Its numbers fit into 64 bits with a
 /// sign, which databases' columns and Seata's clients have. From then on epochs are counted.
 const EPOCH_OF_CLOCK_MAX: u64 = (1 << 23) - 1;
-/// More numbers than are drawn in a millisecond, and a sixteenth of the counter in a minute.
+/// More numbers than are drawn in a millisecond, and less than a sixteenth of the counter in a
+/// minute.
 const NUMBERS_A_MS: u64 = 1 << 20;
 
 impl Epoch {

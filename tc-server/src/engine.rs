@@ -56,7 +56,7 @@ const HAND_OVER_MS: u64 = 500;
 /// A started engine.
 #[derive(Debug)]
 pub struct Engine {
-    /// The door to it.
+    /// Sends requests to it.
     pub handle: EngineHandle,
     /// How it stands.
     pub standing: watch::Receiver<Standing>,
@@ -67,7 +67,7 @@ pub struct Engine {
 /// An engine that is to be run.
 #[derive(Debug)]
 pub struct ReadyEngine<Run> {
-    /// The door to it.
+    /// Sends requests to it.
     pub handle: EngineHandle,
     /// How it stands.
     pub standing: watch::Receiver<Standing>,

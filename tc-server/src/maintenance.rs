@@ -46,7 +46,7 @@ pub enum MaintenanceError {
         /// Which, as far as it is known.
         by: String,
     },
-    /// The store did not let itself be led in time.
+    /// The lead of the store could not be gained in time.
     #[error("{place} does not answer")]
     Unanswered {
         /// The store.

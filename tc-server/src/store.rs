@@ -99,14 +99,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         watch::Sender::new(Leader::Here).subscribe()
     }
 
-    /// Notes again and again that this process is there, and publishes which others have done so.
+    /// Periodically notes that this process is there, and publishes which others have done so.
     /// Never completes. The default is for a store that no other process can lead.
     fn announce(&self, _seen: watch::Sender<Vec<SeenNode>>) -> BoxFuture<'static, ()> {
         pending().boxed()
     }
 }
 
-/// A coordinator that has said that it is there, for operators to see: nothing is decided by it.
+/// A coordinator that has said that it is there. This is for operators only; no decision depends on
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenNode {
     /// The coordinator.

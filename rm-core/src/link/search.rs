@@ -54,7 +54,7 @@ struct Attempt {
     hello: Option<RequestId>,
 }
 
-/// What is left of a search when one attempt has failed.
+/// The remainder of a search after one attempt has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remaining {
     /// Other attempts are under way, or due.

@@ -22,7 +22,7 @@ pub struct ClosureRecord {
 /// The reason for which records are closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClosureReason {
-    /// Another store has them, and a coordinator may have gone on from there.
+    /// Another store has them, and a coordinator may have continued from there.
     Moved,
     /// They are being copied from elsewhere, and may not all be there.
     Incomplete,

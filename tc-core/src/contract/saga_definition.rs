@@ -93,7 +93,7 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// Doubling from 100 ms to 30 s, for ever.
+    /// Doubling from 100 ms to 30 s, forever.
     pub const DEFAULT: Self = Self { base_ms: 100, factor: 2, cap_ms: 30_000, attempts: None };
 
     /// Returns the full pause after this many failures.

@@ -253,7 +253,7 @@ impl Globals<'_> {
                 self.refuse(id, rejection, touched);
             } else if !self.named_locks().refuse_turn_towards(xid, next, rejection) {
                 // Each edge out of the global is one of its own requests, so one of them led into
-                // the cycle. A graph that broke this rule must not keep the search going for ever.
+                // the cycle. A graph that broke this rule must not keep the search going forever.
                 return;
             }
         }

@@ -42,7 +42,7 @@ pub(crate) struct QueuePosition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     /// The global holds the row already. It stands before all others, since they wait for it to
-    /// release the row: behind them it would wait for them in turn, for ever.
+    /// release the row: behind them it would wait for them in turn, forever.
     Holder,
     /// The time from which a newcomer to the row counts as waiting. A global that holds other rows
     /// gets a head start (`queue`).

@@ -1,8 +1,8 @@
 //! The leader's lease: a row that says which process leads, by the clock of the database.
 //!
 //! The lease keeps candidates from disturbing a leader, and lets them notice when it is gone. It
-//! does not decide who leads: the journal does, and a leader whose lease was taken while it slept
-//! is refused there. An epoch is drawn with the lease and never again, so that a candidate that
+//! does not decide which process leads: the journal does, and it refuses a leader whose lease was
+//! taken while it slept. An epoch is drawn with the lease and never again, so that a candidate that
 //! sleeps before it lays its mark cannot shut out a later leader.
 
 use std::sync::Arc;
