@@ -214,7 +214,8 @@ pub enum Reply {
     },
     /// To `RenewLocks`.
     LocksRenewed {
-        /// Whether each is held, in the order of the request.
+        /// Whether each was renewed, in the order of the request. One that was not may still be
+        /// held for less.
         held: Vec<bool>,
     },
     /// To `ReleaseLock`: it was held until then.

@@ -169,7 +169,7 @@ pub enum Command {
     /// Takes a lease of a named lock, or finds the one of this acquisition (idempotent). The reply
     /// to a request that waits is the grant.
     AcquireLock(Box<NewLease>),
-    /// Renews leases. The reply says of each whether it is held.
+    /// Renews leases. The reply says of each whether it was renewed.
     RenewLocks {
         /// The acquisitions.
         tokens: Vec<LockToken>,
