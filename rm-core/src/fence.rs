@@ -75,7 +75,8 @@ pub struct Decision {
     pub next: Option<FenceState>,
 }
 
-/// Looks an operation up in the decision table. `None` is a branch of which nothing is known.
+/// Looks an operation up in the decision table. A state of `None` is that of a branch without a
+/// fence.
 #[must_use]
 pub fn decide(state: Option<FenceState>, operation: Operation) -> Decision {
     use FenceState::{Barred, Cancelled, Confirmed, Tried};
@@ -125,7 +126,7 @@ impl FenceState {
         Self::ALL.into_iter().find(|state| state.number() == number)
     }
 
-    /// Whether no operation can change it any more.
+    /// Returns whether no operation can change it any more.
     #[must_use]
     pub fn is_final(self) -> bool {
         match self {
@@ -136,7 +137,8 @@ impl FenceState {
 }
 
 impl Operation {
-    /// Returns the state after this operation if it is the first of its branch, and may be.
+    /// Returns the state after this operation if it is the first of its branch; `None` if it must
+    /// not be.
     #[must_use]
     pub fn first(self) -> Option<FenceState> {
         decide(None, self).next

@@ -50,7 +50,7 @@ impl XidText {
     }
 }
 
-/// Whether the text is a number in digits only: `u64::from_str` alone would take a sign.
+/// Returns whether the text is a number in digits only: `u64::from_str` alone would take a sign.
 fn is_u64(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u64>().is_ok()
 }

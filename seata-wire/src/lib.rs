@@ -1,9 +1,9 @@
 //! The wire protocol of Apache Seata: bytes to messages and back, for a server and for a client.
 //!
 //! ```text
-//!   stream ─▶ frame::split ─▶ Frame ─▶ decode ─▶ Received { message, encoding }
-//!                                                             │ answer
-//!   stream ◀───────────────────────── encode ◀────────────────┘
+//!   stream ─▶ frame::split ─▶ Frame ─▶ decode ─▶ DecodedMessage { message, encoding }
+//!                                                                   │ answer
+//!   stream ◀───────────────────────── encode ◀──────────────────────┘
 //! ```
 //!
 //! [`frame`] splits a stream of bytes into frames of versions 1 and 2. [`frame::v0`] does so for

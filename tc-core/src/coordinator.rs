@@ -68,9 +68,9 @@ impl Coordinator {
         let reply = answer.unwrap_or_else(|rejection| Some(Reply::Rejected(rejection)));
         match (to, reply) {
             (Some(to), Some(reply)) => {
-                // A begin is stored nowhere and tells nothing of what is (decision 0002). A release
-                // tells its sender what the sender knows, that it does not hold the lock (decision
-                // 0011). Neither has anything to wait for.
+                // A begin is stored nowhere, and its reply says nothing of other changes (decision
+                // 0002). The reply to a release says only what its sender knows, that it does not
+                // hold the lock (decision 0011). Neither has to wait for the batch.
                 let is_early = is_begin || matches!(reply, Reply::LockFreed);
                 let when = if is_early { After::Nothing } else { After::Batch };
                 out.effects.push(Effect::Reply { to, reply, when });
@@ -81,8 +81,9 @@ impl Coordinator {
         }
     }
 
-    /// When the shell should send the next [`Command::Tick`]: the earliest deadline of an undecided
-    /// global, a waiting request or a lease, or when a finished global is to be forgotten.
+    /// Returns when the shell should send the next [`Command::Tick`]: the earliest deadline of a
+    /// global, saga, lease or waiting request, or the time at which a finished global or saga is
+    /// forgotten or the grace of a client that has gone is over.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let deadlines = [
@@ -117,8 +118,7 @@ impl Coordinator {
         }
     }
 
-    /// The status of a global; that of a saga as the global would have it that is where the saga
-    /// is.
+    /// Returns the status of a global, or that of a saga as the corresponding status of a global.
     #[must_use]
     pub fn status(&self, xid: Xid) -> GlobalStatus {
         // Globals and sagas draw their XIDs from one counter, so at most one of the tables has it.
@@ -127,8 +127,7 @@ impl Coordinator {
         self.globals.get(xid).map(Global::status).or_else(finished).unwrap_or(GlobalStatus::Unknown)
     }
 
-    /// Has the request decided by the wing that it belongs to. Inlined, since a request is large to
-    /// move.
+    /// Passes the request to the wing that decides it. Inlined, since a request is large to move.
     #[inline(always)]
     fn answer(
         &mut self,

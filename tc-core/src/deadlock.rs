@@ -28,7 +28,7 @@ impl WaitGraph<'_> {
         if !self.is_waited_for(start) {
             return None;
         }
-        // A global from which no path led back to the start is not looked into a second time.
+        // A global from which no path leads back to the start is not searched a second time.
         let mut seen = BTreeSet::new();
         let mut path = vec![(start, self.blockers_of(start).into_iter())];
         while let Some((_, blockers)) = path.last_mut() {
@@ -46,7 +46,8 @@ impl WaitGraph<'_> {
         None
     }
 
-    /// Whether a request can be waiting for the global. Nearly always not, which saves the search.
+    /// Returns whether a request can be waiting for the global. Nearly always none can, which saves
+    /// the search.
     fn is_waited_for(&self, xid: Xid) -> bool {
         let Some(global) = self.globals.get(xid) else { return false };
         let queued_for = |id: WaitId| {

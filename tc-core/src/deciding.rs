@@ -76,7 +76,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// Answers a request that has waited, if its sender still does.
+    /// Answers a request that has waited, if its sender still waits.
     pub(crate) fn reply(&mut self, to: Option<Correlation>, reply: Reply) {
         if let Some(to) = to {
             self.out.effects.push(Effect::Reply { to, reply, when: After::Batch });

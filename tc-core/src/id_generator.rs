@@ -3,9 +3,9 @@
 //! All are the epoch of the leadership followed by a counter that starts again with each epoch, so
 //! they grow across restarts and leaders without a write of their own.
 //!
-//! Epoch and counter begin where the clock stands, if nothing that is stored says that they are
-//! further: after the loss of all that is stored, or the return of a backup, no number is drawn
-//! again that others still remember (decision 0014).
+//! Epoch and counter begin at the time of the clock, unless the records show that they are further.
+//! So no number that others remember is drawn again after the records are lost or a backup is
+//! restored (decision 0014).
 
 use crate::contract::{COUNTER_BITS, Epoch, FencingToken, LeaseId, Rejection, Timestamp, Xid};
 
@@ -14,20 +14,21 @@ const COUNTER_MAX: u64 = (1 << COUNTER_BITS) - 1;
 /// When 2026 began, in milliseconds of the Unix epoch.
 const CLOCK_BEGINS_MS: u64 = 1_767_225_600_000;
 const MINUTE_MS: u64 = 60_000;
-/// Until 2041: numbers of this epoch fit into 64 bits with a sign, as columns of databases and
-/// Seata's clients have them. From then on epochs are counted.
+/// The last epoch that follows the clock, reached in 2041. Its numbers fit into 64 bits with a
+/// sign, which databases' columns and Seata's clients have. From then on epochs are counted.
 const EPOCH_OF_CLOCK_MAX: u64 = (1 << 23) - 1;
-/// More numbers than are drawn in a millisecond, and a sixteenth of the counter in a minute.
+/// More numbers than are drawn in a millisecond, and less than a sixteenth of the counter in a
+/// minute.
 const NUMBERS_A_MS: u64 = 1 << 20;
 
 impl Epoch {
-    /// The epoch that begins at this time at the earliest: one a minute.
+    /// Returns the epoch of the minute that this time is in.
     #[must_use]
     pub fn of_clock(now: Timestamp) -> Self {
         Self((since_clock_begins(now) / MINUTE_MS).min(EPOCH_OF_CLOCK_MAX))
     }
 
-    /// The one after this.
+    /// Returns the next epoch.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -53,8 +54,9 @@ impl IdGenerator {
         Self { epoch, xids: 0, tokens: 0, leases: 0 }
     }
 
-    /// Counts from where the clock stands within its minute: of two that begin in the same one and
-    /// know nothing of each other, the later draws greater numbers.
+    /// Begins the counters at the position of the clock within its minute. Of two coordinators that
+    /// begin in the same minute and know nothing of each other, the later one draws greater
+    /// numbers.
     pub(crate) fn begin(&mut self, now: Timestamp) {
         let counted = since_clock_begins(now) % MINUTE_MS * NUMBERS_A_MS;
         (self.xids, self.tokens, self.leases) = (counted, counted, counted);

@@ -56,8 +56,7 @@ impl Outcome {
 
 impl Coordinator {
     /// Checks DEADLINE, LOCK-OWNER, LEASE, QUEUE and VOTES, and that counts agree with what is
-    /// counted.
-    /// Reads the whole state: for tests.
+    /// counted. For tests, since it reads the whole state.
     ///
     /// # Errors
     /// The first invariant found broken, for operators.

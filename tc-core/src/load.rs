@@ -86,13 +86,12 @@ impl Coordinator {
         branches.into_values().next().map_or(Ok(coordinator), |branch| Err(orphan(&branch)))
     }
 
-    /// Says what time it is where the coordinator goes on after it was loaded: to be called before
-    /// anything is decided. Ids are drawn from where the clock stood when the epoch was taken from
-    /// it: at a later time its minute may be over. Leases last as long from here on as their
-    /// holders may rely on them, however far the clock has jumped since they were granted, and
-    /// beyond the longest that they may be held, as with etcd's leases after an election.
-    /// Everything else that was to run out has its grace, and a finished global is remembered as
-    /// long as if it had finished at this time (GRACE).
+    /// Sets the time at which a loaded coordinator continues. Must be called before anything is
+    /// decided. Ids begin at the time at which the epoch was taken from the clock: at a later one
+    /// its minute may be over. Each lease gets its whole length again from `now` on, even beyond
+    /// its longest hold, since its holder relies on it however far the clock has jumped; etcd's
+    /// leases do the same after an election. Every other timeout has its grace, and a finished
+    /// global is remembered as if it had finished at `now` (GRACE).
     pub fn resume(&mut self, epoch_taken_at: Timestamp, now: Timestamp) {
         self.environment.ids.begin(epoch_taken_at);
         self.leases.resume(now);

@@ -19,20 +19,21 @@ impl Restart {
         Self { at, grace_ms }
     }
 
-    /// When something happened that a record tells of: not after the start, whatever the clock
-    /// said then.
+    /// Returns when a recorded event happened, at the latest at the start: the clock of then may
+    /// have been ahead.
     pub(crate) fn no_later(self, happened_at: Timestamp) -> Timestamp {
         happened_at.min(self.at)
     }
 
-    /// When something ends that began then and lasts so long.
+    /// Returns when something ends that began at `began_at` and lasts `length_ms`, with its grace.
     pub(crate) fn end_of(self, began_at: Timestamp, length_ms: u64) -> Timestamp {
         let earliest = self.at.after_ms(length_ms.min(self.grace_ms));
         began_at.after_ms(length_ms).max(earliest)
     }
 
-    /// Until when something is kept that ended then: so long in the time of this process, which
-    /// costs no more than the room that its number is limited by.
+    /// Returns until when something that ended at `ended_at` is kept. The time counts from the
+    /// start at the earliest, which takes no more memory, since the number of kept things is
+    /// limited.
     pub(crate) fn kept_until(self, ended_at: Timestamp, retention_ms: u64) -> Timestamp {
         ended_at.max(self.at).after_ms(retention_ms)
     }

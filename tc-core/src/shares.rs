@@ -1,8 +1,8 @@
 //! The share that each client and each application has of what is bounded (BOUNDED).
 //!
-//! The shell names the connection that a request came over, and its application. Connections,
-//! and the end of one, are known to the shell: here they are numbers. A connection is known
-//! as long as the process of the coordinator lives, an application is in the records.
+//! The shell names the connection that a request came over, and its application. Only the shell
+//! knows connections and their ends; here they are numbers. They are known for as long as the
+//! coordinator's process lives, and applications are in the records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub(crate) fn check_limit(what: &'static str, wanted: usize, max: usize) -> Resu
     Ok(())
 }
 
-/// Refuses what would go past one's share of a limit, all tallies of its kind together.
+/// Refuses what would go past the owner's share of a limit, all tallies of its kind together.
 pub(crate) fn check_share(
     limits: &Limits,
     tallies: &[&ShareTally],
@@ -87,7 +87,7 @@ pub(crate) fn check_share(
     Ok(())
 }
 
-/// So many per cent of a limit, and never nothing: of a small limit all.
+/// Returns this percentage of a limit, rounded up.
 fn share_of(max: usize, percent: usize) -> usize {
     // The product is taken in two parts, so that a limit of `usize::MAX` does not overflow.
     let kept_back =

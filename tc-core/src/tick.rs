@@ -10,13 +10,13 @@ use crate::global::globals::Globals;
 use crate::global::state::Phase;
 use crate::row_lock::table::Touched;
 
-/// The size of changes behind which a tick expires no further saga, in bytes: after a change of
+/// The size of changes beyond which a tick expires no further saga, in bytes: after a change of
 /// leader many may be due at one moment, each with all that its steps were given. Too large: one
 /// decision exceeds what a database takes in one statement; too small: more turns than needed.
 const TICK_BYTES_ENOUGH: usize = 1 << 20;
 
 impl Coordinator {
-    /// Does what is due, of each kind no more than a tick may (BOUNDED).
+    /// Does what is due, a bounded number of each kind (BOUNDED).
     pub(crate) fn tick(&mut self, now: Timestamp, out: &mut Outcome) -> HandlerResult {
         // With a limit of 0 nothing would ever run out.
         let max = self.environment.limits.expiries_per_tick_max.max(1);
@@ -48,7 +48,7 @@ impl Coordinator {
         }
     }
 
-    /// Ends what clients have left that have been gone for long enough.
+    /// Ends the globals without a branch of clients that have been gone for long enough.
     fn tick_departed(&mut self, now: Timestamp, max: usize, out: &mut Outcome) {
         for _ in 0..max {
             // Each turn ends one global: a client may have left more of them than one tick may end.
@@ -106,7 +106,7 @@ impl Globals<'_> {
 
     /// Makes room for a global that has just been added to the history (BOUNDED).
     pub(crate) fn forget_beyond_the_limit(&mut self) {
-        // One goes for one that has come. What a lowered limit leaves over goes with the ticks.
+        // One is forgotten for each that is added. If the limit was lowered, ticks forget the rest.
         if self.history.len() > self.on.limits.history_max {
             self.forget_oldest();
         }

@@ -91,7 +91,7 @@ impl WaitingRequests {
         waiting
     }
 
-    /// Whether the shares, counted again from the waiting requests, agree.
+    /// Returns whether the shares, counted again from the waiting requests, agree.
     pub(crate) fn shares_are_consistent(&self) -> bool {
         let mut tally = ShareTally::default();
         for asker in self.askers.values() {

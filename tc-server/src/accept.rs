@@ -60,7 +60,8 @@ impl Acceptor {
                         return (connection, address);
                     }
                 }
-                // The client has gone before it was accepted; the socket is well.
+                // The client went away before it was accepted; the listening socket is not
+                // affected.
                 Err(error) if is_of_the_connection(&error) => {}
                 Err(error) => {
                     let exhausted = descriptors::are_exhausted(&error);

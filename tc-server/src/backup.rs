@@ -18,7 +18,7 @@ pub use writer::BackupWriter;
 pub struct BackupHead {
     /// The store that it was made from, without secrets.
     pub store: String,
-    /// Tells stores of one name apart, if the store has something of the kind.
+    /// Tells stores of the same name apart, if the store has an identity.
     pub identity: Option<String>,
     /// The last epoch that the store had given out.
     pub epoch: u64,

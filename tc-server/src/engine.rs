@@ -2,11 +2,11 @@
 //!
 //! It takes the requests that have arrived, decides each, gives all their changes to the store as
 //! one batch (group commit) and releases the effects, in order, when the batch is durable
-//! (DURABLE-FIRST). While a batch is being written the next one is being decided; that goes to the
-//! store before the effects of the one before leave, so that the disk does not wait. Changes that
-//! no request waits for linger, to be written with the next ones. A batch that fails leaves memory
-//! ahead of the store, so nothing more is answered from that state: after lost leadership the
-//! engine leads again from the records, after any other failure it ends.
+//! (DURABLE-FIRST). While a batch is being written, the next one is decided; it goes to the store
+//! before the effects of the earlier one leave, so that the disk does not wait. Changes that no
+//! request waits for linger, to be written with the next ones. A batch that fails leaves memory
+//! ahead of the store, so nothing more is answered from that state: if the leadership is lost, the
+//! engine drops it and tries to lead again from the records; after any other failure it ends.
 
 mod alarm;
 mod batch_builder;
@@ -48,15 +48,15 @@ pub use settings::Settings;
 pub use standing::Standing;
 pub(crate) use standing::changed;
 
-/// How long a process that hands over the lead does not try to lead. Too short: it takes the lead
-/// back before a slow one has seen that it is free; too long: with no other process there, none
-/// leads for that long.
+/// How long a process that has handed over the lead does not try to lead. Too short: it takes the
+/// lead back before a slow candidate has seen that the lead is free. Too long: if there is no other
+/// process, none leads for that long.
 const HAND_OVER_MS: u64 = 500;
 
 /// A started engine.
 #[derive(Debug)]
 pub struct Engine {
-    /// The door to it.
+    /// Sends requests to it.
     pub handle: EngineHandle,
     /// How it stands.
     pub standing: watch::Receiver<Standing>,
@@ -67,7 +67,7 @@ pub struct Engine {
 /// An engine that is to be run.
 #[derive(Debug)]
 pub struct ReadyEngine<Run> {
-    /// The door to it.
+    /// Sends requests to it.
     pub handle: EngineHandle,
     /// How it stands.
     pub standing: watch::Receiver<Standing>,
@@ -104,7 +104,7 @@ impl Engine {
         Self { handle, standing, ended: tokio::spawn(run) }
     }
 
-    /// Waits until the engine leads, or has been stopped before. Must not be called again after an
+    /// Waits until the engine leads, or was stopped before that. Must not be called again after an
     /// error.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl Engine {
         phase_two: Arc<dyn EffectSink>,
     ) -> ReadyEngine<impl Future<Output = Result<(), EngineFailure>> + Send> {
         let inbox = Arc::new(Inbox::new(settings.queue_max));
-        // There is no state to decide anything from before the engine leads.
+        // Before the engine leads there is no state to decide from.
         inbox.suspend();
         let standing = watch::Sender::new(Standing::without_lead(&store.leader().borrow()));
         let receiver = standing.subscribe();
@@ -176,12 +176,12 @@ impl Writing {
     }
 }
 
-/// The clocks as a batch of requests was taken up.
+/// The clocks at the time when the requests were taken from the inbox.
 #[derive(Clone, Copy, Debug)]
 struct BatchClock {
     /// For the core.
     now: Timestamp,
-    /// For what is measured.
+    /// For measurements.
     at: Instant,
 }
 
@@ -197,7 +197,8 @@ enum Wakeup {
 impl Running {
     async fn run(mut self) -> Result<(), EngineFailure> {
         while let Some(mut term) = self.lead().await? {
-            // The inbox comes first, so that a front end that sees the engine lead finds it open.
+            // The inbox is opened first, so that a front end that sees the engine lead finds it
+            // open.
             self.inbox.resume();
             self.standing.send_replace(Standing::Leading(term.epoch));
             match self.serve(&mut term).await {
@@ -242,8 +243,8 @@ impl Running {
     }
 
     async fn gain(&self) -> Result<Term, EngineFailure> {
-        // The clock is looked at once for epoch and counters: gaining the lead may last into the
-        // next minute (decision 0014).
+        // The clock is read once for epoch and counters: gaining the lead may last into the next
+        // minute (decision 0014).
         let epoch_taken_at = self.clock.now();
         let (epoch, records) = self.store.lead(Epoch::of_clock(epoch_taken_at)).await?;
         crash_point("after-lead");
@@ -256,8 +257,8 @@ impl Running {
             coordinator.resume(epoch_taken_at, clock.now());
             Ok::<_, LoadError>(BatchBuilder::new(coordinator))
         };
-        // Seconds for millions of records, in which the lease must be renewed. Boxed, since the
-        // future has room for a whole coordinator.
+        // Loading millions of records takes seconds, in which the lease must be renewed. Boxed,
+        // since the future has room for a whole coordinator.
         let batch = Box::pin(off_the_loop(load)).await?;
         tracing::info!(epoch = epoch.0, records = count, "leading");
         Ok(Term { epoch, batch, scans: Scans::default() })
@@ -266,7 +267,8 @@ impl Running {
     /// Gives up the lead, and leaves another process the time to take it.
     async fn hand_over(&mut self, epoch: Epoch) {
         tracing::info!(epoch = epoch.0, "handing over the lead");
-        // Waiting requests are answered only when another process can lead.
+        // The lead is given up first, so that waiting requests are answered when another process
+        // can lead.
         self.store.resign(epoch).await;
         self.step_down();
         let again = Timestamp(self.clock.now().0.saturating_add(HAND_OVER_MS));
@@ -278,7 +280,8 @@ impl Running {
         }
     }
 
-    /// Drops the state of a term that is over, and answers every request with where it stands.
+    /// Drops the state of a term that is over, and refuses every waiting and queued request with
+    /// `NotLeading`.
     fn step_down(&mut self) {
         self.standing.send_replace(Standing::Following(Leader::Unknown));
         self.replies.abandon(EngineError::NotLeading);
@@ -295,18 +298,18 @@ impl Running {
         let mut alarm = Alarm::default();
         let mut open = true;
         loop {
-            // Not left to an idle moment: under load there is always something that has arrived.
+            // Not left to an idle moment: under load there is none.
             self.tick_if_due(&mut term.batch);
             self.scan_if_due(term);
             if writing.is_none() && (!open || self.is_to_be_sealed(&term.batch)) {
                 writing = self.seal(term);
             }
-            // All that was taken in is durable by then, and its effects are released.
+            // Everything that was taken in is durable, and its effects are released.
             if writing.is_none() && !open {
                 return Ok(());
             }
-            // BOUNDED: beside the batch that is written `batch_max` requests are decided, others
-            // are queued.
+            // BOUNDED: while a batch is written, at most `batch_max` requests are decided; others
+            // stay queued.
             let takes = open && term.batch.requests() < self.settings.batch_max;
             let room = self.settings.batch_max - term.batch.requests().min(self.settings.batch_max);
             let sealing = if writing.is_none() { term.batch.seal_due() } else { None };
@@ -314,7 +317,7 @@ impl Running {
             let due = earlier(due, term.scans.due());
             let woken = tokio::select! {
                 biased;
-                // This is looked at first: a leader that was deposed must release nothing more.
+                // Polled first: a leader that was deposed must release nothing more.
                 () = &mut deposed => Wakeup::Deposed,
                 written = write(&mut writing) => Wakeup::Written(written),
                 arrived = self.inbox.take(room), if takes => {
@@ -326,7 +329,7 @@ impl Running {
                 Wakeup::Written(written) => {
                     written?;
                     let durable = writing.take();
-                    // First: releasing effects takes a while.
+                    // The next write is started first, since releasing effects takes a while.
                     writing = self.write_on(term);
                     self.release(durable);
                 }
@@ -342,7 +345,7 @@ impl Running {
         }
     }
 
-    /// Has the disk go on with all that there is for it by now.
+    /// Starts the write of everything that has arrived and been decided by now.
     fn write_on(&mut self, term: &mut Term) -> Option<Writing> {
         let room = self.settings.batch_max.saturating_sub(term.batch.requests());
         let arrived = self.inbox.try_take(room);
@@ -355,8 +358,8 @@ impl Running {
         is_full || batch.seal_due().is_some_and(|due| due.0 == 0 || due <= self.clock.now())
     }
 
-    /// Starts writing what has been decided; without changes it is durable already, and true if
-    /// this engine still leads.
+    /// Starts writing what has been decided. A batch without changes is durable already, and its
+    /// replies are true if this engine still leads.
     fn seal(&mut self, term: &mut Term) -> Option<Writing> {
         let sealed = term.batch.seal()?;
         metrics::histogram!("handfast_batch_requests").record(sealed.requests as f64);
@@ -383,7 +386,7 @@ impl Running {
         }
     }
 
-    /// Decides what has come together, with one look at the clocks: they cost as much as a small
+    /// Decides a round of requests with one reading of the clocks, which costs as much as a small
     /// decision.
     fn decide_all(&mut self, term: &mut Term, work: VecDeque<EngineTask>) {
         let Term { epoch, batch, scans } = term;
@@ -401,8 +404,9 @@ impl Running {
         if early.is_empty() {
             return;
         }
-        // Another leader would know nothing of a global that this one began after its time. The
-        // clock is looked at behind the store: when that time has passed, stores say the present.
+        // Another leader would know nothing of a global that this one began after its lease. The
+        // clock is read after the store was asked: a store whose lease has ended answers with the
+        // present.
         if self.store.certain_until(*epoch).is_none_or(|until| Instant::now() < until) {
             self.replies.release(early);
         } else {
@@ -431,7 +435,7 @@ impl Running {
         }
     }
 
-    /// At most one a turn, behind what has been decided in it.
+    /// Runs at most one scan per turn, behind what has been decided in it.
     fn scan_if_due(&self, term: &mut Term) {
         if term.scans.due().is_none() {
             return;
@@ -453,8 +457,8 @@ impl Running {
     }
 }
 
-/// Says at the beginning of a term how many transactions need an operator: a crash may have
-/// swallowed the line of each of them.
+/// Logs at the beginning of a term how many transactions need an operator: a crash may have lost
+/// the line of each of them.
 fn log_globals_in_need(coordinator: &Coordinator) {
     let transactions = coordinator.counts().needs_operator;
     if transactions > 0 {

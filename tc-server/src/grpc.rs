@@ -67,18 +67,18 @@ struct Shared {
     over_http: HttpCaller,
     presence: Presence,
     queues: Mutex<Vec<Weak<SendQueue>>>,
-    /// Where clients wait for a leader. It wakes them in their order of coming; `standing` alone
-    /// would wake them in any, and a run of the simulation could not be repeated.
+    /// Wakes clients that wait for a leader, in their order of arrival. `standing` would wake them
+    /// in any order, and a run of the simulation could not be repeated.
     leader_known: Notify,
     going_away: AtomicBool,
     health: tonic_health::server::HealthReporter,
-    /// Whether the last word on the health has been said.
+    /// Whether the final health status has been set.
     health_told: tokio::sync::Mutex<bool>,
 }
 
 impl GrpcFrontend {
-    /// A front end before this engine and dispatcher, without connections. The caller calls the
-    /// tries that clients ask for.
+    /// Creates a front end for this engine and dispatcher, without connections. `over_http` calls
+    /// the tries that clients ask for.
     #[must_use]
     pub fn new(
         engine: EngineHandle,
@@ -103,8 +103,8 @@ impl GrpcFrontend {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The coordinator, reflection and the standard health service, to be layered and served. The
-    /// health service says that the server serves while it leads and does not go away.
+    /// Returns the coordinator, reflection and the standard health service, to be layered and
+    /// served. The health service reports "serving" while the server leads and is not going away.
     ///
     /// # Errors
     ///
@@ -154,8 +154,8 @@ impl GrpcFrontend {
         self.each_queue(SendQueue::finish);
     }
 
-    /// Closes as [`GrpcFrontend::close`], and ends the streams that watch the health, once they
-    /// have said that the server does not serve: their clients would keep them open forever.
+    /// Closes as [`GrpcFrontend::close`]. Also ends the streams that watch the health, after they
+    /// have reported "not serving": their clients would keep them open forever.
     pub async fn close_all(&self) {
         self.close();
         let mut told = self.shared.health_told.lock().await;
@@ -192,8 +192,8 @@ impl GrpcFrontend {
             queues.retain(|other| other.strong_count() > 0);
             queues.push(Arc::downgrade(&queue));
         }
-        // Looked at after the queue is in the list: `go_away` sets this before it goes through the
-        // list, so that each connection is either refused or told.
+        // Checked after the queue is in the list: `go_away` sets this before it goes through the
+        // list, so each connection is either refused here or notified there.
         if self.shared.going_away.load(Ordering::Relaxed) {
             return Err(EngineError::Stopping);
         }
@@ -216,9 +216,9 @@ impl GrpcFrontend {
         refusal::status_of_engine(error, self.leader())
     }
 
-    /// Follows how the engine stands: says so to the health service and, when it does not lead any
-    /// more, ends every connection. The new leader could not reach a process that stayed. A
-    /// connection that waits for a leader is woken, and looks for itself.
+    /// Follows the engine's standing: reports it to the health service, and ends every connection
+    /// when the engine does not lead any more. The next leader could not reach a process that
+    /// stayed. A connection that waits for a leader is woken, and checks by itself.
     /// [`GrpcFrontend::routes`] starts it; without routes the caller runs it.
     pub async fn keep_watch(self) {
         let mut standing = self.shared.standing.clone();
@@ -243,7 +243,7 @@ impl GrpcFrontend {
         }
     }
 
-    /// Tells the health service whether the server serves: it leads, and does not go away.
+    /// Tells the health service whether the server serves: it leads, and is not going away.
     pub(crate) async fn show_health(&self) {
         let leads = self.shared.standing.borrow().epoch().is_some();
         let serves = leads && !self.shared.going_away.load(Ordering::Relaxed);
@@ -252,7 +252,7 @@ impl GrpcFrontend {
     }
 
     async fn set_health(&self, status: ServingStatus) {
-        // Held until the status is set, so that none is set behind the last word of `close_all`.
+        // Held until the status is set, so that none is set after the final one of `close_all`.
         let told = self.shared.health_told.lock().await;
         if *told {
             return;

@@ -1,8 +1,8 @@
 //! Work on the records of a store beside its coordinator, or while there is none: checking them,
 //! putting a backup into an empty store, moving them to another store.
 //!
-//! A store that is written to is led meanwhile, so that no coordinator goes on from it: what the
-//! store says about leadership holds for these tools too. Reasons:
+//! A tool that writes to a store leads it meanwhile, so that no coordinator continues from it: the
+//! store's rules of leadership apply to these tools too. Reasons:
 //! `docs/decisions/0023-backups-and-moves.md`.
 
 mod check;
@@ -46,7 +46,7 @@ pub enum MaintenanceError {
         /// Which, as far as it is known.
         by: String,
     },
-    /// The store did not let itself be led in time.
+    /// The lead of the store could not be gained in time.
     #[error("{place} does not answer")]
     Unanswered {
         /// The store.
@@ -63,7 +63,7 @@ pub enum MaintenanceError {
     /// The store keeps nothing.
     #[error("a store in memory ends with its process: there is nothing to work on")]
     InMemory,
-    /// The records are not to be gone on from.
+    /// No coordinator may continue from the records.
     #[error("{place} is closed: {closure}")]
     Closed {
         /// The store.

@@ -5,8 +5,8 @@ use std::panic;
 
 use tokio::runtime::Handle;
 
-/// Runs `work`, which awaits nothing, on a thread of its own. A coordinator runs on one thread, and
-/// has its lease to renew meanwhile. Without a runtime, as in the simulation, it runs here.
+/// Runs `work`, which awaits nothing, on a thread of its own. A coordinator runs on one thread,
+/// which must renew the lease meanwhile. Without a runtime, as in the simulation, it runs here.
 pub(crate) async fn off_the_loop<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {

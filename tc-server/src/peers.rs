@@ -11,12 +11,12 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use crate::config::{Config, TlsConfig};
 use crate::store::{SeenNode, watch};
 
-/// Marks a request that another node has passed on: it is answered here or refused, so that two
-/// nodes that each take the other for the leader do not send it to and fro.
+/// Marks a request that another node has passed on. It is answered here or refused, so that two
+/// nodes that each take the other for the leader do not pass it back and forth.
 pub(crate) const PASSED_ON: HeaderName = HeaderName::from_static("handfast-passed-on");
 
-/// How long connecting to another node may take. A leader that is gone is known to be gone after
-/// its lease, and a request that waits longer helps nothing.
+/// How long connecting to another node may take. A leader that has gone is known to have gone once
+/// its lease is over, so waiting longer is of no use.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
 /// How often a connection to another node is checked for life, and how long the answer may take.
@@ -24,7 +24,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// leader is taken for a dead one; too long: clients of this node wait for a dead one.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(3));
 
-/// Which other nodes are there, and clients of their ports. Cheap to clone.
+/// The other nodes, and clients of their ports. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Peers {
     seen: watch::Receiver<Vec<SeenNode>>,
@@ -108,8 +108,8 @@ fn http_client(authority: Option<&str>) -> Result<reqwest::Client, PeersError> {
     http.build().map_err(unusable)
 }
 
-/// Returns how this node shakes hands with the others: it shows its own certificate where they ask
-/// clients for one.
+/// Returns the TLS settings towards other nodes: this node shows its own certificate if they ask
+/// for one.
 fn client_tls(tls: &TlsConfig, authority: Option<&str>) -> Result<ClientTlsConfig, PeersError> {
     let client = ClientTlsConfig::new();
     let mut client = match authority {
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// Regression: a call to a machine that had vanished without a word ended when TCP gave up.
+    /// Regression: a call to a machine that had vanished ended only when TCP gave up.
     #[tokio::test]
     async fn a_call_to_a_node_that_is_silent_ends() {
         // The system connects, and no program reads.

@@ -84,8 +84,8 @@ pub struct Settings {
     pub phase_two_wait: Duration,
     /// How long, at least, phase two of an XA branch that no database knows is retried.
     pub xa_unknown_wait: Duration,
-    /// How long connections wait when no leader can be reached, since it could not. Clients wait
-    /// for 15 seconds at least until they give up.
+    /// How long connections wait for a leader, from when none could be reached. Clients give up
+    /// after 15 seconds or more.
     pub leader_wait: Duration,
     /// When old undo logs are deleted.
     pub undo_logs: UndoLogs,

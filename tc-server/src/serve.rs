@@ -175,8 +175,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts a coordinator on the current runtime. Its ports are served when this returns, and say
-    /// where the coordinator stands until it has gained the lead in its store.
+    /// Starts a coordinator on the current runtime. Its ports are served when this returns. Until
+    /// the coordinator has gained the lead in its store, they answer only with its standing.
     ///
     /// The ports are bound first, so that XIDs carry the actual port where port 0 was configured.
     ///
@@ -192,7 +192,7 @@ impl Server {
         let listeners = Listeners::open(&config).await?;
         let advertised = config.advertised_address.clone();
         let advertised = advertised.unwrap_or_else(|| listeners.grpc_address.to_string());
-        // Deadlines follow this look at the wall clock, and no later one (GRACE).
+        // Deadlines follow this reading of the wall clock, and no later one (GRACE).
         let clock: Arc<dyn Clock> = Arc::new(WallClock::start());
         // Before the runtime, whose parts look up their metrics when they start.
         metrics::recorder();
@@ -364,7 +364,7 @@ impl RunningServer {
         if leads.is_err() {
             self.engine = None;
         }
-        // Not left to the task that follows the standing: a probe may come before it.
+        // Not left to the task that follows the standing: a probe may come before that task runs.
         self.front.show_health().await;
         leads
     }

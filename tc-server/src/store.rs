@@ -66,8 +66,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Confirms that no other process leads. An answer that needs no write, such as that a row is
-    /// not locked, is true only then. The default is for a store that has one leader for as long as
-    /// its process lives.
+    /// not locked, is true only if none does. The default is for a store that has one leader for as
+    /// long as its process lives.
     fn confirm(&self, _epoch: Epoch) -> BoxFuture<'_, Result<(), StoreError>> {
         ready(Ok(())).boxed()
     }
@@ -80,8 +80,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Returns until when no other process can lead; `None` if there is no end, as with the store
-    /// of [`Store::confirm`]'s default. Only what harms no one if it is wrong rests on it: the
-    /// replies to a begin and to a release leave at once until then, and with the batch afterwards.
+    /// of [`Store::confirm`]'s default. Only decisions that do no harm if it is wrong rely on it:
+    /// until then the replies to a begin and to a release leave at once, and afterwards with the
+    /// batch.
     fn certain_until(&self, _epoch: Epoch) -> Option<Instant> {
         None
     }
@@ -92,25 +93,26 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         ready(()).boxed()
     }
 
-    /// Follows who leads, as far as this process knows. The default is for a store that no other
-    /// process can lead.
+    /// Follows which process leads, as far as this one knows. The default is for a store that no
+    /// other process can lead.
     fn leader(&self) -> watch::Receiver<Leader> {
         watch::Sender::new(Leader::Here).subscribe()
     }
 
-    /// Notes again and again that this process is there, and publishes which others have done so.
+    /// Periodically notes that this process is there, and publishes which others have done so.
     /// Never completes. The default is for a store that no other process can lead.
     fn announce(&self, _seen: watch::Sender<Vec<SeenNode>>) -> BoxFuture<'static, ()> {
         pending().boxed()
     }
 }
 
-/// A coordinator that has said that it is there, for operators to see: nothing is decided by it.
+/// A coordinator that has said that it is there. This is for operators only; no decision depends on
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenNode {
     /// The coordinator.
     pub node: CoordinatorNode,
-    /// When it last said so. In etcd, which has no clock, by the clocks of two machines.
+    /// When it last said so. In etcd, which has no clock, the clocks of two machines are compared.
     pub seen_at: Instant,
 }
 
@@ -121,8 +123,8 @@ impl SeenNode {
     }
 }
 
-/// How often a node says that it is there, and looks for the others. Too rarely: one that has gone
-/// is shown for long as if it were there; too often: the store writes what is seldom looked at.
+/// How often a node says that it is there, and reads which others do. Too rarely: a node that has
+/// gone is shown for long; too often: the store writes what is seldom read.
 const SAY_EVERY: Duration = Duration::from_secs(2);
 /// The time after which a node that says nothing is forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(24 * 60 * 60);

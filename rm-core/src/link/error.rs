@@ -11,8 +11,8 @@ pub enum RequestError {
         /// The last failure to connect.
         reason: Arc<str>,
     },
-    /// The request was sent, and its answer did not come in time: whether it was carried out is
-    /// unknown.
+    /// The request was sent, and its answer did not come in time: it may have been carried out or
+    /// not.
     #[error("no answer to {request} ({})", self.code())]
     Unanswered {
         /// Which request, such as `end`.

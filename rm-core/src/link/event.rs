@@ -1,4 +1,4 @@
-//! The words between the state machine of the link and its shell: when, which, what to do.
+//! The types between the state machine of the link and its driver: times, identities, things to do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +24,9 @@ impl Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// Identifies one attempt to connect, and the connection that comes of it. Several may be under
-/// way; the first that is greeted is the connection, and inputs of any other are ignored from then
-/// on.
+/// Identifies one attempt to connect, and the connection that results from it. Several attempts may
+/// be under way; the first that is greeted becomes the connection, and inputs of all others are
+/// ignored from then on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
@@ -35,7 +35,8 @@ pub struct ConnectionId(pub u64);
 pub struct DialTarget {
     /// The index of the endpoint.
     pub endpoint: usize,
-    /// The index of the address. Where the name has fewer addresses by then, it wraps around.
+    /// The index of the address. If the name has fewer addresses by the time it is dialled, the
+    /// index wraps around.
     pub address: usize,
 }
 
@@ -49,7 +50,7 @@ pub enum ConnectionFailure {
 }
 
 impl ConnectionFailure {
-    /// Returns the words of the failure.
+    /// Returns the text of the failure.
     #[must_use]
     pub fn reason(&self) -> &Arc<str> {
         match self {
@@ -75,7 +76,7 @@ pub enum Event {
     },
     /// The coordinator has greeted: requests flow.
     Greeted {
-        /// The attempt that is the connection from here on.
+        /// The attempt that has become the connection.
         connection: ConnectionId,
         /// The greeting.
         hello: v1::HelloReply,

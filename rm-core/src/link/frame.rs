@@ -3,11 +3,11 @@
 use handfast_proto::v1::{ClientFrame, ClientMessage};
 use prost::Message;
 
-/// The number of `ClientFrame.messages`.
+/// The field number of `ClientFrame.messages`.
 const MESSAGES: u32 = 1;
 
 /// A [`ClientFrame`] as it is on the wire. Concatenated frames are one frame with the messages of
-/// all: protobuf defines so for every repeated field.
+/// all of them, as protobuf defines for every repeated field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame(Vec<u8>);
 

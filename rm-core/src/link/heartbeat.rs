@@ -1,8 +1,8 @@
-//! Whether a coordinator that owes answers is alive.
+//! Finds out whether a coordinator that owes answers is alive.
 //!
 //! A connection to a frozen host or process stays open and carries nothing. While requests are
-//! unanswered and nothing at all has come for a moment, the coordinator is asked for a sign of
-//! life, which it answers at once whatever the requests wait for; without one the connection is
+//! unanswered and nothing at all has arrived for a moment, the coordinator is asked for a sign of
+//! life, which it gives at once, whatever the requests wait for. Without one the connection is
 //! given up. A link that waits for nothing asks nothing: the transport's keep-alive is enough.
 
 use std::time::Duration;
@@ -15,8 +15,8 @@ const ASK_AFTER: Duration = Duration::from_secs(1);
 /// How long its answer may take. Too short: a busy coordinator is taken for dead, and every client
 /// that waits reconnects. Too long: as above.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
-/// A look that is this much later than due means that this process was not running: messages that
-/// came meanwhile are not read yet, so nothing follows from the silence.
+/// A check that is this much later than due means that this process was not running: messages that
+/// arrived meanwhile are not read yet, so the silence proves nothing.
 const LATE: Duration = Duration::from_millis(500);
 
 /// How long the coordinator has been silent, and whether it was asked.
@@ -57,7 +57,7 @@ impl Heartbeat {
         *self = Self::default();
     }
 
-    /// Whether the coordinator is to be asked for a sign of life.
+    /// Returns whether the coordinator is to be asked for a sign of life.
     pub(super) fn asks(&self) -> bool {
         self.asks
     }
@@ -77,8 +77,7 @@ impl Heartbeat {
             State::Idle | State::Quiet { .. } => false,
         };
         self.asks |= matches!(self.state, State::Quiet { .. });
-        // After a look that came late this leaves a whole answer time, in which unread messages are
-        // read.
+        // After a late check this leaves a whole answer time, in which unread messages are read.
         self.state = State::Asked { at: now };
         is_lost
     }

@@ -16,8 +16,8 @@
 //! takes that for a reconnect, and sends its calls on the connection that stays.
 //!
 //! A coordinator that is stopping or does not lead refuses requests without having carried them
-//! out: that is the end of the connection, not of the request. A busy coordinator gets the request
-//! again a little later.
+//! out. That ends the connection, not the request. A busy coordinator gets the request again a
+//! little later.
 //!
 //! A request lives from `submit` until it is answered, runs out of time, or is cancelled, whatever
 //! happens to connections meanwhile: after a reconnect every unanswered one is sent again under its
@@ -257,7 +257,7 @@ impl Protocol {
         }
         self.state = State::Closed;
         let mut unanswered: Vec<RequestId> = self.requests.drain().map(|(id, _)| id).collect();
-        // A map has no order of its own (PURE).
+        // The order of a hash map must not show (PURE).
         unanswered.sort_unstable();
         for id in unanswered {
             self.events.push_back(Event::Complete { id, result: Err(RequestError::Closed) });
@@ -269,13 +269,13 @@ impl Protocol {
         self.send_queue.clear();
     }
 
-    /// Whether no request waits for an answer.
+    /// Returns whether no request waits for an answer.
     #[must_use]
     pub fn idle(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// Whether it has been closed.
+    /// Returns whether it has been closed.
     #[must_use]
     pub fn closed(&self) -> bool {
         self.state == State::Closed
@@ -286,7 +286,7 @@ impl Protocol {
         self.events.pop_front()
     }
 
-    /// Whether [`next_frame`](Self::next_frame) has something for the current connection.
+    /// Returns whether [`next_frame`](Self::next_frame) has something for the current connection.
     #[must_use]
     pub fn wants_to_send(&self) -> bool {
         let has_some =
@@ -308,7 +308,7 @@ impl Protocol {
         let frame = self.send_queue.drain(announcement, |id, frame| {
             let pending = requests.get_mut(&id).expect("a queued request is unanswered");
             pending.sent = true;
-            // It stays here too: it may have to be sent again.
+            // It is kept: it may have to be sent again.
             frame.append(&pending.frame);
         });
         Some(frame)
@@ -353,7 +353,7 @@ impl Protocol {
     }
 
     fn leave(&mut self, now: Moment, notice: &v1::GoAway) {
-        // First of all: it begins the pause that news of a leader ends.
+        // This comes first: it begins the pause that the notice of a leader ends.
         self.hang_up(now, going_away(notice));
         self.go_to_the_leader(now, notice);
     }

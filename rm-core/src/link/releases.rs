@@ -28,7 +28,7 @@ pub(super) struct Releases {
 #[derive(Debug)]
 struct Answered {
     at: Moment,
-    /// The first request that was made after that.
+    /// The first request that was made after the answer.
     next: RequestId,
     release: Frame,
 }
@@ -43,9 +43,9 @@ impl Releases {
         self.answered.push_back(Answered { at: now, next, release });
     }
 
-    /// Forgets releases that are stored: a request for a lock was answered, and the coordinator
-    /// answers one when every earlier decision is stored, so releases that were answered before
-    /// this request was made are stored, too.
+    /// Forgets the releases that are stored by now. The coordinator answers a request for a lock
+    /// only when every earlier decision is stored, so all releases that were answered before this
+    /// request was made are stored.
     pub(super) fn are_stored(&mut self, request: RequestId) {
         while self.answered.pop_front_if(|it| it.next <= request).is_some() {}
     }

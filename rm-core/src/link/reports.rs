@@ -3,7 +3,7 @@
 //! A branch whose phase one was cut off is reported, and its global can only be rolled back from
 //! then on. A commit of that global that this process asks for later is not sent before the report
 //! is answered: the coordinator may refuse the report for being busy and take the commit, and the
-//! report may run out of time while there is no connection. Where the report is never answered, the
+//! report may run out of time while there is no connection. If the report is never answered, the
 //! commit ends with it, unsent.
 
 use std::collections::BTreeMap;
@@ -34,12 +34,12 @@ impl Reports {
         !is_behind
     }
 
-    /// Whether a request is a report that is owed an answer.
+    /// Returns whether a request is a report that is owed an answer.
     pub(super) fn is_unanswered(&self, id: RequestId) -> bool {
         self.unanswered.contains_key(&id)
     }
 
-    /// Whether a request may not be sent yet.
+    /// Returns whether a request may not be sent yet.
     pub(super) fn holds_back(&self, id: RequestId) -> bool {
         self.behind.contains_key(&id)
     }

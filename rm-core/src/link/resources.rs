@@ -37,7 +37,7 @@ impl Resources {
         self.accepted.clone()
     }
 
-    /// Whether a resource is to be announced.
+    /// Returns whether a resource is to be announced.
     pub(super) fn wait(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -57,7 +57,7 @@ impl Resources {
         self.accepted.extend(self.asked.remove(&id).into_iter().flatten());
     }
 
-    /// Whether the id is that of an announcement that was not answered yet.
+    /// Returns whether the id is that of an announcement that was not answered yet.
     pub(super) fn are_asked(&self, id: RequestId) -> bool {
         self.asked.contains_key(&id)
     }

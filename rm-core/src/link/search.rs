@@ -1,10 +1,10 @@
 //! The search for a coordinator that greets: which targets are dialled, and when.
 //!
-//! A target is one address of one endpoint. A target that takes connections and says nothing (a
-//! frozen host, a server that does not serve yet) costs a moment and not the whole time to connect:
+//! A target is one address of one endpoint. A target that accepts connections and says nothing (a
+//! frozen host, a server that does not serve yet) costs a moment and not the whole connect timeout:
 //! the next target is dialled beside it, and the first that greets ends the search. A target that
-//! fails costs nothing. When every target has had its turn, the failed ones have it again after a
-//! pause, which doubles from round to round, also while a silent target is still waited for.
+//! fails costs nothing. When every target has been dialled, the failed ones are dialled again after
+//! a pause, which doubles from round to round, even while a silent target is still waited for.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -54,7 +54,7 @@ struct Attempt {
     hello: Option<RequestId>,
 }
 
-/// The rest of a search when one attempt has failed.
+/// The remainder of a search after one attempt has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remaining {
     /// Other attempts are under way, or due.
@@ -144,7 +144,7 @@ impl Search {
         self.attempts.iter().any(|attempt| attempt.connection == connection)
     }
 
-    /// Whether this attempt can send its hello, and has not.
+    /// Returns whether this attempt can send its hello, and has not.
     pub(super) fn can_greet(&self, connection: ConnectionId) -> bool {
         let can = |it: &Attempt| it.connection == connection && it.is_up && it.hello.is_none();
         self.attempts.iter().any(can)
@@ -156,7 +156,7 @@ impl Search {
         }
     }
 
-    /// Whether this is the id of the attempt's hello.
+    /// Returns whether this is the id of the attempt's hello.
     pub(super) fn has_greeted_with(&self, connection: ConnectionId, id: RequestId) -> bool {
         let has = |it: &Attempt| it.connection == connection && it.hello == Some(id);
         self.attempts.iter().any(has)

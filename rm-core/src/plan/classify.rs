@@ -11,9 +11,9 @@ use super::{Dialect, StatementRefusal, lexeme::Lexeme, text::Text};
 pub(super) enum Class {
     /// Harmless as it stands.
     Pass,
-    /// SELECT, VALUES, TABLE, WITH and brackets: read on.
+    /// SELECT, VALUES, TABLE, WITH and brackets: the whole statement must be parsed.
     Query,
-    /// INSERT, REPLACE, UPDATE, DELETE: read on.
+    /// INSERT, REPLACE, UPDATE, DELETE: the whole statement must be parsed.
     Change,
 }
 
@@ -54,7 +54,8 @@ fn by_first_words(text: &Text) -> Result<Class, StatementRefusal> {
     }
 }
 
-/// PostgreSQL's SET as a function, wherever it is called. A table may have its name.
+/// Returns whether PostgreSQL's `set_config`, which is SET as a function, is called. A table may
+/// have its name too.
 fn sets(words: &[Lexeme]) -> bool {
     let [before, name, bracket] = words else { return false };
     let is_named = matches!(&name.token.token, Token::Word(word)
@@ -84,8 +85,8 @@ const DDL: &[&str] = &[
     "VACUUM",
 ];
 
-/// Refuses what no statement may do even when the application accepts that it is not undone: it
-/// would end the local transaction, and the undo of all its other statements with it.
+/// Refuses a statement that ends the local transaction, even if the application accepts that it is
+/// not undone: the undo of all other statements would end with it.
 pub(super) fn ends_transaction(text: &Text) -> Result<(), StatementRefusal> {
     match classify(text) {
         Err(
@@ -106,7 +107,7 @@ pub(super) fn opening(text: &Text) -> String {
     words.collect::<Vec<_>>().join(" ").to_uppercase()
 }
 
-/// EXPLAIN runs nothing, EXPLAIN ANALYZE runs what it explains.
+/// Classifies EXPLAIN, which runs nothing, and EXPLAIN ANALYZE, which runs what it explains.
 fn explain(text: &Text) -> Result<Class, StatementRefusal> {
     // PostgreSQL spells it in two ways, and takes an option in quotes.
     let is_it = |word: &str| ["analyze", "analyse"].iter().any(|it| word.eq_ignore_ascii_case(it));
@@ -117,7 +118,7 @@ fn explain(text: &Text) -> Result<Class, StatementRefusal> {
     Ok(Class::Pass)
 }
 
-/// Whether a word can be part of a write or of a lock.
+/// Returns whether a word can be part of a write or of a lock.
 pub(super) fn may_write(lexeme: &Lexeme) -> bool {
     let words = [
         Keyword::INSERT,
@@ -136,7 +137,7 @@ pub(super) fn may_write(lexeme: &Lexeme) -> bool {
     words.contains(&lexeme.keyword())
 }
 
-/// Settings that change neither what statements mean nor how values print.
+/// Lets settings pass that change neither what statements mean nor how values print.
 fn setting(text: &Text) -> Result<Class, StatementRefusal> {
     const HARMLESS: &[&str] = &[
         "APPLICATION_NAME",
@@ -160,7 +161,7 @@ fn setting(text: &Text) -> Result<Class, StatementRefusal> {
     }
 }
 
-/// SQLite pragmas that only tell.
+/// Lets the SQLite pragmas pass that only report something.
 fn pragma(text: &Text) -> Result<Class, StatementRefusal> {
     const TELLING: &[&str] = &[
         "COLLATION_LIST",

@@ -1,5 +1,5 @@
-//! Constraints that rows may break which are there already: such a row could not be put back, so a
-//! change of it is refused.
+//! Constraints that existing rows may break: such a row could not be put back, so a change of it is
+//! refused.
 
 use sqlparser::{ast::TableFactor, keywords::Keyword, tokenizer::Token};
 
@@ -7,13 +7,14 @@ use super::{
     Column, Dialect, Generation, StatementRefusal, Table, lexeme::Lexeme, quote, text::Text,
 };
 
-/// A constraint that the database checks when a row is written, though rows may be there that break
-/// it: on PostgreSQL what is NOT VALID, elsewhere each, since its checks can be switched off.
+/// A constraint that the database checks when a row is written, although existing rows may break
+/// it: on PostgreSQL one that is NOT VALID, elsewhere every one, since its checks can be switched
+/// off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Constraint {
     /// Its name, or its text where it has none.
     pub name: String,
-    /// The columns that it looks at; none if they are not known.
+    /// The columns that it depends on; none if they are not known.
     pub columns: Vec<usize>,
     /// The demand.
     pub rule: Rule,
@@ -24,9 +25,9 @@ pub struct Constraint {
 /// The demand of a constraint on a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// That a condition, as SQL, is not false.
+    /// A condition, as SQL, must not be false.
     Check(String),
-    /// That a row of another table has the values of its columns, unless one of them is NULL.
+    /// A row of another table must have the values of its columns, unless one of them is NULL.
     Reference {
         /// The other table, quoted.
         table: String,
@@ -52,7 +53,7 @@ impl Constraint {
         Self { name, columns, rule: Rule::Check(condition), partition: None }
     }
 
-    /// Whether a change of columns can repair a row that breaks it.
+    /// Returns whether a change of columns can repair a row that breaks it.
     fn looks_at(&self, table: &Table, changed: &[usize]) -> bool {
         // A computed column changes with columns that are not named here.
         let computed = |column: &usize| table.columns[*column].generation == Generation::Computed;
@@ -90,8 +91,9 @@ pub(super) fn of_update<'t>(table: &'t Table, changed: &[usize]) -> Vec<&'t Cons
     table.unproved.iter().filter(|constraint| constraint.looks_at(table, changed)).collect()
 }
 
-/// The constraints that may keep an upsert's change of columns from being undone. The undo writes
-/// the other columns too, as they are: that is checked again, but refers to nothing else.
+/// The constraints that may keep an upsert's change of columns from being undone. The undo also
+/// writes the other columns, unchanged. That repeats checks of their values, but changes no
+/// reference.
 pub(super) fn of_upsert<'t>(table: &'t Table, changed: &[usize]) -> Vec<&'t Constraint> {
     let counts = |constraint: &&Constraint| {
         matches!(constraint.rule, Rule::Check(_)) || constraint.looks_at(table, changed)
@@ -123,8 +125,8 @@ pub(super) fn verdict(
     format!(", CASE {} END AS hf_broken", cases.join(" "))
 }
 
-/// MySQL: the condition by which a foreign key is asked again, under locks, whether the row breaks
-/// it. `None` for constraints that look at nothing but the row, which the first read has locked.
+/// MySQL: the condition that checks again, under locks, whether the row breaks a foreign key.
+/// `None` for constraints that depend on nothing but the row, which the first read has locked.
 pub(super) fn again(dialect: Dialect, table: &Table, row: &str, name: &str) -> Option<String> {
     let constraint = table.unproved.iter().find(|constraint| constraint.name == name)?;
     let asked = dialect == Dialect::MySql && matches!(constraint.rule, Rule::Reference { .. });
@@ -142,8 +144,8 @@ pub(super) fn row_of(item: &TableFactor) -> Result<String, StatementRefusal> {
 }
 
 /// The CHECK constraints in the text that makes a table, each with its name and its condition:
-/// SQLite shows them nowhere else, and MariaDB not to every account. CHECK is no name without
-/// quotes.
+/// SQLite shows them nowhere else, and MariaDB not to every account. Outside of quotes CHECK is
+/// never a name.
 pub fn checks(dialect: Dialect, sql: &str) -> Vec<(String, String)> {
     let Ok(texts) = Text::statements(dialect, sql) else { return Vec::new() };
     let Some(text) = texts.first() else { return Vec::new() };
@@ -164,7 +166,7 @@ pub fn checks(dialect: Dialect, sql: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Whether a condition names a column, in quotes or not.
+/// Returns whether a condition names a column, in quotes or not.
 fn mentions(condition: &str, column: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
     let mut words = condition.split(|c| !is_part(c));

@@ -21,7 +21,7 @@ impl Dialect {
         }
     }
 
-    /// Whether a change can return the rows it wrote and still report how many those were.
+    /// Returns whether a change can return the rows it wrote and still report how many those were.
     ///
     /// MariaDB has RETURNING, but its answer then carries neither the affected rows nor the last
     /// insert id, which the application may want.

@@ -1,4 +1,4 @@
-//! The planner's door for fuzzers and property tests.
+//! The planner's entry point for fuzzers and property tests.
 
 use super::{
     Column, Constraint, Dialect, Generation, KeyFold, Parsed, Plan, Reads, Rule, Table, TableKind,

@@ -39,7 +39,7 @@ pub(super) fn writable(table: &Table, events: &[Event]) -> Result<(), StatementR
     if table.rewrites {
         return Err(StatementRefusal::Rewritten { table: table.full_name() });
     }
-    // Policies ask the session, and the undo runs in another one.
+    // Policies depend on the session, and the undo runs in another one.
     if table.row_security {
         return Err(StatementRefusal::RowSecurity { table: table.full_name() });
     }
@@ -49,8 +49,9 @@ pub(super) fn writable(table: &Table, events: &[Event]) -> Result<(), StatementR
     }
 }
 
-/// Rules and policies count for every event, and what a cascade does to rows of others when an
-/// INSERT is undone is known only then.
+/// Refuses a table on which the statement of the undo fires a trigger. Rules and policies are
+/// checked for every event above. A cascade cannot be checked here: which rows refer to an inserted
+/// row is known only at its undo.
 fn no_trigger_of_undo(table: &Table, events: &[Event]) -> Result<(), StatementRefusal> {
     for inverse in events.iter().map(|event| event.inverse()) {
         if let Some(trigger) = unseen_trigger(table, &[inverse]) {
@@ -89,7 +90,7 @@ pub(super) fn nameable(table: &Table) -> Result<(), StatementRefusal> {
     }
 }
 
-/// Whether a trigger that writes its own row fires.
+/// Returns whether a trigger that writes its own row fires.
 pub(super) fn own_row_triggers(table: &Table, events: &[Event]) -> bool {
     table.triggers.iter().any(|trigger| trigger.own_row_only && fires(trigger, events))
 }
@@ -102,13 +103,14 @@ fn fires(trigger: &Trigger, events: &[Event]) -> bool {
     })
 }
 
-/// Refuses to delete rows whose deletion changes others.
+/// Refuses to delete rows whose deletion changes other rows.
 pub(super) fn no_cascading_delete(table: &Table) -> Result<(), StatementRefusal> {
     cascade(table, |key| key.on_delete == ReferentialAction::Change)
 }
 
-/// Refuses to assign columns whose change changes others, and columns of the primary key, either
-/// also if it is the database that changes them along; and numbers that an UPDATE cannot put back.
+/// Refuses to assign columns whose change changes other rows, columns of the primary key, and
+/// identity numbers that an UPDATE cannot put back. The first two count also if the database
+/// changes them along.
 pub(super) fn assignable(table: &Table, assigned: &[usize]) -> Result<(), StatementRefusal> {
     let changes = |index: &&usize| assigned.contains(index) || table.columns[**index].on_update;
     if let Some(&index) = table.key.columns.iter().find(changes) {
@@ -136,7 +138,7 @@ fn cascade(table: &Table, changes: impl Fn(&ForeignKey) -> bool) -> Result<(), S
     }
 }
 
-/// ORDER BY and LIMIT of a change exist on MySQL only.
+/// Refuses ORDER BY and LIMIT of a change except on MySQL, which alone has them.
 pub(super) fn no_limit(dialect: Dialect, limited: bool) -> Result<(), StatementRefusal> {
     if limited && dialect != Dialect::MySql {
         return Err(StatementRefusal::Clause {
@@ -147,7 +149,8 @@ pub(super) fn no_limit(dialect: Dialect, limited: bool) -> Result<(), StatementR
     Ok(())
 }
 
-/// MariaDB has RETURNING, but its answer then lacks the number of affected rows.
+/// Refuses RETURNING on MySQL. MariaDB has it, but its answer then lacks the number of affected
+/// rows.
 pub(super) fn no_returning(dialect: Dialect, returning: bool) -> Result<(), StatementRefusal> {
     if returning && dialect == Dialect::MySql {
         return Err(StatementRefusal::Clause {

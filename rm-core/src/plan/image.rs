@@ -113,9 +113,9 @@ pub(super) fn before(
 /// UPDATE … SET … FROM hf_before WHERE key = hf_before.key RETURNING …
 /// ```
 ///
-/// The condition is asked once, by the read, which locks the newest version of each row. The UPDATE
-/// has the same snapshot; where it meets an older version it follows the row to that locked one, so
-/// both see the same.
+/// The condition is evaluated once, by the read, which locks the newest version of each row. The
+/// UPDATE has the same snapshot; where it meets an older version it follows the row to that locked
+/// one, so both see the same.
 pub(super) fn around(
     text: &Text,
     table: &Table,
@@ -152,7 +152,7 @@ pub(super) fn around(
     Query { text: query.concat(), arguments: Arguments::AsBound }
 }
 
-/// The user's text up to a token, then a RETURNING of ours; the text itself if there is none.
+/// Returns the user's text up to a token, then our RETURNING; the text itself if there is none.
 pub(super) fn rewritten(text: &Text, table: &Table, end: usize, returning: &str) -> Query {
     let written = if returning.is_empty() || text.dialect == Dialect::MySql {
         text.whole().to_owned()
@@ -162,7 +162,8 @@ pub(super) fn rewritten(text: &Text, table: &Table, end: usize, returning: &str)
     Query { text: written, arguments: Arguments::AsBound }
 }
 
-/// Whether a query is among these words; SELECT is no column's name without quotes.
+/// Returns whether there is a query among these tokens: without quotes SELECT is never a column's
+/// name.
 fn has_query(text: &Text, tokens: Range<usize>) -> bool {
     text.lexemes[tokens].iter().any(|lexeme| lexeme.keyword() == Keyword::SELECT)
 }

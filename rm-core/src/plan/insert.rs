@@ -1,4 +1,5 @@
-//! INSERT of one table: the choice of its plan, by its effect on a row that meets one that exists.
+//! INSERT into one table: chooses the plan by the effect on a row that conflicts with an existing
+//! one.
 
 use sqlparser::ast::{
     Insert as Tree, ObjectName, OnConflictAction, OnInsert, SqliteOnConflict, TableObject,
@@ -21,7 +22,7 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
         (Conflict::Ignore, Dialect::MySql) | (Conflict::Update { .. } | Conflict::Replace, _) => {
             upsert::plan(text, tree, table, &conflict)
         }
-        // RETURNING names the rows that were inserted and no others, whatever was skipped.
+        // RETURNING returns exactly the rows that were inserted, whatever was skipped.
         (Conflict::Fail | Conflict::Ignore, Dialect::Postgres | Dialect::Sqlite) => {
             plain_insert::returned(text, tree, table)
         }
@@ -51,7 +52,7 @@ pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<&ObjectName, S
     Ok(name)
 }
 
-/// Returns the effect of the statement on a row that meets one that exists.
+/// Returns the effect of the statement on a row that conflicts with an existing one.
 fn conflict(tree: &Tree) -> Result<Conflict<'_>, StatementRefusal> {
     let written = match tree.or {
         None | Some(SqliteOnConflict::Abort) => None,

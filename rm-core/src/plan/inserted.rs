@@ -40,7 +40,7 @@ impl ByValues<'_> {
             .then(|| Query { text: self.written(verdict), arguments: Arguments::AsBound })
     }
 
-    /// Asks of each row offered whether a row with its values is there: one column each.
+    /// Returns a query with one column for each row offered: whether a row with its values exists.
     pub(super) fn found(&self) -> Query {
         let (dialect, table) = (self.text.dialect, quote::table(self.text.dialect, self.table));
         let asked: Vec<String> = self
@@ -62,14 +62,15 @@ impl ByValues<'_> {
         Query { text, arguments: Arguments::AsBound }
     }
 
-    /// The read with gaps for numbers that the database generates for `column`.
+    /// Returns the read with gaps for the numbers that the database generates for `column`.
     pub(super) fn generated(&self, column: usize) -> GeneratedKeys {
         let numbered = Self { number: Some(column), ..*self };
         let pieces = numbered.written("").split(NUMBER).map(str::to_owned).collect();
         GeneratedKeys { column, rows: self.offered.rows.len(), pieces }
     }
 
-    /// A row with NULL or a fresh number in the columns has no equal.
+    /// Returns whether an existing row can equal this one in the columns. None can if one is NULL
+    /// or gets a generated number.
     pub(super) fn is_comparable(&self, row: &[PlannedValue<'_>]) -> bool {
         self.by.columns.iter().all(|&column| match offer(self.text, self.table, row, column) {
             Offer::Value(_) | Offer::ValueOrGenerated(_) | Offer::Default => true,
@@ -97,7 +98,7 @@ impl ByValues<'_> {
         if !comparable && self.text.dialect != Dialect::MySql {
             return None;
         }
-        // A row without an equal still takes its arguments.
+        // A row without an equal still consumes its arguments.
         let mut terms = if comparable { self.unwritten(row) } else { vec!["FALSE".to_owned()] };
         for cell in row {
             if comparable && self.is_written(row, cell.column) {
@@ -112,7 +113,7 @@ impl ByValues<'_> {
         Some(format!("({})", terms.join(" AND ")))
     }
 
-    /// On MySQL a row of number 0 is no equal where the server makes another number of 0.
+    /// On MySQL a row with the number 0 is no equal if the server generates a number in place of 0.
     fn zero_is_stored(&self, row: &[PlannedValue<'_>], column: usize) -> Option<String> {
         let offer = offer(self.text, self.table, row, column);
         let generates = matches!(offer, Offer::ValueOrGenerated(_));
@@ -152,7 +153,7 @@ impl ByValues<'_> {
         number.into_iter().chain(defaults).collect()
     }
 
-    /// Whether a column is compared with the value that the row gives it.
+    /// Returns whether a column is compared with the value that the row gives it.
     fn is_written(&self, row: &[PlannedValue<'_>], column: usize) -> bool {
         let offer = offer(self.text, self.table, row, column);
         let given = matches!(offer, Offer::Value(_) | Offer::ValueOrGenerated(_));

@@ -57,7 +57,7 @@ impl KeyedQuery {
         }
     }
 
-    /// Whether one query must name all rows.
+    /// Returns whether one query must name all rows.
     pub fn is_at_once(&self) -> bool {
         self.at_once
     }

@@ -36,7 +36,7 @@ impl Lexeme {
         Some(&word.value)
     }
 
-    /// Whether this is the unquoted word `word` (given in upper case).
+    /// Returns whether this is the unquoted word `word` (given in upper case).
     pub(super) fn is_word(&self, word: &str) -> bool {
         matches!(&self.token.token, Token::Word(own)
             if own.quote_style.is_none() && own.value.eq_ignore_ascii_case(word))

@@ -1,10 +1,11 @@
 //! Reads whose rows are locked globally.
 //!
-//! The user's own statement shows which rows it read: the key texts ride behind its columns. So a
-//! NOWAIT or SKIP LOCKED means what it says, and no second read can see other rows.
+//! The user's own statement shows which rows it read: the key texts ride behind its columns. So
+//! NOWAIT and SKIP LOCKED keep their meaning, and there is no second read that could see other
+//! rows.
 //!
 //! A globally committed read locks its rows in the database, until its local transaction ends: what
-//! it has found is then still there when the coordinator is asked whether a global holds it. Read
+//! it has found is then unchanged when the coordinator is asked whether a global holds it. Read
 //! without a lock, a row could be put back by a rollback in between, and would be found free.
 
 use sqlparser::{
@@ -51,7 +52,7 @@ fn refused(reason: &'static str) -> StatementRefusal {
     StatementRefusal::LockingRead { reason }
 }
 
-/// Whether a row of the result stands for several rows of the table.
+/// Returns whether a row of the result stands for several rows of the table.
 fn groups(select: &Select) -> bool {
     let grouped = match &select.group_by {
         GroupByExpr::Expressions(by, _) => !by.is_empty(),
@@ -63,7 +64,7 @@ fn groups(select: &Select) -> bool {
         || projects(select, is_aggregate)
 }
 
-/// Whether something of the kind is computed for the result.
+/// Returns whether the result computes an expression of this kind.
 fn projects(select: &Select, kind: fn(&Expr) -> bool) -> bool {
     select.projection.iter().any(|item| {
         let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else {
@@ -105,7 +106,7 @@ pub(super) fn plan(text: &Text, table: &Table, mode: LockMode) -> Result<Plan, S
     Ok(Plan::LockingRead(LockingRead { query, key_columns: table.key.columns.len(), mode }))
 }
 
-/// The clause that a read does not have yet.
+/// Returns the lock clause that a read does not have yet.
 fn lock(dialect: Dialect, mode: LockMode) -> &'static str {
     match (mode, dialect) {
         (LockMode::Exclusive | LockMode::Shared, _) | (_, Dialect::Sqlite) => "",
@@ -142,7 +143,7 @@ pub(super) fn mode(tree: &Tree) -> Option<LockMode> {
     }
 }
 
-/// Whether a read locks rows somewhere below its top level.
+/// Returns whether a read locks rows somewhere below its top level.
 pub(super) fn locks_below(tree: &Tree) -> bool {
     struct Locks(usize);
     impl sqlparser::ast::Visitor for Locks {

@@ -64,7 +64,7 @@ pub const OPT_OUT: &str = "/* handfast: unprotected */";
 ///
 /// A refusal that does not depend on the table.
 pub fn parse(dialect: Dialect, reads: Reads, sql: &str) -> Result<Parsed, StatementRefusal> {
-    // The tokenizer takes it for a comment, and the server runs what is in it.
+    // The tokenizer takes it for a comment, but the server runs its content.
     if dialect == Dialect::MySql && (sql.contains("/*!") || sql.contains("/*M!")) {
         return Err(StatementRefusal::ExecutableComment);
     }
@@ -89,7 +89,7 @@ fn is_opted_out(sql: &str) -> bool {
     sql.trim_start().starts_with(OPT_OUT)
 }
 
-/// Several statements in one text can only be left alone.
+/// Lets several statements in one text pass if none may write, and refuses them otherwise.
 fn parse_several(reads: Reads, statements: Vec<Text>) -> Result<Parsed, StatementRefusal> {
     for statement in statements {
         match parse_one(reads, statement) {
@@ -127,7 +127,7 @@ fn is_plain_read(reads: Reads, class: Class, text: &Text) -> bool {
     reads == Reads::Local && class == Class::Query && !text.lexemes.iter().any(classify::may_write)
 }
 
-/// MySQL's `UPDATE a, b SET ...`, which the parser does not know.
+/// Returns whether this is MySQL's `UPDATE a, b SET ...`, which the parser does not know.
 fn lists_tables(text: &Text) -> bool {
     let update = text.lexemes.first().is_some_and(|first| first.keyword() == Keyword::UPDATE);
     let target = text.lexemes.iter().take_while(|lexeme| lexeme.keyword() != Keyword::SET);
@@ -210,7 +210,7 @@ impl Visitor for Search {
     }
 }
 
-/// How often a query says `TABLE name`, which is read like `SELECT * FROM name`.
+/// Counts the uses of `TABLE name`, which reads like `SELECT * FROM name`.
 fn table_commands(body: &SetExpr) -> usize {
     if let SetExpr::SetOperation { left, right, .. } = body {
         return table_commands(left) + table_commands(right);
@@ -275,7 +275,7 @@ fn parse_change(
     Ok(Parsed::Statement(Box::new(Statement { text, table, kind })))
 }
 
-/// MySQL's words between verb and table, which the parser takes for the table.
+/// Refuses MySQL's words between verb and table, which the parser takes for the table.
 fn no_modifier(text: &Text) -> Result<(), StatementRefusal> {
     const MODIFIERS: [&str; 3] = ["IGNORE", "LOW_PRIORITY", "QUICK"];
     let mut verbs = text.lexemes.windows(2).filter(|pair| {

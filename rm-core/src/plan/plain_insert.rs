@@ -11,7 +11,7 @@ use super::{
     values::{Offer, Offered, offer, offered},
 };
 
-/// The database returns the rows it added.
+/// Plans an INSERT of which the database returns the rows that it added.
 pub(super) fn returned(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, StatementRefusal> {
     let columns = table.imaged();
     let change = returning(text, tree, table, &columns, "")?;
@@ -37,7 +37,7 @@ pub(super) fn returning(
     Ok(image::rewritten(text, table, end, &format!("{ours}{more}")))
 }
 
-/// MySQL: the rows added are read back by their keys.
+/// Plans an INSERT on MySQL: the rows added are read back by their keys.
 pub(super) fn keyed(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, StatementRefusal> {
     let offered = offered(text, tree, table)?.ok_or(StatementRefusal::InsertSelect)?;
     let columns = table.imaged();
@@ -62,7 +62,7 @@ pub(super) fn keyed(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Sta
     Ok(Plan::Insert(Insert { columns, change, after, user_returning: false }))
 }
 
-/// Whether the database numbers the rows, in which key column.
+/// Which rows get a number from the database, and in which key column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Numbering {
     /// Every row gives its whole key.

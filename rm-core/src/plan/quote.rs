@@ -15,7 +15,8 @@ pub(super) fn table(dialect: Dialect, table: &Table) -> String {
     format!("{}.{}", identifier(dialect, &table.schema), identifier(dialect, &table.name))
 }
 
-/// A text as a literal. MySQL's modes without backslashes are refused when a pool is taken.
+/// Quotes a text as a literal. MySQL's mode without backslash escapes is refused when a pool is
+/// opened.
 pub(super) fn literal(dialect: Dialect, text: &str) -> String {
     let doubled = text.replace('\'', "''");
     match dialect {

@@ -9,7 +9,7 @@ use super::{Dialect, ForeignKey, Table, image, keyed, placeholder, quote};
 /// Selects the rows that rows of another table refer to: their key columns, in key order.
 #[must_use]
 pub fn referred(dialect: Dialect, table: &Table, key: &ForeignKey, rows: usize) -> String {
-    // SQLite acts along no key on a connection that has them switched off.
+    // SQLite ignores foreign keys on a connection that has them switched off.
     let enforced = match dialect {
         Dialect::Sqlite => " AND (SELECT foreign_keys FROM pragma_foreign_keys)",
         Dialect::Postgres | Dialect::MySql => "",
@@ -50,7 +50,7 @@ pub fn referred_by_own(dialect: Dialect, table: &Table, key: &ForeignKey, rows: 
 }
 
 /// Selects rows that refer to those named, to be shown: columns of theirs as texts, at most `limit`
-/// of them. Locks them, so that those which are just being deleted are not among them.
+/// of them. Locks them, so that rows that are just being deleted are not among them.
 #[must_use]
 pub fn referring_rows(
     dialect: Dialect,
@@ -79,9 +79,9 @@ pub fn referring_rows(
     )
 }
 
-/// MySQL: locks the rows where InnoDB looks for them when a row that refers to them is written.
-/// That is an entry of the index `checked_by`, which a lock on the row itself does not cover.
-/// `None`: the row itself is where it looks.
+/// MySQL: locks the rows in the index `checked_by`, where InnoDB looks for them when a row that
+/// refers to them is written, and which a lock on the row itself does not cover. `None` if it looks
+/// at the row itself.
 #[must_use]
 pub fn lock_where_checked(
     dialect: Dialect,

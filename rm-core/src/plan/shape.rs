@@ -23,7 +23,7 @@ pub enum Plan {
 }
 
 impl Plan {
-    /// Whether a read of rows comes first, whose answer is not for the application.
+    /// Returns whether a read of rows comes first, whose answer is not for the application.
     #[must_use]
     pub fn reads_first(&self) -> bool {
         match self {
@@ -208,7 +208,7 @@ pub struct Upsert {
     pub change: Query,
     /// The source of the after image.
     pub after: UpsertAfter,
-    /// How many rows the statement offers, if its text says so.
+    /// How many rows the statement offers, if its text shows it.
     pub rows: Option<usize>,
     /// Whether the user asked for rows; if not, the rows of the change are ours alone.
     pub user_returning: bool,

@@ -1,9 +1,9 @@
-//! Whether a condition chooses the same rows when it is asked twice.
+//! Finds out whether a condition chooses the same rows when it is evaluated twice.
 //!
 //! A change runs by its own WHERE only if that depends on nothing but the row itself and bound
-//! values: the row is locked, so the second answer is the first. Everything else (sub-selects,
-//! clocks, random numbers, functions not known here) is asked once, by the image, and the change
-//! then goes by key.
+//! values: the row is locked, so the second answer equals the first. Everything else (clocks,
+//! random numbers, functions not known here, and sub-selects except on SQLite) is evaluated once,
+//! by the image, and the change then goes by key.
 
 use std::ops::ControlFlow;
 
@@ -11,18 +11,19 @@ use sqlparser::ast::{Expr, Function, Ident, Query, Visit, Visitor};
 
 use super::Dialect;
 
-/// Whether `predicate` is a function of the row and the bound values alone.
+/// Returns whether `predicate` is a function of the row and the bound values alone.
 pub(super) fn is_stable(dialect: Dialect, predicate: &Expr) -> bool {
     predicate.visit(&mut Search { dialect }).is_continue()
 }
 
-/// Whether an expression is a function of the bound values alone, so that it can be asked again.
+/// Returns whether an expression is a function of the bound values alone, so that it can be asked
+/// again.
 pub(super) fn is_constant(dialect: Dialect, value: &Expr) -> bool {
     let column = |expr: &Expr| matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
     is_stable(dialect, value) && !contains(value, column)
 }
 
-/// Whether any part of an expression satisfies a test.
+/// Returns whether any part of an expression satisfies a test.
 pub(super) fn contains(expr: &Expr, test: impl FnMut(&Expr) -> bool) -> bool {
     struct Any<F>(F);
     impl<F: FnMut(&Expr) -> bool> Visitor for Any<F> {
@@ -117,7 +118,8 @@ impl Search {
     }
 }
 
-/// Unquoted words that look like columns and are clocks, and MySQL's session variables.
+/// Returns whether a name is a column: not an unquoted word that reads a clock, nor a session
+/// variable of MySQL.
 fn is_column(name: &Ident) -> bool {
     let clock = ["current", "local", "sysdate", "utc_"];
     let written = name.value.to_ascii_lowercase();
@@ -125,7 +127,8 @@ fn is_column(name: &Ident) -> bool {
         || !(written.starts_with('@') || clock.iter().any(|word| written.starts_with(word)))
 }
 
-/// Functions of their arguments alone, in all three databases where they exist.
+/// Functions whose result depends on their arguments alone, in each of the three databases that has
+/// them.
 const PURE: &[&str] = &[
     "abs",
     "ascii",
@@ -203,7 +206,7 @@ const PURE: &[&str] = &[
     "upper",
 ];
 
-/// The same for dates, which SQLite's functions of these names take from the clock on request.
+/// The same for dates, except on SQLite, whose functions of these names can read the clock.
 const DATED: &[&str] = &[
     "date",
     "date_add",

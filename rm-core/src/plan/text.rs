@@ -1,7 +1,7 @@
 //! A statement's text as tokens: where clauses stand, and which argument each placeholder takes.
 //!
 //! Images reuse the user's clauses word for word, cut out between tokens. The parser's tree decides
-//! what a statement means; this file only finds where its parts stand in the text, and the code
+//! what a statement means. This module only finds where its parts stand in the text, and the code
 //! that cuts a predicate out checks that it parses to the tree's own.
 
 use std::ops::Range;
@@ -92,7 +92,7 @@ impl Text {
         self.lexemes.iter().skip(from).position(found).map(|offset| from + offset)
     }
 
-    /// Whether a token range, read on its own, is the expression that the tree holds.
+    /// Returns whether a token range, read on its own, is the expression that the tree holds.
     pub(super) fn reads_as(&self, tokens: Range<usize>, expected: &Expr) -> bool {
         let tokens = self.lexemes[tokens].iter().map(|lexeme| lexeme.token.clone()).collect();
         let mut parser = Parser::new(grammar(self.dialect)).with_tokens_with_locations(tokens);

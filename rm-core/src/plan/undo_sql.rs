@@ -1,8 +1,8 @@
 //! The SQL of undo, from metadata alone: reading rows by key, and the three restoring statements.
 //!
 //! Texts depend on the table and the number of rows only, so that drivers may cache them. On
-//! PostgreSQL, which keeps the types that a text was first prepared with, they are others once a
-//! column has another type.
+//! PostgreSQL, which keeps the types that a text was first prepared with, the text changes with the
+//! type of a column.
 
 use std::collections::HashMap;
 
@@ -39,8 +39,8 @@ pub fn select_by_keys(
     )
 }
 
-/// Asks again, under locks, whether a row breaks a constraint, where the first read has to be
-/// checked. Binds the key cells of the row; a row is answered if it does.
+/// Checks again, under locks, whether a row breaks a constraint, if the first read did not lock
+/// everything. Binds the key cells of the row; returns a row if it does.
 pub fn broken_again(dialect: Dialect, table: &Table, constraint: &str) -> Option<String> {
     let row = quote::table(dialect, table);
     let broken = constraint::again(dialect, table, &row, constraint)?;
@@ -133,8 +133,8 @@ pub fn parents_first<K: Eq + std::hash::Hash>(rows: &[(Option<K>, Option<K>)]) -
     after_their_own(&ahead)
 }
 
-/// An order of the rows in which each comes after those that `ahead` names for it. Rows in a circle
-/// come in some order.
+/// Returns an order of the rows in which each comes after those that `ahead` names for it. Rows in
+/// a cycle come in some order.
 pub fn after_their_own(ahead: &[Vec<usize>]) -> Vec<usize> {
     let mut met = vec![false; ahead.len()];
     let mut order = Vec::with_capacity(ahead.len());

@@ -71,7 +71,8 @@ fn clauses(text: &Text, tree: &Tree) -> Result<Clauses, StatementRefusal> {
     Clauses::of_update(text, &expected)
 }
 
-/// Whether the user asked for `*`, which would take in the columns of another row source too.
+/// Returns whether the user asked for `*`, which would take in the columns of another row source
+/// too.
 fn returns_everything(tree: &Tree) -> bool {
     let items = tree.returning.iter().flatten();
     items.into_iter().any(|item| matches!(item, SelectItem::Wildcard(_)))
@@ -97,8 +98,8 @@ fn image_columns(table: &Table, assigned: &[usize], maintained: &[usize]) -> Vec
     (0..table.columns.len()).filter(imaged).collect()
 }
 
-/// Foreign keys of other tables may look at the row while it is imaged, unless what they refer to
-/// is being changed.
+/// Returns the lock of the image. Checks of foreign keys of other tables may read the row
+/// meanwhile, unless the columns that they refer to are changed.
 fn row_lock(table: &Table, assigned: &[usize]) -> RowLock {
     let unique = |column: &usize| table.unique.iter().any(|index| index.columns.contains(column));
     if assigned.iter().any(unique) { RowLock::Update } else { RowLock::NoKeyUpdate }
@@ -114,7 +115,7 @@ fn change(text: &Text, tree: &Tree, table: &Table, columns: &[usize], clauses: &
     change_by(text, table, clauses, tree.selection.as_ref(), &returning)
 }
 
-/// By the user's WHERE if that is sure to choose the imaged rows again, else by key.
+/// Changes by the user's WHERE if that certainly chooses the imaged rows again, else by key.
 pub(super) fn change_by(
     text: &Text,
     table: &Table,

@@ -1,7 +1,8 @@
 //! INSERT that may change or remove rows that exist.
 //!
 //! Every row that the statement could meet is looked up first, by each unique index that matters,
-//! under a lock: only what is then proved absent may count as inserted, and be deleted by undo.
+//! under a lock: only a row that is then proved absent counts as inserted, and is deleted by the
+//! undo.
 
 use sqlparser::ast::{Assignment, ConflictTarget, Insert as Tree};
 
@@ -18,7 +19,7 @@ use super::{
     values::{Offer, Offered, offer, offered},
 };
 
-/// The effect of an INSERT on a row that meets one that exists.
+/// The effect of an INSERT on a row that conflicts with an existing one.
 #[derive(Debug)]
 pub(super) enum Conflict<'a> {
     /// Fails as a whole.
@@ -51,7 +52,7 @@ pub(super) fn plan(
     let verdict = verdict(text, table, conflict)?;
     let probes = probes(text, table, &indexes, &offered, &columns, &verdict)?;
     if probes.is_empty() {
-        // No row offered can meet one that exists.
+        // No row offered can conflict with an existing one.
         return if text.dialect.returns_rows() {
             plain_insert::returned(text, tree, table)
         } else {
@@ -89,7 +90,7 @@ pub(super) fn plan(
     }))
 }
 
-/// Returns the condition that marks a row that exists and could not be put back.
+/// Returns the condition that marks an existing row that could not be put back.
 fn verdict(
     text: &Text,
     table: &Table,
@@ -110,7 +111,7 @@ fn verdict(
     Ok(constraint::verdict(text.dialect, table, &row, &constraints))
 }
 
-/// Refuses what would change other rows or the key of the row that exists.
+/// Refuses an upsert that would change other rows or the key of the existing row.
 fn permitted(
     text: &Text,
     table: &Table,
@@ -132,8 +133,8 @@ fn permitted(
     }
 }
 
-/// DO UPDATE on a partitioned table returns no system column that distinguishes an inserted row
-/// from an updated one.
+/// Refuses DO UPDATE on a partitioned table: no system column distinguishes an inserted row from an
+/// updated one.
 fn check_not_partitioned(table: &Table) -> Result<(), StatementRefusal> {
     if table.kind == TableKind::Partitioned {
         return Err(StatementRefusal::Upsert {
@@ -143,8 +144,8 @@ fn check_not_partitioned(table: &Table) -> Result<(), StatementRefusal> {
     Ok(())
 }
 
-/// An update part that changes unique columns could hide a row inserted by the same statement from
-/// the read that looks for it.
+/// Refuses an update part that changes unique columns: it could hide a row that the same statement
+/// inserts from the read that looks for it.
 fn independent(
     text: &Text,
     table: &Table,
@@ -163,8 +164,8 @@ fn independent(
     Ok(())
 }
 
-/// A PostgreSQL sequence may give a number that a row has already: DO UPDATE then changes a row
-/// that no probe could look up before. The other databases never give a number twice.
+/// Refuses DO UPDATE by a generated number: a PostgreSQL sequence may give a number that a row has
+/// already, which no probe could look up before. The other databases never give a number twice.
 fn unnumbered(
     text: &Text,
     table: &Table,
@@ -188,7 +189,7 @@ fn unnumbered(
     }
 }
 
-/// The unique indexes by which a row that exists can be met.
+/// Returns the unique indexes in which a row can conflict with an existing one.
 fn arbiters<'a>(
     dialect: Dialect,
     table: &'a Table,
@@ -245,7 +246,7 @@ fn sorted(columns: &[usize]) -> Vec<usize> {
     columns
 }
 
-/// One locking read for each index in which some row can have an equal.
+/// Returns a locking read for each index in which some row can have an equal.
 fn probes(
     text: &Text,
     table: &Table,
@@ -273,7 +274,8 @@ fn probes(
     Ok(probes)
 }
 
-/// How to tell rows that are offered twice from rows that no probe finds: of several rows only.
+/// Returns the queries that tell rows offered twice from rows that no probe finds. Only several
+/// rows need them.
 fn found(
     text: &Text,
     table: &Table,
@@ -287,8 +289,8 @@ fn found(
     indexes.iter().map(by).map(|read| read.found()).collect()
 }
 
-/// Each of several rows has to be found again by its own values; a number that the database gives
-/// is known for a row alone.
+/// Refuses several rows if one cannot be found again by its own values: a number that the database
+/// generates is known only for a single row.
 fn findable(
     text: &Text,
     table: &Table,
@@ -332,7 +334,7 @@ fn returning(
     plain_insert::returning(text, tree, table, columns, flag)
 }
 
-/// How to find the one row of a statement if all its unique values turn out to be NULL.
+/// Returns how to find the one row of a statement if all its unique values turn out to be NULL.
 fn generated(
     text: &Text,
     table: &Table,

@@ -30,7 +30,8 @@ pub(super) struct PlannedValue<'a> {
 }
 
 impl PlannedValue<'_> {
-    /// Whether the value is a literal or an argument, which takes the collation that it meets.
+    /// Returns whether the value is a literal or an argument, which takes the collation that it
+    /// meets.
     pub(super) fn is_literal(&self) -> bool {
         matches!(self.tree, Expr::Value(_))
     }
@@ -94,7 +95,7 @@ fn columns(dialect: Dialect, tree: &Tree, table: &Table) -> Result<Vec<usize>, S
     })
 }
 
-/// Cuts one `(a, b, ...)` at the commas, moving `at` behind it and its comma.
+/// Splits one `(a, b, ...)` at the commas, and moves `at` behind it and its comma.
 fn cut_row<'a>(
     text: &Text,
     at: &mut usize,
@@ -205,18 +206,19 @@ fn is_zero(token: &Token) -> bool {
     matches!(token, Token::Number(digits, _) if digits.chars().all(|digit| digit == '0'))
 }
 
-/// Whether NULL makes the database generate a value.
+/// Returns whether NULL makes the database generate a value.
 fn generates(table: &Table, column: usize) -> bool {
     table.columns[column].generation == Generation::AutoIncrement
 }
 
-/// Whether NULL may become the column's default: what SQLite's REPLACE does where NULL is barred.
+/// Returns whether NULL may become the column's default: what SQLite's REPLACE does where NULL is
+/// barred.
 pub(super) fn null_is_default(dialect: Dialect, table: &Table, column: usize) -> bool {
     let column = &table.columns[column];
     dialect == Dialect::Sqlite && !column.nullable && column.default.is_some()
 }
 
-/// Returns the value that the database puts where the row gives none.
+/// Returns the value that the database stores if the row gives none.
 fn omitted(dialect: Dialect, table: &Table, column: usize) -> Offer {
     let column = &table.columns[column];
     match column.generation {
@@ -230,13 +232,13 @@ fn omitted(dialect: Dialect, table: &Table, column: usize) -> Offer {
         Some(default) if is_constant_default(dialect, default) => Offer::Default,
         Some(_) => Offer::Unknown,
         None if column.nullable => Offer::Null,
-        // INSERT IGNORE puts the type's zero value here; no text says which.
+        // INSERT IGNORE stores the type's zero value, which no text names.
         None => Offer::Unknown,
     }
 }
 
-/// Whether a default is the same for every row. MySQL's catalogue gives strings without quotes, so
-/// that its expressions are told by their brackets; clocks and users are words.
+/// Returns whether a default is the same for every row. MySQL's catalogue gives strings without
+/// quotes, so expressions are recognised by their brackets, and clocks and users by their words.
 pub(super) fn is_constant_default(dialect: Dialect, default: &str) -> bool {
     const WORDS: [&str; 5] = ["current_", "local", "session_", "system_", "user"];
     let written = default.to_ascii_lowercase();

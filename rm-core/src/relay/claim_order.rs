@@ -1,9 +1,9 @@
-//! Which of the events that a look has found are claimed.
+//! Chooses which of the events that were found are claimed.
 
 use std::collections::BTreeSet;
 
-/// Returns the numbers of the candidates to claim: those that are locked, of each key up to the
-/// first one that is not. A candidate is the number and the key of an event.
+/// Returns the numbers of the candidates to claim: of each key those that are locked, up to the
+/// first that is not. A candidate is the number and the key of an event.
 #[must_use]
 pub fn in_order(candidates: &[(i64, i64)], is_locked: impl Fn(i64) -> bool) -> Vec<i64> {
     let mut blocked = BTreeSet::new();

@@ -1,13 +1,13 @@
 //! The visibility horizon: the number up to which every event that will ever exist is visible.
 //!
-//! Numbers are drawn when an event is inserted and seen when it is committed, so that a smaller
-//! number can turn up after a greater one. On PostgreSQL a writer has its transaction number before
-//! it draws the event's. So when the greatest visible event is `seq`, and a transaction number
-//! `mark` is drawn after that look, a transaction that can still bring an event below `seq` has a
-//! number below `mark`; once all those have ended, everything up to `seq` is visible.
+//! A number is drawn when an event is inserted and visible when it is committed, so a smaller
+//! number can appear after a greater one. On PostgreSQL a writer has its transaction number before
+//! it draws the event's. So if the greatest visible event is `seq`, and a transaction number `mark`
+//! is drawn after that was read, every transaction that can still commit an event below `seq` has a
+//! number below `mark`. Once all those have ended, everything up to `seq` is visible.
 //!
-//! MySQL shows rows of running writers to a reader of uncommitted rows, and the claim looks at
-//! those instead. SQLite has one writer at a time.
+//! MySQL shows rows of running writers to a reader of uncommitted rows, which the claim uses
+//! instead. SQLite has one writer at a time.
 
 /// A mark that is not passed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ struct UnreachedMark {
     mark: i64,
 }
 
-/// The horizon as far as the looks of one relay have settled it.
+/// The horizon as far as the reads of one relay have settled it.
 #[derive(Debug, Default)]
 pub struct VisibilityHorizon {
     settled: i64,
@@ -30,7 +30,7 @@ impl VisibilityHorizon {
         self.settled
     }
 
-    /// Takes note of a look: all transactions before `oldest` have ended, and `seq` is the greatest
+    /// Takes note of a read: all transactions before `oldest` have ended, and `seq` is the greatest
     /// visible event. Returns whether to draw a transaction number and to [`mark`](Self::mark)
     /// `seq` with it.
     pub fn wants_mark(&mut self, oldest: i64, seq: i64) -> bool {

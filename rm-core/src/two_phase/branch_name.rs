@@ -109,7 +109,7 @@ impl BranchName {
         let digits = branch.len() == 16 && !branch.starts_with('+');
         let branch = u64::from_str_radix(branch, 16).ok().filter(|_| digits)?;
         let name = Self { node: node.clone(), branch, xid: XidText::new(xid).ok()? };
-        // Exactly as it is written, so that finishing it finds it.
+        // Only the exact form counts: the branch is finished under the name that is written again.
         (name.to_string() == text).then_some(name)
     }
 

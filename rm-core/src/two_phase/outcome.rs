@@ -15,7 +15,7 @@ pub struct Finished {
     pub message: Option<String>,
 }
 
-/// A branch ended against the decision of its global, by a hand other than Handfast's.
+/// A branch ended against the decision of its global, and not by Handfast.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndedAgainstDecision {
     /// The global is committed, and the branch was rolled back.
@@ -69,7 +69,8 @@ pub fn outcome(
             let error = EndedAgainstDecision::Committed { branch }.to_string();
             Outcome::Refused(Refused { error, ..Refused::default() })
         }
-        // A commit is not taken back, so the coordinator asks on, and operators see the reason.
+        // A commit cannot be reversed, so the coordinator keeps calling, and operators see the
+        // reason.
         (TwoPhaseVerdict::Against, Decision::Commit | Decision::Unspecified) => {
             let error = EndedAgainstDecision::RolledBack { branch }.to_string();
             Outcome::Retryable(Retryable { error })

@@ -1,8 +1,9 @@
 //! The meaning of each answer of a database: pure functions from answer to verdict.
 //!
 //! The tables of `docs/xa.md` are these functions. Every ambiguous answer is settled by something
-//! that the database itself knows, or it is tried again. One thing alone is concluded from time: a
-//! prepared branch that the coordinator has not known for long enough was rolled back.
+//! that the database itself knows, or it is tried again. Only one conclusion is drawn from time: a
+//! prepared branch that the coordinator has not known for long enough belongs to a global that was
+//! rolled back.
 
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ pub enum TwoPhaseVerdict {
     Done,
     /// To be tried again.
     Again,
-    /// The branch ended against the decision, by a hand other than Handfast's.
+    /// The branch ended against the decision, and not by Handfast.
     Against,
 }
 
@@ -75,7 +76,7 @@ pub fn of_phase_two(
             Decision::Commit | Decision::RollBack,
         ) => TwoPhaseVerdict::Again,
         (DatabaseReply::Missing, Decision::Commit) => match trace {
-            // An earlier call finished it, whose outcome was lost.
+            // An earlier call, whose answer was lost, has finished it.
             Some(Trace::Committed | Trace::Ended) => TwoPhaseVerdict::Done,
             Some(Trace::RolledBack) => TwoPhaseVerdict::Against,
             Some(Trace::Open) | None => TwoPhaseVerdict::Again,
@@ -261,7 +262,7 @@ mod tests {
         }
         let old = of_sweep(GlobalStatus::Unknown, patience, patience);
         assert_eq!(old, SweepAction::Finish(Decision::RollBack));
-        // Age says nothing where the coordinator knows.
+        // The age does not matter if the coordinator knows the global.
         assert_eq!(of_sweep(GlobalStatus::Active, Duration::MAX, patience), SweepAction::Leave);
     }
 }

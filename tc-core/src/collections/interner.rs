@@ -37,7 +37,7 @@ impl Space {
 }
 
 impl Hash for Space {
-    /// Rows are looked up far more often than tables are first heard of.
+    /// Hashes a stored number: rows are looked up far more often than a table is interned.
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hash);
     }
@@ -113,8 +113,7 @@ impl<T: Hash + Eq + Shared> Interner<T> {
         if let Some(known) = self.known.find(hash, |known| (**known).borrow() == value) {
             return known.clone();
         }
-        // A sweep waits until the table has doubled since the last one: each entry pays for a few
-        // looks.
+        // The table is swept whenever it has doubled, so that the cost per entry is constant.
         if self.known.len() >= self.sweep_at {
             self.known.sweep(|known| Arc::strong_count(known) > 1 || known.is_shared());
             self.sweep_at = SWEEP_MIN.max(self.known.len().saturating_mul(2));
@@ -125,7 +124,7 @@ impl<T: Hash + Eq + Shared> Interner<T> {
     }
 }
 
-/// Values whose parts can be in use without them.
+/// Values that may be in use outside the table, directly or by their parts.
 trait Shared {
     fn is_shared(&self) -> bool;
 }

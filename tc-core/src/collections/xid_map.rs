@@ -1,20 +1,20 @@
-//! A map from XIDs that is in their order, quick, and has little to spare.
+//! A map keyed by XID: in order, fast, and with little overhead in memory.
 //!
-//! XIDs are drawn one after the other, so what is there lies close together: neighbours share a
-//! block, and a block's place follows from its number unless blocks before it are gone.
+//! XIDs are drawn one after the other, so the keys lie close together: neighbours share a block,
+//! and the index of a block follows from its number unless blocks before it are gone.
 
 use std::collections::VecDeque;
 
 use crate::contract::Xid;
 
-/// XIDs a block. More: a straggler keeps more room for its finished neighbours. Fewer: more
-/// blocks.
+/// XIDs per block. More: one unfinished global keeps the room of more finished neighbours. Fewer:
+/// more blocks.
 const BLOCK: usize = 1 << BLOCK_BITS;
 const BLOCK_BITS: u32 = 5;
 
 #[derive(Clone, Debug)]
 pub(crate) struct XidMap<T> {
-    /// In ascending order. Empty ones stay between others until they are the most.
+    /// In ascending order. Empty blocks between others stay until they are the majority.
     blocks: VecDeque<Block<T>>,
     empty: usize,
     len: usize,
@@ -106,7 +106,7 @@ impl<T> XidMap<T> {
         })
     }
 
-    /// Where the block of a number is, or belongs.
+    /// Returns the index of a number's block, or the index at which to insert it.
     fn find(&self, number: u64) -> Result<usize, usize> {
         let (Some(first), Some(last)) = (self.blocks.front(), self.blocks.back()) else {
             return Err(0);
@@ -114,8 +114,8 @@ impl<T> XidMap<T> {
         if number > last.number {
             return Err(self.blocks.len());
         }
-        // Where it is if no block is missing behind it, or before it: one of the two is so but
-        // for a few blocks, also when the numbers leap with a new epoch.
+        // The index if no block is missing behind it, or before it. One of the two holds for all
+        // but a few blocks, also when the numbers leap with the next epoch.
         let from_end = (self.blocks.len() as u64 - 1).wrapping_sub(last.number - number);
         let from_start = number.wrapping_sub(first.number);
         for guess in [from_end, from_start] {
@@ -127,7 +127,7 @@ impl<T> XidMap<T> {
         self.blocks.binary_search_by_key(&number, |block| block.number)
     }
 
-    /// Drops empty blocks: at the start, and everywhere once they are the most.
+    /// Drops empty blocks: those at the start, and all of them once they are the majority.
     fn sweep(&mut self) {
         // XIDs are drawn in order, so blocks become empty at the start first.
         while self.blocks.pop_front_if(|block| block.len == 0).is_some() {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     proptest! {
-        /// It is the map that the standard library has, whatever is put in and taken out.
+        /// It behaves like the standard library's map, whatever is inserted and removed.
         #[test]
         fn it_is_an_ordered_map(steps in vec((xid(), any::<bool>()), 0..300), at in xid()) {
             let (mut map, mut model) = (XidMap::default(), BTreeMap::new());

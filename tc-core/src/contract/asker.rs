@@ -3,14 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A client's process, or its connection where nothing more is known of it. 0 is none.
+/// A client's process, or its connection if nothing more is known of it. 0 stands for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
-/// The sender of a request. Without a number, or a name, there is no share to be kept to.
+/// The sender of a request. Without a client, or without an application, it is not limited to the
+/// share of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asker {
-    /// The connection.
+    /// The client's process, or its connection.
     pub client: ClientId,
     /// The application.
     pub application: Arc<str>,
@@ -19,14 +20,14 @@ pub struct Asker {
 /// The owner of a share that is used up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShareOf {
-    /// That of the connection which the request came over.
+    /// The connection over which the request came.
     Connection,
-    /// That of an application.
+    /// An application.
     Application(Arc<str>),
 }
 
 impl ShareOf {
-    /// The setting that says how large it is.
+    /// Returns the setting for the size of the share.
     #[must_use]
     pub fn setting(&self) -> &'static str {
         match self {

@@ -1,14 +1,14 @@
-//! The size of a change when it is stored, without encoding it: enough to keep batches below what
-//! stores take.
+//! Estimates the stored size of a change without encoding it, so that batches stay below the limits
+//! of stores.
 
 use super::{
     BranchRecord, BranchState, Change, DirtyColumn, DirtyRow, Event, GlobalRecord, LeaseRecord,
     Record, SagaDefinition, SagaRecord, StepDefinition, StepRecord,
 };
 
-/// The most that the numbers and the frame of a value take.
+/// The most bytes that the numbers and the frame of a value take.
 const FIXED: usize = 128;
-/// The most that a small part of a value takes beside its texts.
+/// The most bytes that a small part of a value takes beside its texts.
 const PART: usize = 24;
 
 impl Change {

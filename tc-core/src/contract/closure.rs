@@ -1,28 +1,28 @@
-//! A notice among the records that no coordinator may go on from them.
+//! A record which says that no coordinator may continue from these records.
 //!
-//! It is a record, so that every store keeps it without knowing what it means, and so that a
-//! program which does not know it refuses the records too.
+//! It is a record so that every store keeps it without knowing what it means, and so that a program
+//! of a version without it refuses the records too.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::id::Timestamp;
 
-/// Why no coordinator may go on from these records, as stored. There is one at most.
+/// Why no coordinator may continue from these records, as stored. There is at most one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosureRecord {
     /// The reason.
     pub reason: ClosureReason,
     /// Where they have gone, or where they were to come from, for operators.
     pub place: Arc<str>,
-    /// When.
+    /// When they were closed.
     pub at: Timestamp,
 }
 
 /// The reason for which records are closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClosureReason {
-    /// Another store has them, and a coordinator may have gone on from there.
+    /// Another store has them, and a coordinator may have continued from there.
     Moved,
     /// They are being copied from elsewhere, and may not all be there.
     Incomplete,

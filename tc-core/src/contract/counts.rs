@@ -1,11 +1,11 @@
-//! How many of what there are, kept up to date change by change.
+//! The sizes of the coordinator's state, kept up to date with each change.
 
 use std::ops::Add;
 
 use super::status::StatusKind;
 
-/// Sizes of the coordinator's state, for gauges. A saga counts as the global that would be where it
-/// is, and its steps as branches.
+/// Sizes of the coordinator's state, for gauges. A saga counts as a global of the corresponding
+/// status, and its steps as branches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Undecided globals.
@@ -18,7 +18,7 @@ pub struct Counts {
     pub needs_operator: usize,
     /// Finished globals that are remembered.
     pub remembered: usize,
-    /// Rows held or waited for, each once, by however many.
+    /// Rows held or waited for. Each counts once, however many holders and waiters it has.
     pub locks: usize,
     /// Requests waiting for locks.
     pub waiters: usize,

@@ -44,7 +44,7 @@ pub(crate) fn display_cycle(cycle: &[(Xid, Arc<str>)]) -> String {
     text
 }
 
-/// Names the parts of a named lock: one of as many as there can be is a reader's.
+/// Describes the parts of a named lock. A reader holds one of the largest possible number of parts.
 pub(crate) fn display_parts(of: u32) -> String {
     if of == u32::MAX { "readers".to_owned() } else { format!("{of} permits") }
 }

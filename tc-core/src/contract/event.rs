@@ -13,7 +13,8 @@ pub struct Event {
     pub what: Arc<str>,
 }
 
-/// A timeline with one more entry: the first is kept, of the rest the oldest go (BOUNDED).
+/// Returns a timeline with one more entry. Beyond the limit the first entry stays, and the oldest
+/// of the others are dropped (BOUNDED).
 pub(crate) fn noted(events: &[Event], event: Event, events_max: usize) -> Arc<[Event]> {
     let Some((first, rest)) = events.split_first() else { return [event].into() };
     let is_full = events.len() >= events_max.max(2);

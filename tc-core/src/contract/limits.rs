@@ -45,10 +45,10 @@ pub struct Limits {
     /// How long a finished global is remembered. Too short: a client that asks late is told
     /// "unknown". Too long: `history_max` decides alone.
     pub retention_ms: u64,
-    /// How long at least an undecided global, a saga or a step of one that was there before is not
-    /// timed out after a start, or its whole timeout if that is shorter. Too short: after a long
-    /// outage, or a jump of the clock, globals are rolled back before their clients are back. Too
-    /// long: rows of a dead client stay locked that much longer after a restart.
+    /// How long after a start no undecided global, saga or saga's step from before it times out; a
+    /// shorter timeout runs its whole length. Too short: after a long outage, or a jump of the
+    /// clock, globals are rolled back before their clients are back. Too long: rows of a dead
+    /// client stay locked that much longer after a restart.
     pub restart_grace_ms: u64,
     /// Finished globals remembered, and as many ended sagas; the longest finished goes when one
     /// more finishes. Too few: as for `retention_ms`. Too many: memory and disk, about half a
@@ -70,8 +70,8 @@ pub struct Limits {
     /// Too many: each change of a step stores them again.
     pub saga_bytes_max: usize,
     /// Failed attempts after which a step that cannot be given up is shown as in need of an
-    /// operator; it is tried on. Too few: every hiccup calls an operator. Too many: no operator is
-    /// called.
+    /// operator; it is still retried. Too few: every hiccup calls an operator. Too many: no
+    /// operator is called.
     pub step_attempts_told: u32,
     /// Leases of named locks. Too few: acquiring is refused under load. Too many: memory, about
     /// half a kilobyte each.
@@ -82,10 +82,10 @@ pub struct Limits {
     pub lease_ms_max: u64,
     /// How many per cent of `globals_max`, `locks_max`, `waiters_max`, `sagas_max` and `leases_max`
     /// one connection may have. Too few: a busy process is refused while there is room. Too many:
-    /// one that leaks locks all others out.
+    /// one that leaks shuts all others out.
     pub share_per_connection: usize,
     /// The same of one application, all its processes together. Too few: an installation with one
-    /// application cannot use the limits. Too many: one application locks all others out.
+    /// application cannot use the limits. Too many: one application shuts all others out.
     pub share_per_application: usize,
     /// How long a process may be gone before the globals that it has begun, and that have no branch
     /// yet, are forgotten. Too short: a process that reconnects after a cut in the network has lost

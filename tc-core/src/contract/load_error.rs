@@ -29,7 +29,8 @@ pub enum LoadError {
         /// The branch.
         branch: BranchId,
     },
-    /// The branch's state does not fit that of its global, or its place is taken.
+    /// The branch's state does not fit that of its global, or another branch has its sequence
+    /// number.
     #[error("branch {branch} of xid {xid} does not fit its global")]
     BranchMisfit {
         /// The global.

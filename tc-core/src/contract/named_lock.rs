@@ -29,7 +29,7 @@ impl fmt::Display for LockToken {
 pub enum LockShare {
     /// All of it: no other client holds any of it.
     All,
-    /// One of so many equal parts; no client holds all meanwhile.
+    /// One of this many equal parts; meanwhile no client holds all of it.
     Part {
         /// The number of parts. All holders of a part agree on it.
         of: u32,
@@ -51,10 +51,10 @@ pub struct NewLease {
     pub label: Arc<str>,
     /// How long it lasts without renewal.
     pub lease_ms: u64,
-    /// After its time was up, unreleased, no other client gets the lock for so long. As limited as
-    /// the lease.
+    /// If the lease runs out without being released, no other client gets the lock for this long.
+    /// Limited like the lease.
     pub delay_ms: u64,
-    /// No renewal lets it last longer than this from its grant.
+    /// No renewal extends it beyond this time from its grant.
     pub hold_ms_max: Option<u64>,
     /// How long to wait in the queue; 0 does not wait.
     pub wait_ms: u64,
@@ -78,43 +78,45 @@ pub struct LeaseRecord {
     pub fence: FencingToken,
     /// The client's name for itself.
     pub label: Arc<str>,
-    /// The application that it belongs to; empty where it was not noted.
+    /// The application that it belongs to; empty in records without it.
     pub application: Arc<str>,
     /// When it was granted.
     pub granted_at: Timestamp,
-    /// When its time is up, unless it is renewed, or owned by a global.
+    /// When its time is up, unless it is renewed. Without meaning if a global owns it.
     pub ends_at: Timestamp,
-    /// For how long it was granted or renewed last, in milliseconds; 0 where it was not noted.
+    /// The length of the last grant or renewal, in milliseconds; 0 in records without it.
     pub lease_ms: u64,
-    /// No renewal lets it last longer than until then.
+    /// No renewal extends it beyond this moment.
     pub hold_until: Option<Timestamp>,
-    /// After its time was up no other client gets the lock for so long.
+    /// If the lease runs out, no other client gets the lock for this long.
     pub delay_ms: u64,
 }
 
 /// A holder of a named lock, for refusals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHeld {
-    /// By which acquisition.
+    /// Its acquisition.
     pub token: LockToken,
     /// The client's name for itself.
     pub label: Arc<str>,
 }
 
 impl LeaseRecord {
-    /// Whether its holder may rely on it.
+    /// Returns whether its holder may rely on it.
     #[must_use]
     pub fn is_held(&self, now: Timestamp) -> bool {
         self.xid.is_some() || now < self.ends_at
     }
 
-    /// When its place is another's, if nothing happens to it.
+    /// Returns when its place becomes free for others, unless it is renewed or released; `None` if
+    /// a global owns it.
     #[must_use]
     pub fn frees_at(&self) -> Option<Timestamp> {
         self.xid.is_none().then(|| self.ends_at.after_ms(self.delay_ms))
     }
 
-    /// Lets it last for so long from here on, if it may. Whether it does.
+    /// Renews it for this long from now on, unless that exceeds its longest hold. Returns whether
+    /// it was renewed.
     pub(crate) fn renew(&mut self, now: Timestamp, lease_ms: u64) -> bool {
         let until = now.after_ms(lease_ms);
         let may = self.hold_until.is_none_or(|end| until <= end);
@@ -124,8 +126,8 @@ impl LeaseRecord {
         may
     }
 
-    /// Ends as if its last renewal were of now, whatever the clock has done since: it is no shorter
-    /// for a clock that has jumped, and no longer for one that was set back.
+    /// Moves its end as if it had just been renewed: a clock that has jumped since does not shorten
+    /// it, and one that was set back does not prolong it.
     pub(crate) fn resume(&mut self, now: Timestamp) {
         if self.lease_ms == 0 {
             return;

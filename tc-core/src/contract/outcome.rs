@@ -67,7 +67,7 @@ pub enum Effect {
         branch: Option<BranchId>,
     },
     /// A global or saga begins to need an operator, and operators are to be alarmed. Sent once each
-    /// time that it begins; after a crash its record says it.
+    /// time; after a crash the record shows it.
     NeedsOperator(OperatorNeeded),
 }
 
@@ -192,7 +192,7 @@ pub enum Reply {
     Status(GlobalStatus),
     /// To `Operate`: carried out, and how the global stands after it.
     Operated(GlobalStatus),
-    /// To what is asked about a saga, or of one.
+    /// To every request about a saga.
     Saga(Box<SagaRecord>),
     /// To `AcquireLock`: held from here on.
     LockGranted {
@@ -202,7 +202,7 @@ pub enum Reply {
         /// came.
         waited_ms: u64,
     },
-    /// To `AcquireLock`: not, or not any more, in the queue.
+    /// To `AcquireLock`: not granted, and not waiting any more.
     LockBusy {
         /// A holder of the lock.
         holder: Option<LockHeld>,
@@ -214,7 +214,8 @@ pub enum Reply {
     },
     /// To `RenewLocks`.
     LocksRenewed {
-        /// Whether each is held, in the order of the request.
+        /// Whether each was renewed, in the order of the request. One that was not may still be
+        /// held for less.
         held: Vec<bool>,
     },
     /// To `ReleaseLock`: it was held until then.

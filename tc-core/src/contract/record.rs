@@ -1,8 +1,8 @@
 //! The stored form of the coordinator's state.
 //!
 //! One record per global, one per branch, one per saga with all its steps, one per lease; and a
-//! notice where the records must not be gone on from. The lock table, the deadline set and the
-//! resource index are rebuilt from them at load. How a record becomes bytes is the store's
+//! closure if no coordinator may continue from the records. The lock table, the deadline set and
+//! the resource index are rebuilt from them at load. How a record becomes bytes is the store's
 //! business.
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub enum Record {
     Saga(SagaRecord),
     /// A lease of a named lock.
     Lease(LeaseRecord),
-    /// A notice that no coordinator may go on from the records.
+    /// A notice that no coordinator may continue from the records.
     Closure(ClosureRecord),
 }
 

@@ -118,7 +118,7 @@ pub enum Rejection {
         /// The signal.
         signal: Arc<str>,
     },
-    /// The saga's pivot has begun, or the saga has ended: it cannot be taken back.
+    /// The saga's pivot has begun, or the saga has ended: it cannot be compensated.
     #[error("saga {xid} is past the point of no return: it is {status}")]
     PastPivot {
         /// The saga.
@@ -126,7 +126,7 @@ pub enum Rejection {
         /// How it stands.
         status: SagaStatus,
     },
-    /// Others hold parts of another size of a named lock.
+    /// Other clients hold parts of another size of the named lock.
     #[error("lock {name} is in use with {}", display_parts(*.of))]
     LockParts {
         /// The lock.
@@ -156,8 +156,8 @@ pub enum Rejection {
         /// The lock.
         name: Arc<str>,
     },
-    /// A connection or an application has its share of a limit (BOUNDED): others may still have
-    /// theirs.
+    /// A connection or an application has used up its share of a limit (BOUNDED). Others may still
+    /// have room.
     #[error("share reached: {of} has {max} {what}, as many as one may: end some, or raise {}",
         .of.setting())]
     ShareReached {

@@ -14,7 +14,7 @@ use super::saga_definition::SagaDefinition;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// `None` where no reply is awaited, such as for the phase-two outcomes on a stream.
-    /// [`Command::Tick`], [`Command::Forget`] and what tells of clients have none.
+    /// [`Command::Tick`], [`Command::Forget`] and the notices about clients have none.
     pub reply_to: Option<Correlation>,
     /// The request itself.
     pub command: Command,
@@ -29,7 +29,7 @@ pub enum Command {
         application: Arc<str>,
         /// The application's name for this kind of transaction.
         name: Arc<str>,
-        /// After this long undecided, the global is rolled back. `None` takes the default.
+        /// If the global is undecided after this time, it is rolled back. `None` takes the default.
         timeout_ms: Option<u64>,
     },
     /// Makes sure that a branch exists and holds the rows named (idempotent, monotone).
@@ -112,8 +112,8 @@ pub enum Command {
     },
     /// Lets time pass: expires globals and waiters, prunes the history.
     Tick,
-    /// No connection of the client is left. Unless it comes back, what it has begun and no
-    /// branch has joined ends after a grace.
+    /// No connection of the client is left. Unless it comes back, its globals without a branch end
+    /// after a grace.
     ClientGone {
         /// The client.
         client: ClientId,
@@ -148,7 +148,7 @@ pub enum Command {
         /// The step's output.
         payload: Arc<[u8]>,
     },
-    /// Has a saga taken back, if its pivot has not begun.
+    /// Compensates a saga, if its pivot has not begun.
     CancelSaga {
         /// The saga.
         xid: Xid,
@@ -169,7 +169,7 @@ pub enum Command {
     /// Takes a lease of a named lock, or finds the one of this acquisition (idempotent). The reply
     /// to a request that waits is the grant.
     AcquireLock(Box<NewLease>),
-    /// Renews leases, and tells of each whether it is held.
+    /// Renews leases. The reply says of each whether it was renewed.
     RenewLocks {
         /// The acquisitions.
         tokens: Vec<LockToken>,
@@ -338,7 +338,7 @@ pub enum ReplyWhen {
 pub enum PhaseTwoOutcome {
     /// Carried out, now or before.
     Done,
-    /// As done, by a step of a saga that gives something back.
+    /// Done, by a step of a saga that has an output.
     Output {
         /// The output that later steps can take. The shell has bounded its length.
         output: Arc<[u8]>,
@@ -379,7 +379,7 @@ pub struct DirtyRow {
     pub key: String,
     /// The columns in question.
     pub columns: Vec<DirtyColumn>,
-    /// How it is beside its images.
+    /// How it compares with its images.
     pub standing: RowStanding,
     /// The change that [`Resolution::RestoreClean`] would make, if it is known.
     pub on_restore_clean: Option<RowChange>,
@@ -387,7 +387,7 @@ pub struct DirtyRow {
     pub on_force_before: Option<RowChange>,
 }
 
-/// How a row of a refused branch is beside its images.
+/// How a row of a refused branch compares with its images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RowStanding {
     /// Neither its after image nor its before image.
@@ -401,7 +401,7 @@ pub enum RowStanding {
 /// The change that a resolution makes to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowChange {
-    /// Nothing: it stays as it is, or away.
+    /// Nothing: it stays as it is, or stays missing.
     Left,
     /// The before image is written over it.
     WrittenBack,

@@ -9,7 +9,8 @@ use super::id::BranchId;
 pub struct SagaDefinition {
     /// The application's name for this kind of saga.
     pub name: Arc<str>,
-    /// After this long before its pivot, the saga is taken back. `None`: only its steps have times.
+    /// If the pivot has not begun after this time, the saga is compensated. `None`: only its steps
+    /// have timeouts.
     pub timeout_ms: Option<u64>,
     /// The steps that are carried out, in their order, with those of its children.
     pub steps: Vec<StepDefinition>,
@@ -38,7 +39,7 @@ pub struct StepDefinition {
     pub takes: Vec<SagaPart>,
     /// How often and in which rhythm the action is tried.
     pub retry: Retry,
-    /// After this long without an end, the step is given up and the saga is taken back.
+    /// If the step has not ended after this time, it is given up and the saga is compensated.
     pub timeout_ms: Option<u64>,
 }
 
@@ -65,12 +66,12 @@ impl StepRef {
 /// How a step can end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StepKind {
-    /// Its compensation takes back what its action did.
+    /// Its compensation undoes its action.
     Compensable,
-    /// Its action leaves nothing that would have to be taken back.
+    /// Its action has no effect that would have to be compensated.
     Harmless,
     /// The point of no return: once its action is done the saga only goes forward. It may refuse,
-    /// and it is asked until it has said the one or the other.
+    /// and is called until it is done or has refused.
     Pivot,
     /// Comes after the pivot: its action is tried until it is done.
     Retriable,
@@ -83,19 +84,19 @@ pub enum StepKind {
 pub struct Retry {
     /// The pause after the first failed attempt.
     pub base_ms: u64,
-    /// By how much each further pause is longer.
+    /// The factor by which each further pause is longer.
     pub factor: u32,
     /// The longest pause.
     pub cap_ms: u64,
-    /// After so many failed attempts the action is given up. `None`: never.
+    /// After this many failed attempts the action is given up. `None`: never.
     pub attempts: Option<u32>,
 }
 
 impl Retry {
-    /// Doubling from 100 ms to 30 s, for ever.
+    /// Doubling from 100 ms to 30 s, forever.
     pub const DEFAULT: Self = Self { base_ms: 100, factor: 2, cap_ms: 30_000, attempts: None };
 
-    /// The full pause after so many failures.
+    /// Returns the full pause after this many failures.
     #[must_use]
     pub fn pause_ms(&self, failures: u32) -> u64 {
         let factor = u64::from(self.factor).saturating_pow(failures.saturating_sub(1));
@@ -116,7 +117,7 @@ pub enum SagaFault {
     /// There is nothing to do.
     #[error("it has no step")]
     NoStep,
-    /// BOUNDED.
+    /// Too many steps (BOUNDED).
     #[error("it has {count} steps: at most {max} are allowed")]
     TooManySteps {
         /// How many it has.
@@ -124,7 +125,7 @@ pub enum SagaFault {
         /// How many it may have.
         max: usize,
     },
-    /// BOUNDED.
+    /// Too many bytes of names and inputs (BOUNDED).
     #[error("its names and inputs have {bytes} bytes: at most {max} are allowed")]
     TooLarge {
         /// How many it has.
@@ -132,7 +133,7 @@ pub enum SagaFault {
         /// How many it may have.
         max: usize,
     },
-    /// BOUNDED.
+    /// Children nested too deeply (BOUNDED).
     #[error("its children are {depth} deep: at most {max} are allowed")]
     TooDeep {
         /// How deep they are.
@@ -170,10 +171,10 @@ pub enum SagaFault {
     /// There is one point of no return, and nothing runs beside it.
     #[error("step {0}: there is one pivot at most, and it is alone in its group")]
     Pivot(Arc<str>),
-    /// A step after the pivot can never be taken back.
+    /// A step after the pivot that is neither retriable nor a signal: it could not be compensated.
     #[error("step {0} comes after the pivot: it must be retriable, or a signal")]
     AfterPivot(Arc<str>),
-    /// A step of the parent after a child's pivot can never be taken back either.
+    /// The same for a step of the parent that comes after a child with the pivot.
     #[error("child saga {child} has the pivot, so step {step} must be retriable, or a signal")]
     ChildPivot {
         /// The child.
@@ -181,7 +182,7 @@ pub enum SagaFault {
         /// The step of its parent.
         step: Arc<str>,
     },
-    /// Before the pivot it could be given up, and then nothing would take it back.
+    /// A retriable step before the pivot, where it could be given up and nothing would undo it.
     #[error("step {0} is retriable: it must come after a pivot")]
     RetriableBeforePivot(Arc<str>),
     /// A pivot and what comes after it is never given up.
@@ -190,7 +191,7 @@ pub enum SagaFault {
     /// An output that is not there when the step begins.
     #[error("step {0} takes the output of a step that does not come before it")]
     TakesLater(Arc<str>),
-    /// An output that is a child's own business.
+    /// The output of a step within a child, which only the child's own steps may take.
     #[error("step {0} takes the output of a step of a child saga: only the child's own is seen")]
     TakesHidden(Arc<str>),
     /// An output that a child does not have.
@@ -204,7 +205,7 @@ pub enum SagaFault {
     /// An output that would be handed over more than once (BOUNDED).
     #[error("step {0} takes the output of the same step twice")]
     TakesTwice(Arc<str>),
-    /// Attempts that make no sense.
+    /// A retry policy that makes no sense.
     #[error("step {0}: at least one attempt, a factor of at least 1, and no pause above the cap")]
     Retry(Arc<str>),
 }
@@ -224,10 +225,10 @@ pub struct ChildDefinition {
     pub parent: Option<ChildRef>,
     /// Its group among its parent's.
     pub group: u32,
-    /// After this long since its first step has begun, and before the pivot, everything is taken
-    /// back. `None`: only its steps have times.
+    /// If the pivot has not begun this long after the child's first step, the whole saga is
+    /// compensated. `None`: only its steps have timeouts.
     pub timeout_ms: Option<u64>,
-    /// The part of its own that gives its output.
+    /// The part of the child that gives its output.
     pub output: Option<SagaPart>,
 }
 

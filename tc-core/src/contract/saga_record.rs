@@ -11,7 +11,7 @@ use super::saga_definition::{ChildRef, Retry, SagaDefinition, SagaPart, StepKind
 /// A saga, with everything that is known of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SagaRecord {
-    /// Its id, of the same counter as the globals'.
+    /// Its id, drawn from the same counter as those of globals.
     pub xid: Xid,
     /// The address part of its text form, as it was when it began.
     pub address: Arc<str>,
@@ -23,12 +23,12 @@ pub struct SagaRecord {
     pub definition: Arc<SagaDefinition>,
     /// When it began.
     pub begun_at: Timestamp,
-    /// When it is taken back if its pivot has not begun.
+    /// When it is compensated if its pivot has not begun.
     pub deadline: Option<Timestamp>,
     /// Where it stands.
     pub state: SagaState,
-    /// The last failure of the step that took the saga back, if it had one: its
-    /// compensation may fail as well.
+    /// The last failure of the step that turned the saga back, if it had one. It is kept here,
+    /// since a failure of the compensation replaces it in the step.
     pub cause_error: Option<Arc<str>>,
     /// Whether calls are held back by an operator.
     pub paused: bool,
@@ -45,13 +45,13 @@ pub enum SagaState {
     Running,
     /// Going back.
     Compensating(TurnCause),
-    /// Every step was done, at last at the time given.
+    /// Every step is done, the last one at this time.
     Completed(Timestamp),
-    /// Everything was taken back, at last at the time given.
+    /// Every step is compensated, the last one at this time.
     Compensated(TurnCause, Timestamp),
 }
 
-/// Why a saga is taken back.
+/// Why a saga is compensated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnCause {
     /// The step's action refused.
@@ -87,7 +87,7 @@ pub struct StepRecord {
     pub state: StepState,
     /// When its action was first due.
     pub started_at: Option<Timestamp>,
-    /// When it was done or, after that, taken back.
+    /// When it was done or, after that, compensated.
     pub ended_at: Option<Timestamp>,
     /// Attempts that failed: of the action or, once that is due, of the compensation.
     pub attempts: u32,
@@ -116,7 +116,7 @@ pub enum StepState {
     Compensating,
     /// As compensating, and an operator should look: it refuses or keeps failing.
     CompensatingStuck,
-    /// It is taken back.
+    /// It is compensated.
     Compensated,
 }
 
@@ -129,7 +129,7 @@ pub enum SagaStatus {
     Completed,
     /// Going back.
     Compensating,
-    /// Everything is taken back.
+    /// Every step is compensated.
     Compensated,
     /// A step cannot go on, in its direction, without an operator.
     NeedsOperator,
@@ -144,7 +144,7 @@ pub struct StepCall {
     pub key: Arc<str>,
     /// The step, behind the children that it is in.
     pub step: Arc<str>,
-    /// The action to do, or to take back.
+    /// The action to carry out, or to compensate.
     pub action: Arc<str>,
     /// How the step can end.
     pub kind: StepKind,
@@ -187,7 +187,7 @@ impl SagaRecord {
         }
     }
 
-    /// Why the saga is taken back, if it is, for operators.
+    /// Returns why the saga is compensated, if it is, for operators.
     #[must_use]
     pub fn cause(&self) -> Option<String> {
         match self.state {

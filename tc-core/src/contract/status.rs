@@ -57,7 +57,8 @@ pub enum StatusKind {
 }
 
 impl GlobalStatus {
-    /// A history without room forgets at once what has ended: then it ended like this.
+    /// Returns this status, or `end` if the global is unknown: a history without room forgets a
+    /// global as soon as it has ended.
     pub(crate) fn or_if_forgotten(self, end: Self) -> Self {
         if self == Self::Unknown { end } else { self }
     }

@@ -53,8 +53,8 @@ pub(crate) struct BranchExtras {
 pub(crate) enum RollbackOrder<'a> {
     /// Branches of one resource: they may have written the same row.
     Resource(&'a str),
-    /// Branches of mode Saga on any resource: what a compensation takes back may have been built
-    /// upon by every later action.
+    /// Branches of mode Saga on any resource: every later action may have built on what a
+    /// compensation undoes.
     Saga,
 }
 

@@ -1,16 +1,15 @@
-//! Clients that have gone: what they have begun and no branch has joined ends after a grace.
+//! Clients that have gone: their globals without a branch end after a grace.
 //!
-//! A global without a branch is known to its transaction manager alone, so that nothing happens to
-//! it any more when that has gone, and it would keep its place until its time limit. It is
-//! forgotten, as by a restart (decision 0002). One that has a branch keeps its time: a decision may
-//! have been made and be on its way. A process that comes back in time, over a new connection,
-//! finds all as it was.
+//! Only its transaction manager knows a global without a branch. Once that has gone, the global
+//! would merely keep its place until its deadline, so it is forgotten, as by a restart (decision
+//! 0002). A global with a branch keeps its deadline: a decision may be on its way. A process that
+//! comes back in time, over another connection, finds everything as it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::contract::{ClientId, Timestamp};
 
-/// The clients that have gone and have something to lose, by when they lose it.
+/// The clients that have gone and left globals without a branch, with the ends of their graces.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DepartedClients {
     by_client: BTreeMap<ClientId, Timestamp>,

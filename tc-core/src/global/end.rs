@@ -47,7 +47,7 @@ impl Globals<'_> {
         Ok(self.status_decided(xid, phase))
     }
 
-    /// How a global stands that has just been decided.
+    /// Returns the status of a global that has just been decided.
     pub(crate) fn status_decided(&self, xid: Xid, phase: Phase) -> GlobalStatus {
         // With `limits.history_max` at 0 the global is forgotten before its decision is answered.
         let status = self.status(xid);
@@ -108,7 +108,7 @@ impl Globals<'_> {
         }
     }
 
-    /// Whether phase two of a commit changes nothing that others can see.
+    /// Returns whether phase two of a commit changes nothing that others can see.
     fn is_in_effect(&self, xid: Xid) -> bool {
         // AT branches have committed in phase one, and phase two deletes their undo rows.
         self.globals.get(xid).is_some_and(|global| {
@@ -155,7 +155,7 @@ impl Globals<'_> {
         if self.leases.concerns_globals() {
             self.named_locks().refuse_turns_behind(xid);
         }
-        // On a rollback the leases protect the undoing as well, and end with the global.
+        // On a rollback the leases also protect the undo, and end with the global.
         if phase == Phase::Committing {
             self.end_leases_of(xid);
         }

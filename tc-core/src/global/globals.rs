@@ -98,7 +98,7 @@ impl Globals<'_> {
         }
     }
 
-    /// Ends the leases that a global owns, which is rarely any.
+    /// Ends the leases that a global owns. Few globals own one.
     pub(crate) fn end_leases_of(&mut self, xid: Xid) {
         if self.leases.concerns_globals() {
             self.named_locks().end_leases_of(xid);
@@ -131,7 +131,7 @@ impl Globals<'_> {
         Rejection::AlreadyDecided { xid, status: self.status(xid) }
     }
 
-    /// Why a global that is not among the unfinished ones cannot be worked on.
+    /// Returns the refusal for a request about a global that is not unfinished.
     pub(crate) fn finished_or_unknown(&self, xid: Xid) -> Rejection {
         match self.history.get(xid) {
             Some(_) => self.already_decided(xid),
@@ -145,7 +145,7 @@ impl Globals<'_> {
         global.map_or(self.on.address, |global| &global.origin.address).clone()
     }
 
-    /// Whether one more request may wait, whatever it waits for (BOUNDED).
+    /// Refuses one more waiting request if there is no room, whatever it waits for (BOUNDED).
     pub(crate) fn check_room_to_wait(&self) -> Result<(), Rejection> {
         self.check_room_for(self.on.asker)
     }

@@ -66,27 +66,27 @@ impl History {
         self.finished.make_contiguous().sort_unstable();
     }
 
-    /// Has nothing have finished after the restart, which finished before it.
+    /// Limits the times of finishing to that of the restart: the clock may have been ahead.
     pub(crate) fn resume(&mut self, restart: Restart) {
-        // None overtakes another one by this, so the order of forgetting stays.
+        // The times stay in order, and so does the order of forgetting.
         for (finished_at, _) in &mut self.finished {
             *finished_at = restart.no_later(*finished_at);
         }
     }
 
-    /// When the longest finished global finished.
+    /// Returns when the first of the remembered globals finished.
     pub(crate) fn oldest(&self) -> Option<Timestamp> {
         self.finished.front().map(|&(finished_at, _)| finished_at)
     }
 
-    /// When the longest finished global is to be forgotten.
+    /// Returns when the first of the remembered globals is to be forgotten.
     pub(crate) fn forgetting_due(&self, limits: &Limits, restart: Restart) -> Option<Timestamp> {
         let oldest = self.oldest()?;
         let is_crowded = self.len() > limits.history_max;
         Some(if is_crowded { oldest } else { restart.kept_until(oldest, limits.retention_ms) })
     }
 
-    /// Forgets the longest finished global.
+    /// Forgets the global that finished first.
     pub(crate) fn pop(&mut self) -> Option<Xid> {
         let (_, xid) = self.finished.pop_front()?;
         self.globals.remove(xid);

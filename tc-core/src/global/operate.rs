@@ -8,12 +8,13 @@ use super::state::{Global, Phase};
 use crate::contract::{BranchId, Effect, Mode, OperatorAction, Rejection, Reply, Resolution, Xid};
 use crate::deciding::HandlerResult;
 
-/// A branch without images has no rows of which some could be put back.
+/// The refused action on a branch without images, which has no rows to put back.
 pub(crate) const RESTORE_WITHOUT_ROWS: &str =
     "restore_clean of a branch without row images (say accept_current or force_before)";
 
 impl Globals<'_> {
-    /// Sent again, an action is answered as the first time, and a retry is one more retry.
+    /// Carries out an operator's action. An action that is sent again is answered as the first
+    /// time; a retry retries once more.
     pub(crate) fn operate(
         &mut self,
         xid: Xid,

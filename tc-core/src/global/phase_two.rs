@@ -1,8 +1,9 @@
 //! The answers of RMs in phase two.
 //!
-//! An answer is believed only of a branch that may be called: any of a commit, the last unfinished
-//! one of its line of a rollback. Everything else is an echo of an earlier leader or a repeated
-//! effect (EFFECTS-REPEAT) and changes nothing. A branch is never given up, only finished.
+//! An answer counts only if its branch may be called: on a commit any branch, on a rollback the
+//! last unfinished one in its `RollbackOrder`. Every other answer is an echo of an earlier leader
+//! or of a repeated effect (EFFECTS-REPEAT), and changes nothing. A branch is never given up, only
+//! finished.
 
 use std::sync::Arc;
 
@@ -38,7 +39,7 @@ impl Globals<'_> {
             (PhaseTwoOutcome::Refused { error, rows }, Decision::RollBack) => {
                 self.refuse_branch(xid, branch, error, rows);
             }
-            // A commit cannot be refused: it is asked for again.
+            // A commit cannot be refused: the branch is called again.
             (
                 PhaseTwoOutcome::Retryable { error } | PhaseTwoOutcome::Refused { error, .. },
                 Decision::Commit | Decision::RollBack,
@@ -82,7 +83,7 @@ impl Globals<'_> {
     fn refuse_branch(&mut self, xid: Xid, id: BranchId, error: Arc<str>, rows: Arc<RefusedRows>) {
         let error = self.on.names.text(&error);
         let begins = self.globals.change(xid, |global| {
-            // Operators are called once for the global, however many of its branches refuse.
+            // Operators are alarmed once for the global, however many of its branches refuse.
             let begins = global.refused == 0;
             let branch = global.branch_mut(id)?;
             branch.fail(self.on.now, error.clone()).refusal = Some((error.clone(), rows));
@@ -132,7 +133,8 @@ fn mark_finished(global: &mut Global, id: BranchId, now: Timestamp) -> Option<(u
     Some(done)
 }
 
-/// The call that waited for a branch to be rolled back: the one registered before it in its line.
+/// Returns the call that waited for a branch to be rolled back: that of the branch registered
+/// before it in the same `RollbackOrder`.
 fn next_after(global: &Global, sequence: u32) -> Option<PhaseTwoCall> {
     // A commit has called all of its branches at once.
     if global.paused || !global.is_rolling_back() {

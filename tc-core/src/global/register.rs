@@ -18,9 +18,9 @@ use crate::row_lock::table::{Holder, LockId, LockTable, WaitId};
 use crate::row_lock::waiters::{PendingBranch, WaitGoal, WantedRow, WantedRows};
 use crate::shares::{check_limit, check_share};
 
-/// The tables and keys of the rows that a branch may take in several registrations, in bytes. Too
-/// few: local transactions of many statements are refused. Too many: the branch's record exceeds
-/// what a database takes in one statement, and no leader could store it.
+/// The most bytes of tables and keys of the rows that one branch holds, over all its registrations.
+/// Too few: local transactions of many statements are refused. Too many: the branch's record
+/// exceeds what a database takes in one statement, and no leader could store it.
 const ROW_BYTES_PER_BRANCH_MAX: usize = 8 << 20;
 
 impl Globals<'_> {
@@ -73,7 +73,7 @@ impl Globals<'_> {
         Ok(Some(Reply::Unlocked))
     }
 
-    /// Whether the branch may join the global, locks aside.
+    /// Refuses a branch that may not join the global, locks aside.
     fn admit(&self, xid: Xid, pending: &PendingBranch) -> Result<&Global, Rejection> {
         let global = self.undecided(xid)?;
         match global.branch(pending.id) {
@@ -143,8 +143,8 @@ impl Globals<'_> {
         check_limit("row locks", wanted, self.on.limits.locks_max)
     }
 
-    /// Whether there is room for so many more that hold a row or wait for one: of a row that many
-    /// share each counts.
+    /// Checks that there is room for this many more holders of rows or waiters for them. Each
+    /// holder of a shared row counts.
     pub(crate) fn check_places(&self, owner: &Asker, wanted: usize) -> Result<(), Rejection> {
         let (what, max) = ("row locks", self.on.limits.locks_max);
         check_limit(what, self.rows.table.places() + wanted, max)?;
@@ -162,7 +162,7 @@ impl Globals<'_> {
     /// Makes the branch hold the rows, which nothing blocks. `given` are the same rows as the
     /// request named them, where that is still known.
     ///
-    /// A request that finds its rows held already changes nothing and gets the token of then.
+    /// A request whose rows the branch already holds changes nothing and gets the earlier token.
     pub(crate) fn join(
         &mut self,
         xid: Xid,
@@ -200,7 +200,7 @@ impl Globals<'_> {
         Ok(token)
     }
 
-    /// Finds what the branch has yet to take.
+    /// Finds which rows the branch has yet to take.
     fn plan_locks(
         &self,
         xid: Xid,
@@ -232,7 +232,7 @@ impl Globals<'_> {
         Ok(LockPlan::Take { sequence, missing })
     }
 
-    /// Whether the record of a branch that takes further rows can be stored (BOUNDED).
+    /// Refuses further rows with which the record of the branch could not be stored (BOUNDED).
     fn check_row_bytes(&self, branch: &Branch, missing: &[WantedRow]) -> Result<(), Rejection> {
         let held = branch.locks.as_slice().iter().copied();
         let rows = held.chain(missing.iter().map(|row| row.lock));
@@ -244,7 +244,7 @@ impl Globals<'_> {
 
 /// The changes that a registration makes.
 enum LockPlan {
-    /// The branch of this place takes the rows that it does not hold yet.
+    /// The branch with this sequence number takes the rows that it does not hold yet.
     Take { sequence: u32, missing: WantedRows },
     /// Nothing: the branch holds every row, granted under this token.
     HasAll(FencingToken),
@@ -257,7 +257,7 @@ impl RowLock {
 }
 
 impl Branch {
-    /// Holds the rows, those that it holds already in a stronger mode.
+    /// Takes the rows; those that it holds already, in a stronger mode.
     fn hold(&mut self, xid: Xid, rows: &[WantedRow], locks: &mut LockTable) {
         for row in rows {
             let holder = Holder { xid, sequence: self.sequence, mode: row.mode };
@@ -268,7 +268,7 @@ impl Branch {
     }
 }
 
-/// How the branch of this place holds the row, if it does.
+/// Returns the mode in which the branch with this sequence number holds the row, if it does.
 fn held_in(locks: &LockTable, lock: LockId, xid: Xid, sequence: u32) -> Option<LockMode> {
     let mut holders = locks.holders(lock);
     holders.find(|it| (it.xid, it.sequence) == (xid, sequence)).map(|holder| holder.mode)

@@ -37,7 +37,8 @@ impl Globals<'_> {
         let decision = global.map_or_else(finished, |global| global.decision());
         match (decision, outcome) {
             (None, _) => self.report_to_active(xid, branch, outcome),
-            // A commit that a branch cannot have joined: the TM must hear of it.
+            // The global commits, and this branch's work is not part of it: the refusal tells the
+            // TM.
             (Some(Decision::Commit), PhaseOneOutcome::Failed | PhaseOneOutcome::Unknown) => {
                 Err(self.already_decided(xid))
             }
@@ -97,7 +98,7 @@ impl Globals<'_> {
     }
 
     /// Removes a branch that is locally rolled back for certain, with its locks and with whatever
-    /// registration of it still waits: granted later, that would be a branch unknown to all.
+    /// registration of it still waits: granted later, it would make a branch that no client knows.
     fn remove_branch(&mut self, xid: Xid, branch: BranchId) {
         let mut touched = Touched::new();
         let joins =
@@ -126,9 +127,9 @@ impl Globals<'_> {
         self.settle(touched);
     }
 
-    /// Gives phase two other data, if there is any. A call that may be out is handed over again:
-    /// its further attempts, if there are any, have the other data, and what its receiver carries
-    /// out with the earlier data stands. A branch that is finished has no use for it, and its
+    /// Replaces the data for phase two, if the report has any. A call that may have been sent is
+    /// handed over again, so that further attempts have the other data; what its receiver has
+    /// carried out with the earlier data stands. The report is refused for a finished branch, whose
     /// reporter must not rely on it.
     fn change_data(
         &mut self,

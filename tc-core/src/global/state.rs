@@ -28,7 +28,7 @@ pub(crate) struct Global {
     pub(crate) client: ClientId,
     pub(crate) begun_at: Timestamp,
     pub(crate) timeout_ms: u64,
-    /// In the time of this process: a record says what was set when the global began.
+    /// By the clock of this process. The record has the deadline that was set at the begin.
     pub(crate) deadline: Timestamp,
     pub(crate) phase: Phase,
     pub(crate) paused: bool,
@@ -52,8 +52,8 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    /// Whether a request to commit is answered with this phase, and not refused because another
-    /// request has decided.
+    /// Returns whether a request to commit is answered with this phase, and not refused because
+    /// another request has decided.
     pub(crate) fn answers_a_commit(self) -> bool {
         match self {
             Self::Active | Self::Committing => true,
@@ -62,7 +62,7 @@ impl Phase {
     }
 }
 
-/// Whether a request to commit may lead to a rollback of this kind.
+/// Returns whether a request to commit may lead to a rollback of this kind.
 pub(crate) fn follows_from_a_commit(reason: RollbackReason) -> bool {
     match reason {
         RollbackReason::BranchUnknown | RollbackReason::Refused => true,
@@ -141,7 +141,8 @@ impl Global {
         behind.flat_map(|branch| branch.locks.as_slice()).copied().collect()
     }
 
-    /// Whether the rows of the branch of this place are released only after an operator has acted.
+    /// Returns whether the rows of the branch with this sequence number are released only after an
+    /// operator has acted.
     pub(crate) fn is_stuck(&self, sequence: u32) -> bool {
         let Some(branch) = self.branch_at(sequence).filter(|_| self.refused > 0) else {
             return false;
@@ -151,7 +152,7 @@ impl Global {
         same.any(|other| other.stage == BranchStage::Refused)
     }
 
-    /// The place of the next branch, after that of every branch there is.
+    /// Returns the sequence number of the next branch, above that of every branch there is.
     pub(crate) fn next_sequence(&self) -> Option<u32> {
         self.branches.last().map_or(Some(0), |branch| branch.sequence.checked_add(1))
     }
@@ -161,7 +162,8 @@ impl Global {
         self.branches.push(branch);
     }
 
-    /// Adds to the timeline: the first entry is kept, of the rest the oldest go (BOUNDED).
+    /// Adds to the timeline. Beyond the limit the first entry stays, and the oldest of the others
+    /// are dropped (BOUNDED).
     pub(crate) fn note(&mut self, at: Timestamp, what: Arc<str>, events_max: usize) {
         self.events = noted(&self.events, Event { at, what }, events_max);
     }
@@ -187,7 +189,7 @@ impl Global {
         }
     }
 
-    /// The record with the deadline that counts, for operators.
+    /// Returns the record for operators, with the deadline in force.
     pub(crate) fn shown(&self) -> GlobalRecord {
         let record = self.record();
         let deadline = if self.phase == Phase::Active { self.deadline } else { record.deadline };
@@ -196,8 +198,8 @@ impl Global {
 
     // ---- phase two ----
 
-    /// Whether phase two of the branch may be called, and its answer be believed: for a commit
-    /// any, for a rollback the last unfinished one of its line.
+    /// Returns whether phase two of the branch may be called, and its answer counts: on a commit
+    /// any branch, on a rollback the last unfinished one in its `RollbackOrder`.
     pub(crate) fn is_next(&self, branch: &Branch) -> bool {
         let later = |other: &Branch| {
             other.sequence > branch.sequence
@@ -215,7 +217,7 @@ impl Global {
             Phase::Active => NextBranches::new(),
             Phase::Committing => unfinished.collect(),
             Phase::RollingBack(_) => {
-                // Decision 0003: each line is called from its end, and lines do not wait for one
+                // Decision 0003: each order is called from its end, and orders do not wait for one
                 // another.
                 let mut orders = BTreeSet::new();
                 unfinished.rev().filter(|branch| orders.insert(branch.rollback_order())).collect()

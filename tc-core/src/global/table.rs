@@ -11,8 +11,8 @@ use crate::row_lock::waiters::WantedRow;
 use crate::shares::ShareTally;
 
 /// By how much a request of a global that holds rows counts as earlier, in milliseconds. Too short:
-/// globals that lock rows in opposite order are refused one after the other; too long: a
-/// client that comes with nothing waits for as long.
+/// globals that lock rows in opposite order are refused one after the other; too long: a client
+/// that holds nothing waits that much longer.
 const HEAD_START_MS: u64 = 1_000;
 
 /// Every unfinished global. Changes go through [`GlobalTable::change`], so that exactly the
@@ -24,7 +24,7 @@ pub(crate) struct GlobalTable {
     counts: Counts,
     open: ShareTally,
     rows: ShareTally,
-    /// Those without a branch, of clients that are known.
+    /// The globals without a branch, by client, if the client is known.
     without_branch: BTreeMap<ClientId, BTreeSet<Xid>>,
 }
 
@@ -101,12 +101,12 @@ impl GlobalTable {
         Some(result)
     }
 
-    /// From when on a request that came at `since` counts as waiting.
+    /// Returns the time from which a request that came at `since` counts as waiting.
     ///
-    /// A global that holds rows has others waiting for it, and one that wants the row at hand is
-    /// soon done: before globals that hold nothing it can finish. Behind them it would wait for all
-    /// of them, and each of them that wants one of its rows next would close a cycle. The head
-    /// start is a length of time, so that a global that holds nothing has its turn as well.
+    /// Other globals wait for a global that holds rows. Ahead of globals that hold nothing it can
+    /// finish soon. Behind them it would wait for all of them, and each of them that wants one of
+    /// its rows next would close a cycle. The head start is limited in time, so that a global that
+    /// holds nothing has its turn as well.
     pub(crate) fn waits_from(&self, xid: Option<Xid>, since: Timestamp) -> Timestamp {
         let global = xid.and_then(|xid| self.get(xid));
         let holds_rows = global.is_some_and(|global| global.locks().next().is_some());
@@ -126,7 +126,7 @@ impl GlobalTable {
         self.get(xid).is_some_and(Global::is_rolling_back)
     }
 
-    /// Whether the rows of a branch are released only after an operator has acted.
+    /// Returns whether the rows of a branch are released only after an operator has acted.
     pub(crate) fn is_stuck(&self, xid: Xid, sequence: u32) -> bool {
         self.get(xid).is_some_and(|global| global.is_stuck(sequence))
     }
@@ -166,17 +166,17 @@ impl GlobalTable {
         self.deadlines.first().filter(|&&(deadline, _)| deadline <= now).map(|&(_, xid)| xid)
     }
 
-    /// Those that are unfinished, by whose they are.
+    /// Returns the number of unfinished globals, by owner.
     pub(crate) fn open(&self) -> &ShareTally {
         &self.open
     }
 
-    /// The rows that they hold, by whose they are.
+    /// Returns the number of rows that they hold, by owner.
     pub(crate) fn rows(&self) -> &ShareTally {
         &self.rows
     }
 
-    /// The oldest global of a client that has no branch, and nothing else that is stored.
+    /// Returns the oldest global of a client that has neither a branch nor a record.
     pub(crate) fn first_without_branch(&self, client: ClientId) -> Option<Xid> {
         self.without_branch.get(&client)?.first().copied()
     }
@@ -195,7 +195,7 @@ impl GlobalTable {
         }
     }
 
-    /// Whether the shares, counted again from the globals, agree.
+    /// Returns whether the shares, counted again from the globals, agree.
     pub(crate) fn shares_are_consistent(&self) -> bool {
         let mut anew = Self::default();
         for global in self.by_xid.iter() {

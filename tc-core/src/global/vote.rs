@@ -47,7 +47,7 @@ impl Globals<'_> {
         Ok(self.answer_end(to, self.on.asker, xid, status, reply_when))
     }
 
-    /// Whether a commit of the global has to wait for votes.
+    /// Returns whether a commit of the global has to wait for votes.
     fn needs_votes(&self, xid: Xid) -> bool {
         let global = self.globals.get(xid);
         global.is_some_and(|global| {
@@ -80,8 +80,8 @@ impl Globals<'_> {
         Ok(None)
     }
 
-    /// A participant's answer. To another question than the one being asked, or of a branch that is
-    /// not asked, it is an echo (EFFECTS-REPEAT).
+    /// Takes a participant's answer. An answer to another question, or of a branch that is not
+    /// asked, is an echo (EFFECTS-REPEAT).
     pub(crate) fn vote(
         &mut self,
         xid: Xid,
@@ -124,7 +124,7 @@ impl Globals<'_> {
         }
     }
 
-    /// Goes on, if there is a voting, as far as the votes are in.
+    /// Advances the voting, if there is one, as far as the votes allow.
     pub(crate) fn count_votes(&mut self, xid: Xid) {
         let (Some(voting), Some(global)) = (self.votings.get_mut(&xid), self.globals.get(xid))
         else {
@@ -146,7 +146,7 @@ impl Globals<'_> {
         }
     }
 
-    /// Ends the voting of a global that is being decided. Calls that are under way are called back:
+    /// Ends the voting of a global that is being decided. Questions under way are withdrawn, since
     /// a rollback calls its branches one after the other.
     pub(crate) fn close_voting(&mut self, xid: Xid) -> Option<Voting> {
         let voting = self.votings.remove(&xid)?;
@@ -158,8 +158,9 @@ impl Globals<'_> {
     pub(crate) fn answer_askers(&mut self, xid: Xid, voting: Voting, phase: Phase) {
         let status = self.status_decided(xid, phase);
         for (to, reply_when) in voting.askers {
-            // Its place is given up first: the wait for the end, if there is one, takes another.
-            // That counts for the sender of the commit, and not for that of the last vote.
+            // Its place is given up first: the wait for the end, if there is one, takes another
+            // place. That one counts towards the sender of the commit, not towards that of the last
+            // vote.
             let asker = self.waiting.leave(to, Awaited::Votes(xid));
             let reply = if phase.answers_a_commit() {
                 self.answer_end(Some(to), &asker, xid, status, reply_when)

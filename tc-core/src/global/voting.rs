@@ -18,6 +18,6 @@ pub(crate) struct Voting {
     /// The first request for the commit.
     pub(super) by: DecidedBy,
     pub(super) reason: Arc<str>,
-    /// The requests that are answered when it is decided, and when each of them is.
+    /// The requests to answer once it is decided, and when to answer each.
     pub(super) askers: Vec<(Correlation, ReplyWhen)>,
 }

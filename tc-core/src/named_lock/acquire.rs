@@ -18,7 +18,7 @@ use crate::shares::{check_limit, check_share};
 /// How an acquisition went.
 #[derive(Debug)]
 pub(crate) enum Acquired {
-    /// At once, in whatever way.
+    /// It is answered at once.
     Answered(Reply),
     /// It waits in the place of an earlier request.
     Waits,
@@ -38,10 +38,10 @@ impl NamedLocks<'_> {
         if self.leases.barred.contains(wanted.token) {
             return Ok(Acquired::Answered(Reply::LockBusy { holder: None }));
         }
-        // Mostly it is not, and then there is nothing in the way.
+        // Most names are not known, and then nothing is in the way.
         let is_known = self.leases.is_known(&wanted.name);
         if is_known {
-            // The requester holds it still if no other client took it since its time was up.
+            // The requester still holds it if no other client took it after its time was up.
             self.drop_ended(&wanted.name, Some(wanted.token));
             self.grant_turns(&wanted.name);
         }
@@ -75,7 +75,7 @@ impl NamedLocks<'_> {
         Ok(())
     }
 
-    /// The same acquisition again: it is as before, for another lease's length from here on.
+    /// Answers a repeated acquisition that holds a lease, and renews the lease.
     fn hold_on(&mut self, id: LeaseId, wanted: &NewLease) -> Result<Reply, Rejection> {
         // If the global holds the lock more than once, nothing would be given back.
         let is_alone = self.leases.held(&wanted.name).nth(1).is_none();
@@ -83,7 +83,7 @@ impl NamedLocks<'_> {
             if lease.name != wanted.name {
                 return Err(Rejection::LockTokenTaken { token: lease.token });
             }
-            // A share never grows: a request may be a late one.
+            // A share never grows: the request may be an earlier one that arrives late.
             if lease.share == LockShare::All && is_alone {
                 lease.share = wanted.share;
             }
@@ -98,7 +98,8 @@ impl NamedLocks<'_> {
         Ok(held.map_or(busy, |fence| Reply::LockGranted { fence, waited_ms: 0 }))
     }
 
-    /// The same acquisition again: it keeps its place, and this request is answered.
+    /// Answers a repeated acquisition that waits: it keeps its place, and the reply goes to this
+    /// request.
     fn wait_on(
         &mut self,
         to: Option<Correlation>,
@@ -125,8 +126,8 @@ impl NamedLocks<'_> {
         self.on.now.after_ms(wanted.wait_ms.min(self.on.limits.wait_ms_max))
     }
 
-    /// Whether it is granted at once. A global that holds the lock already does not stand behind
-    /// the requests that wait for it.
+    /// Returns whether it is granted at once. A global that holds the lock already does not stand
+    /// behind the requests that wait for it.
     fn is_turn_of(&self, wanted: &NewLease) -> bool {
         let NewLease { name, share, xid, .. } = wanted;
         let is_owner = xid.is_some() && self.leases.held(name).any(|lease| lease.xid == *xid);
@@ -173,7 +174,7 @@ impl NamedLocks<'_> {
             granted_at: self.on.now,
             ends_at: self.on.now.after_ms(wanted.lease_ms),
             lease_ms: wanted.lease_ms,
-            // It is no sooner than the end of the lease, which is granted for its whole length.
+            // At least the end of the lease, which is granted for its whole length.
             hold_until: wanted
                 .hold_ms_max
                 .map(|max| self.on.now.after_ms(max.max(wanted.lease_ms))),
@@ -216,7 +217,7 @@ impl NamedLocks<'_> {
         }
     }
 
-    /// Forgets the leases of a lock whose places are another's.
+    /// Forgets the leases of a lock whose places are free for others, except that of token `but`.
     fn drop_ended(&mut self, name: &str, but: Option<LockToken>) {
         let ended = |lease: &&LeaseRecord| lease.frees_at().is_some_and(|at| at <= self.on.now);
         let others = |lease: &&LeaseRecord| Some(lease.token) != but;

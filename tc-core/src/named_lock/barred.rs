@@ -22,7 +22,8 @@ pub(super) struct Barred {
 impl Barred {
     pub(super) fn add(&mut self, now: Timestamp, token: LockToken) {
         let until = now.after_ms(LATE_MS_MAX);
-        // A further release counts anew: a request may have been sent since the one before.
+        // A further release starts the time again: a request may have been sent since the one
+        // before.
         if let Some(earlier) = self.until.insert(token, until) {
             self.in_order.remove(&(earlier, token));
         }

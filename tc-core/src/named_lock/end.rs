@@ -60,7 +60,7 @@ impl NamedLocks<'_> {
         Ok(Some(Reply::LockNotHeld { current: self.leases.holder(self.on.now, name) }))
     }
 
-    /// Whether it was held until then.
+    /// Ends a lease. Returns whether it was held until then.
     fn end_lease(&mut self, id: LeaseId) -> bool {
         let Some(lease) = self.leases.lease(id) else { return false };
         let (was_held, owner, name) = (lease.is_held(self.on.now), lease.xid, lease.name.clone());
@@ -71,7 +71,7 @@ impl NamedLocks<'_> {
         was_held
     }
 
-    /// Takes a request out of the queue and tells it that it was not its turn.
+    /// Removes a request from the queue, and answers that the lock is busy.
     pub(super) fn give_up_turn(&mut self, id: TurnId) {
         let Some(turn) = self.leases.turn(id) else { return };
         let holder = self.leases.holder(self.on.now, &turn.wanted.name);
@@ -113,8 +113,8 @@ impl NamedLocks<'_> {
         Ok(Some(Reply::LockBroken { leases }))
     }
 
-    /// Ends what else the owner of a lease wants of the same lock: without the lease it would
-    /// stand behind others, and could close a cycle that is not looked for.
+    /// Ends the other requests of a lease's owner for the same lock: without the lease they would
+    /// stand behind others, and could close a cycle that is not searched for.
     fn end_turns_of_owner(&mut self, id: LeaseId) {
         let Some(lease) = self.leases.lease(id) else { return };
         let Some(xid) = lease.xid else { return };
@@ -122,7 +122,7 @@ impl NamedLocks<'_> {
         turns.into_iter().for_each(|turn| self.give_up_turn(turn));
     }
 
-    /// Ends the leases whose time is up, and the waits.
+    /// Ends the leases and the waits whose time is up.
     pub(crate) fn tick(&mut self, max: usize) {
         for _ in 0..max {
             let Some(id) = self.leases.first_freed(self.on.now) else { break };

@@ -1,4 +1,4 @@
-//! Taking a lease back in from its record (RECORDED): nothing is decided, but what could not have
+//! Loads a lease from its record (RECORDED). Nothing is decided, and a record that could not have
 //! been written stops the load.
 
 use super::table::LeaseTable;

@@ -15,12 +15,12 @@ pub(crate) struct NamedLocks<'a> {
     pub(crate) on: Deciding<'a>,
     pub(crate) leases: &'a mut LeaseTable,
     pub(crate) owners: Owners<'a>,
-    /// The requests that wait for something else, which take of the same room.
+    /// The requests that wait for something else, which count towards the same limit.
     pub(crate) waiting: &'a WaitingRequests,
 }
 
-/// The globals as named locks see them: four questions, and nothing to change but that a global
-/// that owns a lease has a record.
+/// The globals as named locks see them. They can be asked, and the one change is that a global that
+/// is to own a lease gets a record.
 #[derive(Debug)]
 pub(crate) struct Owners<'a> {
     globals: &'a mut GlobalTable,

@@ -1,11 +1,11 @@
 //! Leases that globals own, and globals that wait for named locks, in one wait-for graph with the
 //! rows.
 //!
-//! A global waits for the other globals that hold the lock so that it cannot be shared, and for
-//! all that are before it in the queue, in which holders of some of the lock come first. For
-//! a request before it that belongs to no global, it waits for the globals that one waits for.
-//! Permits are left out: a request for one waits for any of their holders, which closes no
-//! cycle before all of them wait.
+//! A global waits for the other globals that hold the lock so that it cannot be shared, and for all
+//! that are before it in the queue, in which holders of some of the lock come first. If a request
+//! before it belongs to no global, it waits for the globals that this request waits for. Permits
+//! are left out: a request for one waits for any of their holders, which closes no cycle before all
+//! of them wait.
 
 use super::named_locks::NamedLocks;
 use super::table::{Acquisition, LeaseTable};
@@ -25,7 +25,7 @@ impl NamedLocks<'_> {
         }
     }
 
-    /// Refuses what a decided global waits for: nothing is granted to it any more, also not what it
+    /// Refuses what a decided global waits for: nothing is granted to it any more, not even what it
     /// releases itself.
     pub(crate) fn refuse_turns_of(&mut self, xid: Xid, decided: &Rejection) {
         let acquisitions: Vec<Acquisition> = self.leases.of_global(xid).collect();
@@ -36,7 +36,7 @@ impl NamedLocks<'_> {
             self.on.reply(Some(turn.reply_to), Reply::Rejected(decided.clone()));
             names.push(turn.wanted.name);
         }
-        // Only when none of them waits, or the end of one would grant it the next.
+        // Only after all of them have ended: the end of one could otherwise grant the next.
         names.into_iter().for_each(|name| self.grant_turns(&name));
     }
 
@@ -61,7 +61,7 @@ impl NamedLocks<'_> {
         }
     }
 
-    /// As above, for a global that comes later.
+    /// Refuses a global that asks for a lock while another global that holds some of it rolls back.
     pub(super) fn refuse_behind_a_rollback(&self, wanted: &NewLease) -> Result<(), Rejection> {
         let owners = self.leases.held(&wanted.name).filter_map(|lease| lease.xid);
         let mut others = owners.filter(|xid| Some(*xid) != wanted.xid);
@@ -119,7 +119,7 @@ impl LeaseTable {
         holders.chain(ahead).filter(|other| Some(*other) != *xid).collect()
     }
 
-    /// Whether a global can be waiting for this one because of named locks.
+    /// Returns whether a global can be waiting for this one because of named locks.
     pub(crate) fn is_waited_for(&self, xid: Xid) -> bool {
         self.of_global(xid).any(|acquisition| match acquisition {
             Acquisition::Held(id) => {

@@ -17,7 +17,7 @@ use crate::shares::ShareTally;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LeaseTable {
     pub(super) locks: BTreeMap<Arc<str>, NamedLock>,
-    /// As the other maps without an order, never gone through where that would show.
+    /// Like the other hash maps, never iterated where the order would show (PURE).
     leases: HashMap<LeaseId, LeaseRecord>,
     turns: BTreeMap<TurnId, Turn>,
     last_turn: TurnId,
@@ -38,7 +38,7 @@ pub(crate) struct LeaseTable {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NamedLock {
     pub(super) held: BTreeSet<LeaseId>,
-    /// In the order in which they came; who is next is [`LeaseTable::queue`]'s to say.
+    /// In order of arrival; [`LeaseTable::queue`] says which is next.
     pub(super) queue: BTreeSet<TurnId>,
 }
 
@@ -70,12 +70,12 @@ impl LeaseTable {
         &self.waiting
     }
 
-    /// Whether any global owns a lease or waits for one, which is rarely so.
+    /// Returns whether any global owns a lease or waits for one, which is rarely so.
     pub(crate) fn concerns_globals(&self) -> bool {
         !self.by_xid.is_empty()
     }
 
-    /// When time is to pass: a lease ends, or a request has waited for long enough.
+    /// Returns when the next lease or wait ends.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let frees = self.frees.first().map(|&(at, _)| at);
         frees.into_iter().chain(self.deadlines.first().map(|&(at, _)| at)).min()
@@ -112,12 +112,12 @@ impl LeaseTable {
         self.by_xid.range(first..).take_while(move |(of, _)| *of == xid).map(|&(_, it)| it)
     }
 
-    /// Whether the global owns a lease or waits for one.
+    /// Returns whether the global owns a lease or waits for one.
     pub(crate) fn is_of_global(&self, xid: Xid) -> bool {
         self.of_global(xid).next().is_some()
     }
 
-    /// Whether a lock is held or waited for.
+    /// Returns whether a lock is held or waited for.
     pub(super) fn is_known(&self, name: &str) -> bool {
         self.locks.contains_key(name)
     }
@@ -182,8 +182,8 @@ impl LeaseTable {
         self.held(name).find(|lease| lease.is_held(now)).map(LeaseRecord::held_by)
     }
 
-    /// Whether there is room beside the leases that are there. Those of the same global are none in
-    /// the way.
+    /// Returns whether there is room beside the leases that are there. Leases of the same global
+    /// are not in the way.
     pub(super) fn has_room(&self, name: &str, share: LockShare, xid: Option<Xid>) -> bool {
         let own = |lease: &LeaseRecord| xid.is_some() && lease.xid == xid;
         let mut others = self.held(name).filter(|lease| !own(lease));
@@ -312,7 +312,7 @@ impl LeaseTable {
         }
     }
 
-    /// Whether everything derived from leases and requests, derived again, agrees.
+    /// Returns whether everything derived from leases and requests, derived again, agrees.
     pub(crate) fn is_consistent(&self) -> bool {
         let mut anew = Self::default();
         for (id, lease) in &self.leases {

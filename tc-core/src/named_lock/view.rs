@@ -52,7 +52,7 @@ impl Coordinator {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut names = self.leases.locks.range::<str, _>((from, Bound::Unbounded));
         let (mut items, mut scanned) = (Vec::new(), 0);
-        // At least one, so that every call gets on.
+        // At least one, so that every call makes progress.
         while scanned < bounds.scanned_max.max(1) && items.len() < bounds.items_max {
             let Some(lock) = names.next().and_then(|(name, _)| self.named_lock(name)) else {
                 break;

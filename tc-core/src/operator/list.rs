@@ -1,8 +1,8 @@
 //! Lists for operators: globals and locks that pass a filter, page by page.
 //!
-//! A call looks at no more than its bounds allow, whatever passes and however much there is to an
-//! entry: a caller that lists rare entries asks again where the last call stopped, and other
-//! requests are decided in between (BOUNDED).
+//! A call examines no more records than its bounds allow, however few entries pass and however
+//! large they are. A caller that lists rare entries continues where the last call stopped, and
+//! other requests are decided in between (BOUNDED).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::coordinator::Coordinator;
 use crate::global::state::{Global, Phase};
 use crate::row_lock::table::{Holder, LockId};
 
-/// One step through a list.
+/// One position in a list.
 struct Entry<T, C> {
     at: C,
     /// The entry, if it passes.
@@ -27,7 +27,7 @@ struct Entry<T, C> {
 /// A filter of globals; `None` passes all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GlobalFilter {
-    /// Those that stand so.
+    /// Those with this status.
     pub status: Option<StatusKind>,
     /// Those begun by this application.
     pub application: Option<String>,
@@ -111,9 +111,8 @@ impl Coordinator {
         })
     }
 
-    /// The resources on which unfinished globals that may yet be rolled back have branches of a
-    /// mode that have not ended, of the globals that began before a point in time. Looks at no more
-    /// than so many globals from an XID on.
+    /// Returns the resources with unfinished branches of a mode whose globals began before a point
+    /// in time and may yet be rolled back. Examines a bounded number of globals from an XID on.
     #[must_use]
     pub fn resources_to_undo(
         &self,
@@ -214,7 +213,7 @@ fn page<P, T, C: Copy>(
 ) -> Page<T, C> {
     let mut page = Page { items: Vec::new(), next: start, scanned: 0 };
     let mut places = places.peekable();
-    // At least one, so that every call gets on.
+    // At least one, so that every call makes progress.
     while page.scanned < bounds.scanned_max.max(1) && page.items.len() < bounds.items_max {
         let Some(place) = places.next() else { break };
         let Entry { at, item, besides } = look(place);

@@ -1,17 +1,17 @@
 //! Lists that are read page by page.
 
-/// How far one call goes.
+/// The bounds of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageBounds {
     /// Entries returned.
     pub items_max: usize,
-    /// Records looked at: entries, those included that do not pass, and of the entries the holders
-    /// and waiters that are looked at or shown. The last entry may go beyond it.
+    /// Records examined: entries, also those that do not pass, with the holders and waiters that
+    /// are examined or shown of them. The last entry may go beyond it.
     pub scanned_max: usize,
 }
 
 impl PageBounds {
-    /// To the end of the list: for tests.
+    /// No bounds, for tests.
     pub const NONE: Self = Self { items_max: usize::MAX, scanned_max: usize::MAX };
 }
 

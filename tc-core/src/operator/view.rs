@@ -12,7 +12,7 @@ use crate::global::branch::Branch;
 use crate::global::state::Global;
 use crate::row_lock::table::{LockId, LockTable};
 
-/// Shown of what one entry holds any number of: holders, waiters, rows (BOUNDED).
+/// The most holders, waiters or rows that are shown of one entry (BOUNDED).
 pub const SHOWN_MAX: usize = 100;
 
 /// A global with its branches.
@@ -162,7 +162,7 @@ fn finished_part(record: &GlobalRecord, from: u32, bounds: PageBounds) -> Global
 }
 
 impl Coordinator {
-    /// One global, unfinished or remembered; a saga as the global that would be where it is.
+    /// Returns a global, unfinished or remembered. A saga is shown as the corresponding global.
     #[must_use]
     pub fn global(&self, xid: Xid) -> Option<GlobalView> {
         let Some(global) = self.globals.get(xid) else {
@@ -193,7 +193,7 @@ impl Coordinator {
         let first = global.branches.partition_point(|branch| branch.sequence < from);
         let (mut branches, mut scanned) = (Vec::new(), 0);
         let mut left = global.branches[first..].iter();
-        // At least one, so that every call gets on.
+        // At least one, so that every call makes progress.
         while scanned < bounds.scanned_max.max(1) && branches.len() < bounds.items_max.max(1) {
             let Some(branch) = left.next() else { break };
             let view = branch.view(global.xid, &self.rows.table, bounds.scanned_max);

@@ -1,10 +1,10 @@
-//! Waiting for locks: who must wait, who is next, who is refused.
+//! Waiting for locks: which request must wait, is next, or is refused.
 //!
 //! A request takes all its rows at once or none. It is its turn when no other global holds one of
 //! them in a conflicting mode and no request before it in a row's queue, its own global's included,
 //! wants to. A queue is in order of arrival, but for a head start of globals that hold rows. No
 //! request waits for a check, which takes nothing. QUEUE: when `settle` is done, no request whose
-//! turn it is waits, and none for a row that is free only when an operator has come.
+//! turn it is waits, and none waits for a row that is free only after an operator has acted.
 
 use super::row_locks::Blocker;
 use super::table::{LockId, Rank, Touched, WaitId};
@@ -253,7 +253,7 @@ impl Globals<'_> {
                 self.refuse(id, rejection, touched);
             } else if !self.named_locks().refuse_turn_towards(xid, next, rejection) {
                 // Each edge out of the global is one of its own requests, so one of them led into
-                // the cycle. A graph that broke this rule must not keep the search going for ever.
+                // the cycle. A graph that broke this rule must not keep the search going forever.
                 return;
             }
         }

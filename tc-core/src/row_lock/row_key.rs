@@ -4,8 +4,8 @@
 
 use std::fmt;
 
-/// Longest key that is kept in place: what makes a slot of the lock table three cache words larger
-/// than a pointer, and saves an allocation a lock.
+/// The longest key that is kept in place, without an allocation. Longer: each slot of the lock
+/// table takes more memory.
 const SHORT_MAX: usize = 22;
 
 #[derive(Clone)]

@@ -16,7 +16,7 @@ pub(crate) struct RowLocks {
     pub(crate) waiters: RowWaiters,
 }
 
-/// A row that a request cannot have yet, and who is in the way.
+/// A row that a request cannot have yet, and the global that is in the way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocker {
     pub(crate) lock: LockId,
@@ -52,15 +52,15 @@ impl RowLocks {
     }
 
     fn waiter_in_the_way(&self, xid: Option<Xid>, row: &WantedRow, id: WaitId) -> Option<Xid> {
-        // What the global holds in this mode already is taken from no request before it.
+        // A row that the global holds in this mode already keeps no earlier request waiting.
         if self.table.covers(row.lock, xid, row.mode) {
             return None;
         }
         self.table.blocking_claim(row.lock, row.place(id), row.mode)?.xid
     }
 
-    /// Whether nothing is in its way. A request for many rows is looked at once for each of them
-    /// that is released, so the row that blocked it last is looked at first.
+    /// Returns whether nothing is in its way. A request for many rows is examined once for each of
+    /// them that is released, so the row that blocked it last is examined first.
     pub(crate) fn is_next(&mut self, id: WaitId) -> bool {
         let Some(waiter) = self.waiters.get(id) else { return false };
         let is_blocked = |row: &WantedRow| {

@@ -42,7 +42,7 @@ pub(crate) struct QueuePosition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     /// The global holds the row already. It stands before all others, since they wait for it to
-    /// release the row: behind them it would wait for them in turn, for ever.
+    /// release the row: behind them it would wait for them in turn, forever.
     Holder,
     /// The time from which a newcomer to the row counts as waiting. A global that holds other rows
     /// gets a head start (`queue`).
@@ -204,14 +204,15 @@ impl LockTable {
         self.slot(lock).queue().map_or(0, BTreeMap::len)
     }
 
-    /// How a branch that holds the row does so.
+    /// Returns the mode in which a branch holds the row, which it must hold.
     pub(crate) fn mode(&self, lock: LockId, xid: Xid, sequence: u32) -> LockMode {
         let holders = self.slot(lock).holders();
         let holder = holders.iter().find(|holder| holder.branch() == (xid, sequence));
         holder.expect("LOCK-OWNER: a branch is in the lock table for each of its rows").mode
     }
 
-    /// Makes a branch hold the row, or hold it in a stronger mode; whether it held it before.
+    /// Makes a branch hold the row, or hold it in a stronger mode. Returns whether it held it
+    /// before.
     pub(crate) fn hold(&mut self, lock: LockId, holder: Holder) -> bool {
         let slot = self.slot_mut(lock);
         let mut known = slot.holders_mut().iter_mut();
@@ -255,7 +256,7 @@ impl LockTable {
         }
     }
 
-    /// Whether the global holds the row in any mode.
+    /// Returns whether the global holds the row in any mode.
     pub(crate) fn holds(&self, lock: LockId, xid: Option<Xid>) -> bool {
         self.holders(lock).any(|holder| Some(holder.xid) == xid)
     }
@@ -265,7 +266,7 @@ impl LockTable {
         if self.holds(lock, xid) { Rank::Holder } else { Rank::Newcomer(waits_from) }
     }
 
-    /// Whether the global holds the row in this mode or a stronger one.
+    /// Returns whether the global holds the row in this mode or a stronger one.
     pub(crate) fn covers(&self, lock: LockId, xid: Option<Xid>, mode: LockMode) -> bool {
         self.holders(lock).any(|holder| Some(holder.xid) == xid && holder.mode >= mode)
     }
@@ -304,8 +305,8 @@ impl LockTable {
         }
     }
 
-    /// Whether no newcomer can have the row at a place or behind it: a global holds it for itself,
-    /// or will before them.
+    /// Returns whether no newcomer can have the row at a place or behind it: a global holds it
+    /// exclusively, or will before them.
     pub(crate) fn is_closed(&self, lock: LockId, place: QueuePosition) -> bool {
         let is_held = self.holders(lock).any(|holder| holder.mode == LockMode::Exclusive);
         is_held || self.exclusive_ahead(lock, place).is_some()
@@ -363,7 +364,7 @@ impl LockTable {
         contended.queue.get(nearest).copied()
     }
 
-    /// Whether everything derived from the queue, derived again, agrees.
+    /// Returns whether everything derived from the queue, derived again, agrees.
     pub(crate) fn is_indexed(&self, lock: LockId) -> bool {
         let State::Contended(contended) = &self.slot(lock).state else { return true };
         let takers = contended.queue.iter().filter(|(_, claim)| claim.takes_all());

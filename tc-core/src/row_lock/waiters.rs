@@ -1,7 +1,7 @@
 //! The requests that wait for row locks.
 //!
-//! They live in memory alone; a server that takes the lead has none, and the clients ask again.
-//! The queues of the single rows are in `table`; here is each request as a whole.
+//! They live in memory alone; a server that takes the lead has none, and the clients ask again. The
+//! queues of the single rows are in `table`; this module has each request as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,7 +113,7 @@ impl RowWaiters {
         self.waiters.len()
     }
 
-    /// Whether no request waits for locks, which is nearly always so.
+    /// Returns whether no request waits for locks, which is nearly always so.
     pub(crate) fn is_idle(&self) -> bool {
         self.waiters.is_empty()
     }
@@ -174,7 +174,7 @@ impl RowWaiters {
         self.deadlines.first().filter(|&&(deadline, _)| deadline <= now).map(|&(_, id)| id)
     }
 
-    /// Whether the shares, counted again from the waiters, agree.
+    /// Returns whether the shares, counted again from the waiters, agree.
     pub(crate) fn shares_are_consistent(&self) -> bool {
         let mut rows = ShareTally::default();
         for Waiter { owner, rows: wanted, .. } in self.waiters.values() {

@@ -1,6 +1,6 @@
 //! The answers of participants, and the passing of time.
 //!
-//! An answer is believed only of a step that owes the very call it answers; everything else is an
+//! An answer counts only if its step owes the very call that is answered; every other answer is an
 //! echo (EFFECTS-REPEAT). A saga is never given up: it ends completed or compensated, or an
 //! operator is alarmed and it goes on as soon as it can.
 
@@ -19,7 +19,7 @@ enum Next {
     GoOn,
     /// The same call stays due.
     Stay,
-    /// The saga is taken back.
+    /// The saga turns back, and is compensated.
     TurnBack(TurnCause),
 }
 
@@ -37,7 +37,7 @@ impl Sagas<'_> {
             return;
         }
         let told = self.on.limits.step_attempts_told;
-        // Operators are called when the saga begins to need one, and not with each further failure.
+        // Operators are alarmed when the saga begins to need one, and not at each further failure.
         let needed = self.status(xid).kind() == StatusKind::NeedsOperator;
         let next =
             self.table.change(xid, |saga| saga.take(self.on.now, step, decision, outcome, told));
@@ -54,7 +54,7 @@ impl Sagas<'_> {
         self.forget_sagas_for(xid);
     }
 
-    /// Takes back a saga whose time, or the time of a step of it, has run out.
+    /// Turns back a saga if its timeout, or that of a child or step, has passed.
     pub(crate) fn expire_saga(&mut self, xid: Xid) {
         let restart = self.on.restart;
         let timeout = self.table.get(xid).and_then(|saga| saga.next_timeout(restart));
@@ -102,8 +102,8 @@ impl Sagas<'_> {
         }
     }
 
-    /// Makes room for a saga that may have just ended (BOUNDED): the last thing that is done with
-    /// it. It is the last to go, whatever the clock said when the others ended.
+    /// Makes room for a saga that may have just ended (BOUNDED). Must be the last thing done with
+    /// it. It is the last to be forgotten, whatever the clock said when the others ended.
     pub(super) fn forget_sagas_for(&mut self, xid: Xid) {
         while self.table.ended() > self.on.limits.history_max {
             let forgotten = self.table.first_ended_but(xid).unwrap_or(xid);
@@ -199,7 +199,8 @@ impl SagaRecord {
         record.last_failure = Some((now, error));
     }
 
-    /// A step after the pivot cannot be taken back, so an operator must make it possible.
+    /// Takes a refusal. After the pivot the saga cannot turn back, so an operator must make the
+    /// step possible.
     fn refuse(&mut self, step: StepRef) -> Next {
         if self.definition.steps[step.place()].kind == StepKind::Retriable {
             self.steps[step.place()].state = StepState::RunningStuck;
@@ -220,7 +221,7 @@ impl SagaRecord {
         if never_given_up { self.tell_after(step, told) } else { Next::Stay }
     }
 
-    /// A step that keeps failing is tried on, and from some time on an operator should know.
+    /// Keeps the call due, and marks the step for operators after `told` failed attempts.
     fn tell_after(&mut self, step: StepRef, told: u32) -> Next {
         let record = &mut self.steps[step.place()];
         record.state = match record.state {
@@ -238,7 +239,7 @@ impl SagaRecord {
         Next::Stay
     }
 
-    /// Whether a step's going back has begun.
+    /// Returns whether the saga has turned back.
     pub(super) fn is_turned_back(&self) -> bool {
         matches!(self.state, SagaState::Compensating(_) | SagaState::Compensated(..))
     }

@@ -1,10 +1,10 @@
 //! Sagas within a saga: a step that is a saga of its own.
 //!
-//! A child has no record and no course of its own. Its steps are steps of the saga that was
-//! started, and so one record says how far all of them have come. It is a saga by its shape:
-//! its groups count within it, all of them happen where the child stands among its parent's groups,
-//! and its parent sees no output of its steps but the child's. The work of its steps can be taken
-//! back for as long as the saga can that was started.
+//! A child has no record and no state of its own. Its steps are steps of the saga that was started,
+//! and so one record says how far all of them have come. It is a saga by its shape: its groups
+//! count within it, all of them happen where the child stands among its parent's groups, and its
+//! parent sees no output of its steps but the child's. Its steps can be compensated for as long as
+//! the started saga can.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use crate::contract::{
     StepState,
 };
 
-/// Where a part stands in one of the sagas around it.
+/// The position of a part in one of the sagas around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Level {
     /// The saga; `None` is the one that is started.
@@ -63,14 +63,14 @@ impl SagaDefinition {
         name.cloned().unwrap_or_default()
     }
 
-    /// Where a part stands in the saga that it is in, in the one around that, and so on, the one
-    /// that is started last.
+    /// Returns the positions of a part in the saga that it is in, in the one around that, and so
+    /// on; the started saga comes last.
     pub(crate) fn levels(&self, part: SagaPart) -> impl Iterator<Item = Level> + '_ {
         let around = |level: &Level| level.within.and_then(|it| self.level(SagaPart::Child(it)));
         iter::successors(self.level(part), around)
     }
 
-    /// Whether a step is in a child, however deep.
+    /// Returns whether a step is in a child, however deep.
     pub(crate) fn is_within(&self, step: StepRef, child: ChildRef) -> bool {
         self.levels(SagaPart::Step(step)).any(|level| level.within == Some(child))
     }
@@ -90,7 +90,7 @@ impl SagaDefinition {
         })
     }
 
-    /// Whether one part comes before another, after it, or beside it.
+    /// Returns whether one part comes before another, after it, or beside it.
     pub(crate) fn order(&self, one: SagaPart, other: SagaPart) -> Ordering {
         let meet = self.meet(one, other);
         meet.map_or(Ordering::Equal, |(one, other)| one.group.cmp(&other.group))
@@ -105,7 +105,7 @@ impl SagaDefinition {
         })
     }
 
-    /// That the children are a tree, of names of which no two are one.
+    /// Checks that the children form a tree, are not empty, and have names that differ.
     pub(super) fn check_children(&self, limits: &Limits) -> Result<(), SagaFault> {
         // Depths and paths, here and in later checks, follow the parents upwards. In a circle they
         // would never end.
@@ -128,7 +128,7 @@ impl SagaDefinition {
         self.check_names()
     }
 
-    /// Every part is in a child that is there, and children come after those that they are in.
+    /// Checks that every part's parent exists, and that children come after their parents.
     pub(super) fn check_tree(&self) -> Result<(), SagaFault> {
         let is_there = |child: ChildRef| child.place() < self.children.len();
         let lost_step = self.steps.iter().find(|step| !step.parent.is_none_or(is_there));
@@ -142,7 +142,7 @@ impl SagaDefinition {
         }
     }
 
-    /// Groups count from 0 without a gap, in each of the sagas.
+    /// Checks that groups count from 0 without a gap, in each of the sagas.
     pub(super) fn check_groups(&self) -> Result<(), SagaFault> {
         let mut last: BTreeMap<Option<ChildRef>, u32> = BTreeMap::new();
         for step in self.each_ref() {
@@ -206,7 +206,7 @@ impl SagaDefinition {
         Err(SagaFault::Output(self.path(SagaPart::Child(child))))
     }
 
-    /// A part after the pivot is never given up.
+    /// Checks that a child after the pivot, which is never given up, has no timeout.
     fn check_child_timeout(&self, child: ChildRef) -> Result<(), SagaFault> {
         let part = SagaPart::Child(child);
         let is_after = self.pivot().is_some_and(|pivot| self.order(pivot, part).is_lt());
@@ -229,8 +229,9 @@ impl SagaDefinition {
 }
 
 impl SagaRecord {
-    /// Where a child stands, as a step would that is where its steps are: of what has begun and
-    /// was not finished, it has failed until its turn to be taken back has come.
+    /// Returns the state of a child, as that of one step which stands for all of its own. Once the
+    /// saga has turned back, a child that was not finished counts as failed until its compensation
+    /// begins.
     #[must_use]
     pub fn child_state(&self, child: ChildRef) -> StepState {
         let own = || self.each().filter(|(step, ..)| self.definition.is_within(*step, child));

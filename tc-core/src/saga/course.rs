@@ -1,4 +1,4 @@
-//! The course of a saga: its next steps follow from the record alone.
+//! The path of a saga: its next steps follow from the record alone.
 //!
 //! ```text
 //!  group 0   group 1   pivot   group 3
@@ -7,8 +7,8 @@
 //!  compensated
 //! ```
 //!
-//! A child goes the same way in its group's place: in each saga, from the innermost to the one that
-//! was started, what comes next is in the first group, or on the way back the last, in which
+//! A child goes the same way at the position of its group: in each saga, from the innermost to the
+//! started one, the next steps are in the first group (on the way back, the last) in which
 //! something is left to do.
 
 use std::collections::BTreeMap;
@@ -24,8 +24,8 @@ use crate::restart::Restart;
 type OpenGroups = BTreeMap<Option<ChildRef>, u32>;
 
 impl SagaRecord {
-    /// Begins whatever is due, and ends the saga when nothing is left. Gives back the steps whose
-    /// calls are due from here on.
+    /// Begins whatever is due, and ends the saga when nothing is left. Returns the steps whose
+    /// calls are due from now on.
     pub(crate) fn advance(&mut self, now: Timestamp) -> Vec<StepRef> {
         match self.state {
             SagaState::Running => self.go_forward(now),
@@ -35,7 +35,7 @@ impl SagaRecord {
     }
 
     /// Turns the saga back. A step under way counts as failed: how far it has come is unknown.
-    /// Gives back the steps whose calls must not be made any more.
+    /// Returns the steps whose calls must not be made any more.
     pub(crate) fn turn_back(&mut self, cause: TurnCause) -> Vec<StepRef> {
         self.state = SagaState::Compensating(cause);
         // The error is kept apart from the step, whose last failure may soon be that of its
@@ -58,7 +58,7 @@ impl SagaRecord {
         withdrawn
     }
 
-    /// Whether the saga can still be taken back by a timeout or by request: its pivot has not
+    /// Returns whether a timeout or a request can still turn the saga back: its pivot has not
     /// begun.
     pub(crate) fn can_turn_back(&self) -> bool {
         let is_pivot = |definition: &StepDefinition| definition.kind == StepKind::Pivot;
@@ -87,8 +87,8 @@ impl SagaRecord {
         of_steps.chain(of_children).chain(of_saga).min_by_key(|&(at, _)| at)
     }
 
-    /// Counts as begun and ended by the restart what a clock of before says will be, and has the
-    /// time that the restart leaves of its own.
+    /// Limits recorded times to that of the restart, since the clock may have been ahead, and sets
+    /// the deadline that the restart leaves.
     pub(super) fn resume(&mut self, restart: Restart) {
         self.begun_at = restart.no_later(self.begun_at);
         let timeout_ms = self.definition.timeout_ms;
@@ -134,7 +134,7 @@ impl SagaRecord {
         begun
     }
 
-    /// Everything that may have happened is taken back, the last group first.
+    /// Compensates everything that may have happened, the last group first.
     fn go_back(&mut self, now: Timestamp, cause: TurnCause) -> Vec<StepRef> {
         let front = self.front(is_owed, u32::max);
         if front.is_empty() {
@@ -149,7 +149,7 @@ impl SagaRecord {
         for step in &begun {
             let record = &mut self.steps[step.place()];
             record.state = StepState::Compensating;
-            // From here on the attempts of the compensation count towards the call of an operator.
+            // From here on the attempts of the compensation count towards the alarm of operators.
             record.attempts = 0;
         }
         begun
@@ -195,7 +195,7 @@ impl SagaRecord {
     }
 }
 
-/// Whether a saga that turns back, or has, must still take the step back.
+/// Returns whether a saga that turns back, or has, must still compensate the step.
 pub(super) fn is_owed(definition: &StepDefinition, record: &StepRecord) -> bool {
     match record.state {
         StepState::Done

@@ -1,4 +1,4 @@
-//! Taking a saga back in from its record (RECORDED): nothing is decided, but what could not have
+//! Loads a saga from its record (RECORDED). Nothing is decided, and a record that could not have
 //! been written stops the load.
 
 use super::table::SagaTable;
@@ -27,8 +27,8 @@ impl SagaTable {
 }
 
 impl SagaRecord {
-    /// Whether steps, children, definition and state belong together: a saga that runs or goes back
-    /// has something under way.
+    /// Returns whether steps, children, definition and state belong together: a saga that runs or
+    /// goes back has something under way.
     fn fits(&self) -> bool {
         let any = |states: &[StepState]| self.steps.iter().any(|it| states.contains(&it.state));
         let runs = [StepState::Running, StepState::RunningStuck];

@@ -13,7 +13,7 @@ use crate::global::operate::RESTORE_WITHOUT_ROWS;
 use crate::shares::{check_limit, check_share};
 
 impl Sagas<'_> {
-    /// Started again under its key, a saga is found as it is.
+    /// Starts a saga. Returns the existing one if the key is known and the definition is the same.
     pub(crate) fn start_saga(
         &mut self,
         application: &Arc<str>,
@@ -26,7 +26,7 @@ impl Sagas<'_> {
             }
             return Ok(Some(Reply::Saga(Box::new(known.clone()))));
         }
-        // The key is looked at first: a saga that was started before is found, whatever the limits
+        // The key was looked up first: a saga that was started before is found, whatever the limits
         // are meanwhile.
         let invalid = |fault| Rejection::SagaInvalid { name: definition.name.clone(), fault };
         definition.check(self.on.limits).map_err(invalid)?;
@@ -55,7 +55,8 @@ impl Sagas<'_> {
         Ok(self.answer_and_forget(xid))
     }
 
-    /// The saga, at once or when it has ended. `room` is whether one more request may wait.
+    /// Returns the saga, at once or when it has ended. `room` says whether one more request may
+    /// wait.
     pub(crate) fn get_saga(
         &mut self,
         to: Option<Correlation>,
@@ -65,7 +66,7 @@ impl Sagas<'_> {
     ) -> HandlerResult {
         let saga = self.table.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         let under_way = matches!(saga.status(), SagaStatus::Running | SagaStatus::Compensating);
-        // Requests for named locks take of the same room, which this wing cannot see.
+        // Requests for named locks count towards the same limit, and this wing cannot see them.
         match (to, reply_when) {
             (Some(to), ReplyWhen::Finished | ReplyWhen::Effective) if under_way && room.is_ok() => {
                 self.waiting.await_end(xid, to, self.on.asker);
@@ -163,8 +164,8 @@ impl Sagas<'_> {
         }
     }
 
-    /// An operator has put right by hand what the step could not do: it counts as done, or as taken
-    /// back, in the direction in which the saga goes.
+    /// An operator has put right by hand what the step could not do: it counts as done, or as
+    /// compensated, in the direction in which the saga goes.
     fn resolve_step(
         &mut self,
         xid: Xid,
@@ -216,7 +217,8 @@ impl Sagas<'_> {
         }
     }
 
-    /// How the saga is, then room for it, if it has ended: it may be forgotten at once.
+    /// Returns the reply with the saga, and then makes room for it if it has ended: it may be
+    /// forgotten at once.
     fn answer_and_forget(&mut self, xid: Xid) -> Option<Reply> {
         let reply = self.saga_reply(xid);
         self.forget_sagas_for(xid);
@@ -229,8 +231,8 @@ impl Sagas<'_> {
 }
 
 impl SagaRecord {
-    /// As a global would stand that is where the saga is. One that needs an operator says so in
-    /// both directions, which a global does on its way back alone.
+    /// Returns the corresponding status of a global. A saga can need an operator in both
+    /// directions, a global only on its way back.
     pub(crate) fn global_status(&self) -> GlobalStatus {
         let reason = match self.state {
             SagaState::Running | SagaState::Completed(_) => RollbackReason::Requested,

@@ -14,7 +14,7 @@ pub(crate) struct Sagas<'a> {
 }
 
 impl Sagas<'_> {
-    /// The status of a global that stands where the saga does.
+    /// Returns the saga's status as that of a global.
     pub(super) fn status(&self, xid: Xid) -> GlobalStatus {
         self.table.get(xid).map_or(GlobalStatus::Unknown, SagaRecord::global_status)
     }

@@ -54,7 +54,7 @@ impl SagaTable {
         self.by_xid.below(before)
     }
 
-    /// Those that are unfinished, by whose they are.
+    /// Returns the number of unfinished sagas, by owner.
     pub(crate) fn open(&self) -> &ShareTally {
         &self.open
     }
@@ -126,12 +126,12 @@ impl SagaTable {
         self.ended.first().copied()
     }
 
-    /// The same, of all but one.
+    /// Returns the saga that ended the longest ago, this one aside.
     pub(super) fn first_ended_but(&self, xid: Xid) -> Option<Xid> {
         self.ended.iter().map(|&(_, ended)| ended).find(|ended| *ended != xid)
     }
 
-    /// Whether everything derived from the sagas, derived again, agrees.
+    /// Returns whether everything derived from the sagas, derived again, agrees.
     pub(crate) fn is_consistent(&self) -> bool {
         let clients = self.clients.clone();
         let mut anew = Self { restart: self.restart, clients, ..Self::default() };

@@ -1,5 +1,5 @@
-//! A saga as the global that would stand where it stands: steps are branches. So everything that
-//! shows a global to operators, and acts on one, does it with sagas too.
+//! Shows a saga as the corresponding global, with its steps as branches. So everything that shows a
+//! global to operators, or acts on one, works with sagas too.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //! changes. A single coordinator is a cluster of one node that leads. The leader's epoch is the
 //! term. A node names the leader that it knows of and the others that were seen lately, and no node
 //! if it knows no leader: a client then asks another. It asks only nodes that were named to it, so
-//! that one that knows the leader alone is lost when the leader goes.
+//! a client that knows only the leader is lost when the leader goes.
 //!
 //! The Java client refuses unknown properties. Sources:
 //! `common/.../metadata/MetadataResponse.java`, `Node.java`,
@@ -163,7 +163,7 @@ async fn watch(
     let limit = asked.min(WATCH_LIMIT).min(port_limit);
     let mut standing = state.readiness().standing();
     let is_newer = |it: &Standing| term(it).is_some_and(|term| term > known);
-    // The present standing counts too: a client that has missed a change is answered at once.
+    // The current standing counts too: a client that has missed a change is answered at once.
     Ok(match timeout(limit, standing.wait_for(is_newer)).await {
         Ok(Ok(_newer)) => StatusCode::OK,
         // The first error means that the engine has ended, as in a shutdown.

@@ -102,7 +102,7 @@ impl Readiness {
         !self.is_stopping() && self.standing.borrow().epoch().is_some()
     }
 
-    /// Returns whether the server leads, or knows who does.
+    /// Returns whether the server leads, or knows which node does.
     pub(super) fn is_member(&self) -> bool {
         let standing = self.standing.borrow();
         let knows = standing.epoch().is_some() || standing.leader_elsewhere().is_some();
@@ -131,7 +131,7 @@ impl Readiness {
         Timestamp(self.since_ms.load(Ordering::Relaxed))
     }
 
-    /// Notes and counts the changes of where the server stands, for as long as it runs.
+    /// Notes and counts the changes of the server's standing, for as long as it runs.
     pub async fn observe(self, clock: Arc<dyn Clock>) {
         let mut standing = self.standing.clone();
         let mut leader = None;
@@ -183,7 +183,7 @@ impl AdminState {
 
     /// Returns a permit for a view, if one is free.
     pub(super) fn begin_view(&self) -> Result<ViewPermit, ApiError> {
-        // Refused at once: views that wait would take memory as those that run (BOUNDED).
+        // Refused at once: waiting views would take memory too (BOUNDED).
         let place = Arc::clone(&self.parts.views).try_acquire_owned();
         place.map(ViewPermit::new).map_err(|_| ApiError::TooManyViews)
     }

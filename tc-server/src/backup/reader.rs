@@ -28,8 +28,8 @@ impl BackupError {
     }
 }
 
-/// Reads a backup to its end, and calls `take` with each record, before it is known whether the
-/// rest is whole. Returns its head and the number of records.
+/// Reads a backup to its end. Calls `take` with each record before it is known whether the rest is
+/// whole. Returns its head and the number of records.
 ///
 /// # Errors
 ///

@@ -105,7 +105,7 @@ pub(super) fn backup(
         return Err(of_file(file, &io::Error::from(io::ErrorKind::AlreadyExists)));
     }
     let unfinished = unfinished(file);
-    // It holds what applications have given the coordinator to keep.
+    // The file is private: it holds data of applications.
     let options = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).clone();
     let mut written = BufWriter::new(options.open(&unfinished).map_err(wrong)?);
     let reason = ActionRequest::default();

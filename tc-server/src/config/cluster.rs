@@ -53,7 +53,7 @@ pub struct SqlConfig {
 #[serde(deny_unknown_fields)]
 pub struct EtcdConfig {
     /// The members, such as `https://etcd-1:2379`. The cluster should be the coordinators' own: its
-    /// history is compacted for all who use it.
+    /// history is compacted for all of its users.
     pub endpoints: Vec<String>,
     /// The user, if the cluster has authentication.
     #[serde(with = "unset_is_empty")]

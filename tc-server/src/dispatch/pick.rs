@@ -88,7 +88,7 @@ impl Queue {
         let queue = self.queues.get(resource)?;
         let (batch, next) = queue.due.keys().rev().find_map(|&group| match group.to {
             Some(process) => {
-                // Without room `?` leads to the next group: an owner delays its own calls alone.
+                // Without room `?` leads to the next group: an owner delays only its own calls.
                 let room = self.room(self.processes.get(&process)?)?;
                 Some((NextBatch { group, process, room }, queue.next))
             }

@@ -7,16 +7,16 @@ use handfast_core::Timestamp;
 
 use crate::clock::Clock;
 
-/// The time that is set at the clock. With every batch comes a later time to be woken at, and
-/// setting one costs as much as a decision: one that goes off too early is left as it is.
+/// The timer of the engine. Every batch moves the next deadline to a later time, and setting a
+/// timer costs as much as a decision, so an earlier timer is kept, and may fire too early.
 #[derive(Default)]
 pub(super) struct Alarm {
     set: Option<(Timestamp, BoxFuture<'static, ()>)>,
 }
 
 impl Alarm {
-    /// Waits until that time at the latest; forever without one. A future that is dropped leaves
-    /// the alarm set.
+    /// Waits until `due` at the latest; forever without one. A future that is dropped leaves the
+    /// alarm set.
     pub(super) async fn reach(&mut self, due: Option<Timestamp>, clock: &dyn Clock) {
         let Some(due) = due else { return pending().await };
         if due <= clock.now() {

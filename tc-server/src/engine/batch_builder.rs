@@ -58,7 +58,7 @@ pub struct Batch {
 pub struct BatchBuilder {
     coordinator: Coordinator,
     outcome: Outcome,
-    /// Batches with bytes enough, oldest first.
+    /// Batches that are large enough, oldest first.
     full: VecDeque<Batch>,
     gathered: Batch,
     gathered_bytes: usize,
@@ -146,15 +146,17 @@ impl BatchBuilder {
         mem::take(&mut self.early)
     }
 
-    /// Has what left too early to be certain leave with the batch.
+    /// Holds early replies back until the batch is durable, since they cannot leave early after
+    /// all.
     pub(super) fn keep_for_the_batch(&mut self, early: Vec<Outgoing>) {
-        // What they tell of, if anything, is stored with this batch or with a full one before it.
+        // The changes that they report, if any, are stored with this batch or with a full one
+        // before it.
         self.gathered.outgoing.extend(early);
     }
 
-    /// When the batch should be sealed, if there is anything in it: at once if a request waits for
-    /// it, otherwise after a while. Changes that no request waits for, such as that a branch is
-    /// finished, may be lost by a crash: they are then found out again (EFFECTS-REPEAT).
+    /// Returns when the batch should be sealed, if there is anything in it: at once if a request
+    /// waits for it, otherwise after a while. Changes that no request waits for, such as that a
+    /// branch is finished, may be lost in a crash: the calls are then repeated (EFFECTS-REPEAT).
     #[must_use]
     pub fn seal_due(&self) -> Option<Timestamp> {
         if !self.full.is_empty() || !self.gathered.outgoing.is_empty() {
@@ -173,7 +175,7 @@ impl BatchBuilder {
 
     fn take_gathered(&mut self) -> Option<Batch> {
         if self.gathered.changes.is_empty() && self.gathered.outgoing.is_empty() {
-            // Requests that led to nothing would otherwise use up the room for a batch.
+            // Requests without changes and effects would otherwise use up the room for a batch.
             self.gathered.requests = 0;
             return None;
         }
@@ -203,10 +205,10 @@ impl BatchBuilder {
     }
 }
 
-/// The last change of each key, which is all that a reader of the whole batch can see.
+/// Returns the last change of each key: a reader of the whole batch sees no other.
 fn coalesced(changes: Vec<Change>) -> Vec<Change> {
     let keys: HashSet<RecordKey> = changes.iter().map(Change::key).collect();
-    // Records are large, and most batches change each of theirs once.
+    // Most batches change each record once, and records are large: they are not moved then.
     if keys.len() == changes.len() {
         return changes;
     }

@@ -14,10 +14,10 @@ pub enum EngineFailure {
     /// The stored records contradict one another: another program wrote them, or they are damaged.
     #[error("the stored records do not fit together")]
     Load(#[source] LoadError),
-    /// No coordinator may go on from the stored records.
+    /// No coordinator may continue from the stored records.
     #[error("{0}")]
     Closed(ClosureRecord),
-    /// An invariant is broken: the engine stopped itself rather than go on from a wrong state.
+    /// An invariant is broken: the engine stopped rather than continue from a wrong state.
     #[error("the engine stopped at a broken invariant: {0}")]
     Invariant(String),
 }

@@ -45,7 +45,7 @@ pub trait ReplySink: fmt::Debug + Send + Sync + 'static {
     /// Takes one reply. Runs on the engine's task: must return at once.
     fn put(&self, correlation: Correlation, answered: EngineResult);
 
-    /// All replies of a batch that are for this sink are in: time to wake its reader, once.
+    /// Called when all replies of a batch for this sink were put in, to wake its reader once.
     fn flush(&self);
 
     /// The sender of the requests, if it is known.
@@ -84,7 +84,7 @@ impl Destination {
     }
 }
 
-/// The door to the engine. Cheap to clone.
+/// Sends requests to the engine. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
     shared: Arc<Shared>,
@@ -101,8 +101,8 @@ impl EngineHandle {
         Self { shared: Arc::new(Shared { inbox, correlation_last: AtomicU64::new(0) }) }
     }
 
-    /// Asks and waits for the reply, which is durable when it comes (DURABLE-FIRST). A dropped
-    /// future gives up the request's place in the lock queues.
+    /// Asks and waits for the reply. The decision is durable when the reply comes (DURABLE-FIRST).
+    /// A dropped future gives up the request's place in the lock queues.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl EngineHandle {
         let mut waiting = Waiting { inbox: &self.shared.inbox, correlation: Some(correlation) };
         let answered = receiver.await;
         waiting.correlation = None;
-        // The engine has ended with the request: whether that took effect is not known.
+        // The engine has ended with the request, which may have taken effect or not.
         answered.unwrap_or(Err(EngineError::NotLeading))
     }
 
@@ -145,8 +145,8 @@ impl EngineHandle {
         self.look(look, EngineTask::View).await
     }
 
-    /// As [`EngineHandle::view`], for looks that go through many records: clients' requests come
-    /// first, and scans together get a small share of the engine's time. One scan must look at a
+    /// As [`EngineHandle::view`], for views that go through many records: clients' requests come
+    /// first, and scans together get a small share of the engine's time. One scan must examine a
     /// bounded number of records, and a caller has one at a time.
     ///
     /// # Errors
@@ -211,7 +211,7 @@ impl EngineHandle {
     }
 
     /// Sends the engine a notice about a connection, which has no reply, even past the room in its
-    /// queue. An engine that takes nothing in has nothing to remember of clients.
+    /// queue. An engine that takes nothing in has no clients to remember.
     pub(crate) fn notify_unbounded(&self, command: Command) {
         let _ = self.shared.inbox.submit_unbounded(vec![command]);
     }
@@ -240,7 +240,7 @@ impl EngineHandle {
     }
 
     /// Waits for room in the engine's queue, and returns a permit to send requests at once. A
-    /// sender that has to count what it sends counts with the permit in hand: if it is dropped
+    /// sender that has to count what it sends counts only once it has the permit: if it is dropped
     /// while it waits, it has counted nothing.
     pub async fn reserve(&self) -> Permit<'_> {
         self.room().await;

@@ -98,7 +98,7 @@ impl Inbox {
         let room = self.capacity.saturating_sub(state.queue.len());
         let mut work = work.into_iter();
         state.queue.extend(work.by_ref().take(room));
-        // The engine that is woken would only wait for the lock.
+        // The lock is released before the engine is woken, which would only wait for it.
         drop(state);
         self.arrived.notify_one();
         let refused: Vec<EngineTask> = work.collect();
@@ -131,7 +131,7 @@ impl Inbox {
     /// Waits until a submission would find room, or the inbox is closed.
     pub(crate) async fn room(&self) {
         loop {
-            // This is made before the look, and so is woken by room that is freed between the two.
+            // Created before the check, so that room that is freed between the two is noticed.
             let freed = self.room.notified();
             {
                 let state = self.lock();
@@ -156,7 +156,7 @@ impl Inbox {
                     return None;
                 }
             }
-            // A submission since the look has left a permit, with which this returns at once.
+            // A submission since the check has left a permit, with which this returns at once.
             self.arrived.notified().await;
         }
     }
@@ -189,7 +189,7 @@ impl Inbox {
     pub(crate) fn abandon(&self, reason: EngineError) -> VecDeque<EngineTask> {
         let queue = {
             let mut state = self.lock();
-            // In one step: what came in between would never be answered.
+            // Under one lock: a request that came in between would never be answered.
             state.closed.get_or_insert(reason);
             std::mem::take(&mut state.queue)
         };
@@ -241,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    /// A request queued between the last look and the closing was never answered.
+    /// Regression: a request queued between the last check and the closing was never answered.
     #[test]
     fn nothing_is_queued_between_the_last_take_and_the_closing() {
         for _ in 0..500 {

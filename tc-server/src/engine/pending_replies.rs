@@ -25,7 +25,7 @@ pub(crate) struct PendingReplies {
     histograms: Histograms,
 }
 
-/// Looked up once: a look-up costs more than what is noted.
+/// The histograms, looked up once: a look-up costs more than recording a value.
 #[derive(Debug)]
 struct Histograms {
     begin: Histogram,
@@ -112,7 +112,7 @@ impl PendingReplies {
     pub(crate) fn abandon(&mut self, reason: EngineError) {
         let (mut filled, now) = (Vec::new(), Instant::now());
         let mut correlations: Vec<Correlation> = self.unanswered.keys().copied().collect();
-        // In the order of asking, not of hashing: the same run gives the same answers.
+        // In the order of arrival, not of hashing: the same run gives the same answers.
         correlations.sort_unstable();
         for correlation in correlations {
             self.answer(correlation, Err(reason), now, &mut filled);
@@ -178,7 +178,8 @@ impl Histograms {
     }
 }
 
-/// The one line that an operator's alarm waits for. Its error may quote rows: `tx show` has it.
+/// Logs the one line that operators' alarms look for, without the error, which may quote rows: `tx
+/// show` has it.
 fn log_for_operators(needed: &OperatorNeeded) {
     let OperatorNeeded { address, xid, branch, resource, .. } = needed;
     let xid = XidText { address, xid: *xid };

@@ -1,9 +1,9 @@
-//! Scans: looks at the coordinator that go through many records.
+//! Scans: views of the coordinator that go through many records.
 //!
-//! One at a time, after the requests that have come together, and then a pause of several times as
-//! long as it took: however many are asked for, most of the engine's time is left to clients
-//! (BOUNDED). How many records one looks at is for its sender to keep small; a longer search is
-//! many scans.
+//! One scan runs at a time, after the requests that have arrived, and is followed by a pause of
+//! several times its length: however many scans are requested, most of the engine's time is left to
+//! clients (BOUNDED). The sender bounds the number of records that one scan examines; a longer
+//! search is many scans.
 
 use std::collections::VecDeque;
 
@@ -11,14 +11,14 @@ use handfast_core::Timestamp;
 
 use super::inbox::View;
 
-/// How many times as long as a scan took the pause after it is. Shorter: viewers take more of the
-/// engine. Longer: searches take longer, also while nothing else is to be done.
+/// The length of the pause after a scan, as a multiple of the scan's. Smaller: viewers take more of
+/// the engine. Larger: searches take longer, even while the engine is idle.
 const PAUSE_FACTOR: u64 = 4;
 
 /// The least pause: most scans take less than the clock shows.
 const PAUSE_MS_MIN: u64 = 1;
 
-/// Scans that wait for their turn. There are no more than callers.
+/// Scans that wait for their turn: at most one per caller.
 #[derive(Default)]
 pub(super) struct Scans {
     waiting: VecDeque<View>,
@@ -40,7 +40,7 @@ impl Scans {
         if now < self.next_at { None } else { self.waiting.pop_front() }
     }
 
-    /// One has run from then until now.
+    /// Notes that a scan has run, and sets the pause.
     pub(super) fn ran(&mut self, from: Timestamp, now: Timestamp) {
         let took_ms = now.0.saturating_sub(from.0);
         self.next_at = now.after_ms(PAUSE_MS_MIN.saturating_add(took_ms * PAUSE_FACTOR));

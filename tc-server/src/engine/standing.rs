@@ -6,7 +6,7 @@
 //!  answers "elsewhere"          answers "not yet"                     answers
 //! ```
 //!
-//! The store says which of the first two it is, since only the store knows of other nodes.
+//! The store tells the first two apart, since only the store knows of other nodes.
 
 use handfast_core::Epoch;
 use tokio::sync::watch;
@@ -44,7 +44,7 @@ impl Standing {
         }
     }
 
-    /// Returns whether a client can be told something: this node leads, or knows where to go, or
+    /// Returns whether there is an answer for a client: this node leads, or knows the leader, or
     /// has ended.
     pub(crate) fn is_settled(&self) -> bool {
         match self {

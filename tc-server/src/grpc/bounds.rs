@@ -1,4 +1,4 @@
-//! How much a message may hold (BOUNDED), and what is wrong with one that may not pass.
+//! The bounds of a message (BOUNDED), and the errors of one that exceeds them or cannot be read.
 
 /// Bounds of what clients send and of what is queued for them.
 #[derive(Clone, Debug)]
@@ -85,10 +85,10 @@ pub enum BadRequest {
     /// A saga whose definition says two things that exclude each other.
     #[error("{0}")]
     Saga(handfast_core::SagaFault),
-    /// The connection has said who it is already, or has not yet.
+    /// A second hello, or another message before the first.
     #[error("the first message of a stream, and no other, is a hello")]
     Hello,
-    /// A try can be called only where the coordinator is configured to call.
+    /// A try of a resource that the coordinator is not configured to call.
     #[error("{resource} is under no prefix that this coordinator may call")]
     NotAllowed {
         /// The resource id.

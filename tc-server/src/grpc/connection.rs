@@ -18,9 +18,9 @@ use crate::engine::{EngineError, ReplySink};
 use crate::presence::{Present, client_of};
 use crate::turned_away::{PortName, Why, count, note};
 
-/// How long a client that has said hello is kept until a leader is known. It asks the other nodes
-/// meanwhile. Too short: it is sent away during a change of the leader, and comes back after a
-/// pause; too long: it gives up by itself, and does not learn why.
+/// How long a client that has said hello is kept waiting until a leader is known. It asks the other
+/// nodes meanwhile. Too short: it is sent away during a change of leader, and comes back after a
+/// pause. Too long: it gives up by itself, without learning why.
 const LEADER_WAIT_MS: u64 = 3_000;
 
 /// The response stream of `Connect`.
@@ -82,7 +82,7 @@ pub(super) fn connect<I: Inbound>(
     let frames = stream::unfold(Writer { queue }, async |writer| {
         writer.queue.next_frame().await.map(|frame| (frame, writer))
     });
-    // The error comes behind everything that was queued before it.
+    // The error is sent after everything that was queued before it.
     Ok((reader, frames.chain(failure).boxed()))
 }
 
@@ -98,7 +98,7 @@ pub(super) fn subscribe(
         decoder.resources(hello.resources).map_err(|error| status_of_request(&error))?;
     // A node that does not lead would never call the subscriber, which could not notice it.
     let queue = front.open_queue().map_err(|error| front.status_of_engine(error))?;
-    // Looked at after the queue is open: a loss of the lead from here on ends it.
+    // Checked after the queue is open: a loss of the lead from here on ends it.
     let elsewhere = |_| front.status_of_engine(EngineError::NotLeading);
     front.epoch().map_err(elsewhere)?;
     let sink: Arc<dyn CallSink> = Arc::<SendQueue>::clone(&queue);
@@ -127,7 +127,8 @@ impl Connection {
     /// Reads until either side ends. An error is sent to the client at the end of its stream.
     async fn read(mut self, mut inbound: impl Inbound) -> Result<(), Status> {
         let read = self.read_frames(&mut inbound).await;
-        // No phase-two call goes to a process that cannot answer it on this stream any more.
+        // From here on no phase-two call goes to this process, which could not answer it on this
+        // stream.
         self.greeted = None;
         // A client that has only closed its side still gets its replies. After an error the stream
         // ends with what is queued, and the error behind it.
@@ -173,7 +174,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Greets the client, or sends it to the leader. Without a good hello there is no connection.
+    /// Greets the client, or sends it to the leader. Without a valid hello there is no connection.
     async fn handshake(&mut self, id: u64, hello: wire::Hello) -> Result<(), Status> {
         self.await_leader().await;
         let decoder = &self.front.shared.decoder;
@@ -206,11 +207,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits for a while until this node leads or knows which one does. The caller looks which
-    /// after that, when the connection is ended again by a loss of the lead.
+    /// Waits for a while until this node leads or knows which one does. The caller checks which
+    /// afterwards, when a loss of the lead ends the connection again.
     async fn await_leader(&self) {
         let shared = &self.front.shared;
-        // Made before the look, so that a leader that is found meanwhile wakes it.
+        // Created before the check, so that a leader that is found meanwhile wakes it.
         let leader_known = shared.leader_known.notified();
         if shared.standing.borrow().is_settled() {
             return;
@@ -218,7 +219,7 @@ impl Connection {
         self.queue.set_awaits_leader(true);
         let clock = shared.dispatcher.clock();
         let limit = clock.reach(clock.now().after_ms(LEADER_WAIT_MS));
-        // What the node knows then, or does not, decides: not how the waiting has ended.
+        // How the wait ends does not matter: the caller acts on what the node knows then.
         tokio::select! {
             biased;
             () = self.queue.ended() => {}
@@ -228,7 +229,7 @@ impl Connection {
         self.queue.set_awaits_leader(false);
     }
 
-    /// One message of a greeted client. A bad one is refused alone.
+    /// Handles one message of a greeted client. A bad message is refused alone.
     fn gather(&self, from: &Greeted, id: u64, body: Option<Body>, gathered: &mut Gathered) {
         let decoder = &self.front.shared.decoder;
         let command = match body {
@@ -278,8 +279,8 @@ impl Connection {
         }
     }
 
-    /// All of them, or none: with those it has already, a connection has no more than one message
-    /// may name.
+    /// Adds all of the resources, or none. Together with its earlier ones, a connection may have no
+    /// more than one message may name.
     fn add_resources(&self, resources: Vec<wire::Resource>) -> Result<(), BadRequest> {
         let decoder = &self.front.shared.decoder;
         let resources = decoder.resources(resources)?;
@@ -289,7 +290,7 @@ impl Connection {
         Ok(())
     }
 
-    /// A participant takes its time: its answer is sent when it comes.
+    /// Has a try called in a task of its own, since a participant may take long to answer.
     fn try_branch(&self, id: u64, request: wire::TryBranchRequest) {
         let (front, promised) = (self.front.clone(), self.queue.promise(id));
         tokio::spawn(async move {
@@ -319,13 +320,13 @@ impl Connection {
 }
 
 impl GrpcFrontend {
-    /// Records the answers that count, as the dispatcher says once there is room for them. When the
-    /// engine ends they are lost with it, and the next leader owes the calls again
-    /// (EFFECTS-REPEAT).
+    /// Waits for room in the engine's queue, and then records the answers that count, as `count`
+    /// returns them. If the engine ends, they are lost with it, and the next leader owes the calls
+    /// again (EFFECTS-REPEAT).
     pub(super) async fn record(&self, count: impl FnOnce() -> Vec<CallReply>) {
         let permit = self.shared.engine.reserve().await;
-        // Counted and sent without a wait in between: the dispatcher owes a counted answer no more,
-        // so that one dropped here would be missing until the next leader.
+        // Counted and sent without a wait in between: the dispatcher no longer owes a counted call,
+        // so an answer that was dropped here would be missing until the next leader.
         let whats = count().into_iter().map(CallReply::into_command).collect();
         if let Err(error) = permit.notify(whats) {
             tracing::debug!(%error, "phase-two answers not recorded");
@@ -333,7 +334,8 @@ impl GrpcFrontend {
     }
 }
 
-/// A stream that ends with an error has carried what cannot be read, unless its client has gone.
+/// Counts a stream that ended with an error: its client sent something unreadable, unless it has
+/// gone.
 fn note_ending(status: &Status, peer: &str) {
     if !matches!(status.code(), Code::Cancelled | Code::Unknown | Code::Unavailable) {
         note(PortName::Grpc, Why::Malformed, Some(&peer), &status.message());

@@ -191,8 +191,8 @@ impl Decoder {
         })
     }
 
-    /// The counts are of all rows of the branch, whatever is cut off, and without rows of others
-    /// that are listed beside them. A client that does not count lists its dirty rows alone.
+    /// The counts cover all rows of the branch, even if the list is cut, and no rows of other
+    /// branches that are listed beside them. A client that sends no counts lists only dirty rows.
     fn refused_rows(&self, refused: wire::Refused) -> RefusedRows {
         let listed = refused.rows.len() as u64;
         let (total, dirty) = match refused.rows_total {

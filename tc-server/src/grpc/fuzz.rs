@@ -1,4 +1,4 @@
-//! The native API's door for fuzzers: bytes from a client, without sockets.
+//! The native API's entry point for fuzzers: bytes from a client, without sockets.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub fn fuzz_frame(bytes: &[u8]) {
     let Ok(frame) = wire::ClientFrame::decode(bytes) else { return };
     let loaded = Coordinator::load(Epoch(1), Arc::from("x"), Limits::default(), []);
     let mut coordinator = loaded.expect("RECORDED: no records contradict each other");
-    // So that the frame can meet a live global.
+    // So that the frame can refer to a live global.
     let begin =
         Command::Begin { application: Arc::from(""), name: Arc::from(""), timeout_ms: Some(50) };
     let asked = frame.messages.into_iter().filter_map(|message| map(message.body).ok()).flatten();

@@ -1,7 +1,7 @@
-//! Sagas between wire messages and the core's types, both ways; their definitions are read next
-//! door.
+//! Sagas between wire messages and the core's types, both ways; `saga_definition` reads
+//! definitions.
 //!
-//! Sizes of names are checked here; what makes a saga impossible is the core's to refuse.
+//! Sizes of names are checked here; the core refuses an impossible saga.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Definitions of sagas, from wire messages to the core's type.
 //!
 //! On the wire a child is a saga within its step; the core has one list of all steps and one of all
-//! children. Sizes of names are checked here; what makes a saga impossible is the core's to refuse.
+//! children. Sizes of names are checked here; the core refuses an impossible saga.
 
 use handfast_core::{
     ChildDefinition, ChildRef, Retry, SagaDefinition, SagaFault, SagaPart, StepDefinition,
@@ -13,11 +13,11 @@ use super::bounds::{BadRequest, at_most_bytes};
 use super::decoder::Decoder;
 use super::from_wire::{missing, present};
 
-/// A place that no part has; the core refuses who refers to it.
+/// An index that no part has; the core refuses a saga that refers to it.
 const NOWHERE: SagaPart = SagaPart::Step(StepRef(u32::MAX));
 
 impl Decoder {
-    /// A definition, whose sizes are as they may be.
+    /// Converts a definition, and checks its sizes.
     pub(crate) fn definition(
         &self,
         wire: wire::SagaDefinition,
@@ -39,8 +39,9 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Adds the steps of one saga; `outer` is what it takes, as a child. Gives back which part each
-    /// of them has become. Messages in messages have a limit (prost's), so that this ends.
+    /// Adds the steps of one saga; `outer` are the outputs that it takes, as a child. Returns the
+    /// part that each step has become. The recursion ends, since prost limits the nesting of
+    /// messages.
     fn add_all(
         &mut self,
         steps: Vec<wire::SagaStep>,
@@ -121,7 +122,8 @@ impl Parts<'_> {
         })
     }
 
-    /// The parts that these steps will be, each behind all that are within the ones before it.
+    /// Returns the parts that these steps will become, each behind everything within the steps
+    /// before it.
     fn places(&self, steps: &[wire::SagaStep]) -> Vec<SagaPart> {
         let (mut before_steps, mut before_children) = (self.steps.len(), self.children.len());
         let place = |step: &wire::SagaStep| {
@@ -137,7 +139,7 @@ impl Parts<'_> {
     }
 }
 
-/// How many steps and children a step comes to.
+/// Counts the steps and children that a step becomes.
 fn count(step: &wire::SagaStep) -> (usize, usize) {
     let Some(saga) = &step.child else { return (1, 0) };
     saga.steps.iter().map(count).fold((0, 1), |sum, it| (sum.0 + it.0, sum.1 + it.1))
@@ -151,7 +153,7 @@ fn part(place: u32, parts: &[SagaPart]) -> SagaPart {
     parts.get(place as usize).copied().unwrap_or(NOWHERE)
 }
 
-/// A message has fewer bytes than would overflow this, and so fewer parts.
+/// Converts an index. A message has too few bytes, and so too few parts, to overflow it.
 fn number(place: usize) -> u32 {
     u32::try_from(place).unwrap_or(u32::MAX)
 }

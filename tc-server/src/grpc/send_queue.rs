@@ -1,8 +1,8 @@
 //! The messages to be written to one connection.
 //!
-//! The engine and the dispatcher put in, the connection's response stream takes out: everything
-//! that is queued leaves in one frame. BOUNDED: a client that does not read is cut off when the
-//! queue is full.
+//! The engine and the dispatcher put messages in, the connection's response stream takes them out:
+//! everything that is queued leaves in one frame. BOUNDED: a client that does not read is cut off
+//! when the queue is full.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,8 +57,8 @@ impl State {
     }
 }
 
-/// A reply that a task of its own gives. The stream of a client that sends nothing more ends behind
-/// it, or when the task ends without it.
+/// A reply that a task will give. The stream of a client that sends nothing more ends after the
+/// reply, or when the task ends without one.
 #[derive(Debug)]
 pub(super) struct PromisedReply {
     queue: Arc<SendQueue>,
@@ -172,7 +172,7 @@ impl SendQueue {
     /// Waits until nothing more can be written.
     pub(super) async fn ended(&self) {
         loop {
-            // Created before the look: `notify_waiters` wakes only what waits already.
+            // Created before the check: `notify_waiters` wakes only waiters that exist already.
             let ended = self.ended.notified();
             if self.lock().phase > Phase::Draining {
                 return;
@@ -195,11 +195,11 @@ impl SendQueue {
         }
     }
 
-    /// The requests whose replies are still expected; they are expected no more.
+    /// Takes the requests whose replies are still expected.
     pub(super) fn abandon(&self) -> Vec<Correlation> {
         let expected = std::mem::take(&mut self.lock().expected);
         let mut abandoned: Vec<Correlation> = expected.into_keys().collect();
-        // In the order of asking, not of hashing: the first place given up decides which waiter is
+        // In the order of arrival, not of hashing: the first place given up decides which waiter is
         // next.
         abandoned.sort_unstable();
         abandoned

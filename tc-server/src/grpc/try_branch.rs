@@ -1,7 +1,7 @@
 //! The try of a participant over HTTP: registered, then called until it answers.
 //!
-//! Registration comes before each attempt, which changes nothing where it is known: no try is
-//! called that the coordinator would not confirm or cancel, and none of a global that is decided.
+//! The branch is registered before each attempt, which changes nothing if it is known. So no try is
+//! called that the coordinator would not confirm or cancel, and none of a decided global.
 
 use std::time::Duration;
 
@@ -52,9 +52,9 @@ impl NotTried {
 }
 
 impl GrpcFrontend {
-    /// Has a try called. If it is not known to be done, the branch is reported as unknown before
-    /// this returns: an earlier attempt may yet take effect, so the global can only be rolled back,
-    /// and the cancel finds out.
+    /// Has a try called. Unless it is known to be done, the branch is reported as unknown before
+    /// this returns: an earlier attempt may still take effect, so the global can only be rolled
+    /// back, and the cancel undoes or bars the try.
     pub(super) async fn try_branch(
         &self,
         request: wire::TryBranchRequest,
@@ -78,7 +78,7 @@ impl GrpcFrontend {
         let attempt = OperationRequest::of_try(resource_id, xid, branch_id, input);
         let mut attempts = 0;
         let result = self.try_until(until, &registration, &attempt, &mut attempts).await;
-        // Also when a later registration is refused: the attempt before it may take effect.
+        // Also if a later registration is refused: the attempt before it may take effect.
         if attempts > 0 && !matches!(result, Ok(Tried::Done(_))) {
             self.doubt(&registration).await?;
         }

@@ -17,8 +17,8 @@ use crate::presence::client_of;
 
 impl GrpcFrontend {
     /// Asks the engine; a refusal becomes a status. A cancelled call drops this future, which gives
-    /// up the request's place in the lock queues. The connection has its share of the limits; that
-    /// its client has gone shows nowhere, since another call may come over another connection.
+    /// up the request's place in the lock queues. The connection has its share of the limits. The
+    /// end of a client is not visible, since its next call may come over another connection.
     async fn ask(&self, peer: &str, command: Result<Command, BadRequest>) -> Result<Body, Status> {
         let what = command.map_err(|error| status_of_request(&error))?;
         let asker = Asker { client: client_of("unary", peer), ..Asker::default() };

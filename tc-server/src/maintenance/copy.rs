@@ -4,8 +4,8 @@
 //! closure ─▶ records, batch by batch ─▶ read back and compared ─▶ closure deleted
 //! ```
 //!
-//! Until the closure is deleted no coordinator goes on from the store. A copy that was broken off
-//! is begun again by the same command: what it has left behind the closure is deleted first.
+//! Until the closure is deleted no coordinator continues from the store. A copy that was broken off
+//! is begun again by the same command: the records that it has left are deleted first.
 
 use std::collections::BTreeMap;
 
@@ -34,8 +34,8 @@ pub(super) fn close(reason: ClosureReason, place: &str) -> Change {
     Change::Put(Record::Closure(ClosureRecord { reason, place, at }))
 }
 
-/// Checks that a store is empty, or was left by a copy from the same place that was broken off. Of
-/// another such copy it may have the only open records.
+/// Checks that a store is empty, or was left by a copy from the same place that was broken off. A
+/// store that was left by another copy may hold the only records that are not closed.
 fn check_empty(target: &LedStore, from: &str) -> Result<(), MaintenanceError> {
     let place = || target.place.clone();
     match closure_of(&target.records) {
@@ -58,8 +58,8 @@ pub(super) async fn fill(
     from: &str,
 ) -> Result<LedStore, MaintenanceError> {
     check_empty(&target, from)?;
-    // The closure comes first: a tool that is killed anywhere behind it leaves a store that no
-    // coordinator goes on from.
+    // The closure comes first: a tool that is killed at any later point leaves a store from which
+    // no coordinator continues.
     target.commit(vec![close(ClosureReason::Incomplete, from)]).await?;
     // A copy that was broken off may have stored records that the source has deleted since.
     let left = target.records.iter().map(Record::key).filter(|key| *key != RecordKey::Closure);
@@ -226,7 +226,7 @@ mod tests {
         assert!(store.records().contains(&global(1)));
     }
 
-    /// Regression: a tool waited for ever when another process led the store that it filled.
+    /// Regression: a tool waited forever when another process led the store that it filled.
     #[tokio::test(start_paused = true)]
     async fn a_lead_that_does_not_come_again_is_not_waited_for_for_ever() {
         let store = LedOnce { memory: MemoryStore::new(), is_led: AtomicBool::new(false) };

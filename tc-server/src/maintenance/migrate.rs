@@ -1,8 +1,8 @@
 //! Moves the records of a store into another one.
 //!
 //! Both stores are led meanwhile. The order matters: the source is closed before the target is
-//! opened, so that at no moment two coordinators can go on from the same records. A move that was
-//! broken off is run again, from the source that is as it was, closed or not.
+//! opened, so that at no moment two coordinators can continue from the same records. A move that
+//! was broken off is run again from its source, whose records are unchanged, closed or not.
 
 use handfast_core::{ClosureReason, ClosureRecord, Epoch, Record};
 
@@ -37,8 +37,8 @@ pub async fn migrate(from: &Config, to: &Config) -> Result<MovedStore, Maintenan
     if place == target_place {
         return Err(MaintenanceError::SamePlace { place });
     }
-    // Says what is wrong with the source before anything is written, and makes no store where none
-    // is.
+    // Finds what is wrong with the source before anything is written, and does not create a missing
+    // store.
     read_records(from).await?;
     let source = lead(from, epoch_of_clock()).await?;
     let moved = move_from(&source, from, to).await;
@@ -65,7 +65,7 @@ async fn move_from(
     }
     let target = fill(target, &records, &place).await?;
     crash_point("after-copy");
-    // From here to the opening neither of the two can be gone on from.
+    // From here to the opening no coordinator can continue from either of the two.
     source.commit(vec![close(ClosureReason::Moved, &target_place)]).await?;
     crash_point("after-close");
     let epoch = target.epoch;
@@ -73,7 +73,7 @@ async fn move_from(
     Ok(MovedStore { from: place, to: target_place, records: RecordCounts::of(&records), epoch })
 }
 
-/// Returns whether an earlier move to this target was broken off behind the closing of the source.
+/// Returns whether an earlier move to this target was broken off after the closing of the source.
 fn is_begun(source: &LedStore, target: &str) -> Result<bool, MaintenanceError> {
     match closure_of(&source.records) {
         None => Ok(false),

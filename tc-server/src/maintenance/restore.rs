@@ -1,7 +1,7 @@
 //! Puts a backup into an empty store.
 //!
 //! All decisions after the backup are lost, and with them the knowledge of which numbers were given
-//! out since. So the store goes on at an epoch that no coordinator can have reached meanwhile.
+//! out since. So the store continues at an epoch that no coordinator can have reached meanwhile.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -18,9 +18,9 @@ use crate::config::Config;
 use crate::store::codec;
 
 /// By how much the epoch is raised beyond every one that is known of. Each start and each change of
-/// leader raises it by one, and by more only as far as the clock. Fewer: numbers of a coordinator
-/// that was restarted again and again since the backup could be given out a second time. More: the
-/// last epoch comes nearer, of which there are sixteen million.
+/// leader raises it by one, or to the epoch of the clock if that is higher. Fewer: numbers of a
+/// coordinator that was restarted again and again since the backup could be given out a second
+/// time. More: the last epoch comes nearer, of which there are sixteen million.
 const EPOCHS_AHEAD: u64 = 1 << 16;
 
 /// A store that was filled from a backup.

@@ -152,7 +152,7 @@ async fn open(config: &Config) -> Result<OpenedStore, MaintenanceError> {
 }
 
 async fn close(store: Arc<dyn Store>) {
-    // A store whose thread panicked has said so.
+    // If the store's thread panicked, that was logged already.
     let _ = crate::serve::runtime::close(Some(store)).await;
 }
 

@@ -85,8 +85,8 @@ impl SeataFrontend {
         opened.map_err(|_elapsed| ConnectionEnd::Silent)?
     }
 
-    /// Finds out where a connection goes. While no leader can be reached it waits, for as long as
-    /// that has not lasted too long.
+    /// Finds out where a connection goes. Waits while no leader can be reached, unless that has
+    /// lasted too long.
     async fn find(
         &self,
         opened: &Opened,
@@ -115,7 +115,7 @@ impl SeataFrontend {
                     return Err(ConnectionEnd::NoLeader);
                 }
                 () = changed(&mut terms) => {}
-                // Without a leader to try, only another term brings anything on.
+                // Without a leader to try, only another term can help.
                 () = sleep(RETRY_PAUSE), if way != Way::Nowhere => {}
             }
         }

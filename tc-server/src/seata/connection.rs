@@ -240,7 +240,7 @@ impl Connection {
         };
         let DecodedMessage { header, message, encoding } = received;
         let is_heartbeat = matches!(header.kind, MessageKind::Ping | MessageKind::Pong);
-        // A heartbeat has no body, so that its encoding says nothing of how the client reads calls.
+        // A heartbeat has no body, so its encoding does not show how the client reads calls.
         if encoding != known && !is_heartbeat {
             self.update(|client| client.encoding = encoding);
         }

@@ -1,7 +1,8 @@
 //! The other nodes that share the store: connections from them and to them.
 //!
-//! They meet on the port for clients. Where nodes have certificates, what they say to each other is
-//! encrypted, and they show them as on the port of the native API; what clients say is not.
+//! They connect to the port for clients. If nodes have certificates, connections between nodes are
+//! encrypted, and each shows its certificate as on the port of the native API; clients' connections
+//! are not encrypted.
 
 use std::io;
 use std::net::SocketAddr;

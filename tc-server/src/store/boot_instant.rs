@@ -30,8 +30,8 @@ impl BootInstant {
         self.0.saturating_sub(Self::now().0)
     }
 
-    /// Returns the moment on the clock of the standard library, as far as that is right: it must be
-    /// asked again for a later answer.
+    /// Returns the moment on the clock of the standard library. The result must not be kept: after
+    /// a suspension the two clocks differ.
     pub(super) fn as_instant(self) -> Instant {
         let now = Instant::now();
         now.checked_add(self.remaining()).unwrap_or(now)

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A start carries over the batches that the journal has and the records lack. All writes run on
-//! the store's own threads, so that no asynchronous task waits for the disk. Why there are a
+//! the store's own threads, so that no asynchronous task waits for the disk. Why there are both a
 //! journal and records: `docs/decisions/0007-journal.md`.
 
 use std::fmt;
@@ -136,7 +136,7 @@ impl Drop for EmbeddedStore {
         // Without a sender the writer ends once it has done what it was asked for.
         self.jobs = None;
         let ended = self.ended.get_mut().expect("only drop locks it");
-        // `join` has no limit, and a disk may hang for ever.
+        // `join` has no time limit, and a disk may hang forever.
         if ended.recv_timeout(END_LIMIT) == Err(RecvTimeoutError::Timeout) {
             tracing::error!(directory = %self.directory.display(), "the disk hangs: not waiting");
             return;
@@ -163,7 +163,7 @@ impl Writer {
     fn open(lock: DirectoryLock, segment_bytes: u64) -> Result<Self, StoreError> {
         let directory = lock.directory().to_owned();
         let opened = Self::open_locked(lock, segment_bytes);
-        // A start writes too: it carries over the journal, and may make files.
+        // A start writes too: it carries over the journal, and may create files.
         if let Err(StoreError::Open { .. }) = &opened {
             write_failure_marker::set(&directory);
         }
@@ -226,8 +226,8 @@ impl Writer {
         Ok((epoch, self.records.read(self.lock.directory())?))
     }
 
-    /// Begins to read the records, of which none is in the journal alone then. A batch that comes
-    /// meanwhile waits for as long as the journal's last segment takes to be carried over.
+    /// Begins to read the records, after the journal was carried over into them. A batch that comes
+    /// meanwhile waits for as long as that takes.
     fn snapshot(&mut self) -> Result<RecordSnapshot, StoreError> {
         self.attempt(Self::carry_over)?;
         self.records.snapshot(self.lock.directory())

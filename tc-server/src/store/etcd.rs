@@ -5,10 +5,10 @@
 //!             └─ 4 MiB ─▶ checkpoint ─▶ records ─▶ the batches are deleted
 //! ```
 //!
-//! A key that is attached to a lease says who may try to lead (`election`). A leader becomes one by
-//! its mark in the journal, not by the lease (`mark`). A start reads the records and the batches
-//! that they lack (`content`). No clock decides what is stored: clocks only say how soon a leader
-//! without an answer gives up, and how soon the lease of one that has vanished ends.
+//! A key that is attached to a lease says which process may try to lead (`election`). A leader
+//! becomes one by its mark in the journal, not by the lease (`mark`). A start reads the records and
+//! the batches that they lack (`content`). No clock decides what is stored: clocks only say how
+//! soon a leader without an answer gives up, and how soon the lease of one that has vanished ends.
 //!
 //! etcd's history is compacted for all its users, so an etcd of its own is advised.
 
@@ -50,16 +50,16 @@ use term::{EtcdTerm, JournalEnd};
 /// How a store in etcd is opened.
 #[derive(Clone, Debug)]
 pub struct EtcdStoreSettings {
-    /// How the cluster is reached, and as whom.
+    /// How to reach the cluster, and as which user.
     pub etcd: EtcdOptions,
     /// The name of the coordinators that share records. The keys are under
     /// `/handfast/{namespace}/`.
     pub namespace: String,
     /// This node, as the others see it.
     pub node: CoordinatorNode,
-    /// How long the lead outlasts its leader; etcd counts whole seconds, at least two. Too short: a
-    /// cluster that elects its own leader, or a busy machine, costs the lead; too long: a
-    /// coordinator that was killed is followed late.
+    /// How long the lead outlasts its leader; etcd counts whole seconds, at least two. Too short:
+    /// the lead is lost while the cluster elects its own leader, or on a busy machine; too long: it
+    /// takes long to replace a coordinator that was killed.
     pub lease: Duration,
     /// Bytes of the journal after which it is carried over into the records. Too few: etcd does
     /// most of its work twice; too many: a new leader reads for longer.
@@ -87,8 +87,8 @@ pub struct EtcdStore {
 }
 
 impl EtcdStore {
-    /// Makes the store, and follows from now on who leads. Must be called within a runtime. Whether
-    /// the cluster answers does not matter yet.
+    /// Creates the store, and follows from now on which process leads. Must be called within a
+    /// runtime. The cluster need not answer yet.
     ///
     /// # Errors
     ///
@@ -145,8 +145,8 @@ impl EtcdStore {
             let seen = self.members.until_answered(read, || true).await?;
             self.election.publish(seen.clone());
             if let Some(holder) = seen.holder {
-                // Read again after a while: a cluster that was restored to an earlier time does not
-                // come to that revision soon.
+                // Read again after a while: a cluster that was restored to an earlier time would
+                // take long to reach that revision.
                 let _elapsed = timeout(self.lease, self.election.without(holder.created)).await;
                 continue;
             }
@@ -173,7 +173,7 @@ impl EtcdStore {
         let reader = Reader { members, keys, revision, goes_on };
         // Everything is read as of the mark, behind which no earlier leader can store anything.
         let content = reader.read(mark.number, number).await?;
-        // A store that lacks this number later has gone back, whether or not this process stays the
+        // A store that later lacks this number has gone back, whether or not this process stays the
         // leader.
         self.acknowledged.fetch_max(number, Ordering::Relaxed);
         let (members, keys) = (Arc::clone(&self.members), self.keys.clone());

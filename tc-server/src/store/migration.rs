@@ -1,8 +1,9 @@
 //! Migrates the records of an earlier version, which used another storage engine.
 //!
 //! Everything is copied to a file of the current engine, and the old files are removed when it is
-//! complete and durable. So a crash at any moment leaves one or the other. The old journal is read
-//! here too: it has no witnesses, and its frames may begin with the magic of the first format.
+//! complete and durable. So a crash at any moment leaves either the old files or the complete copy.
+//! The old journal is read here too: it has no witnesses, and its frames may begin with the magic
+//! of the first format.
 
 use std::ffi::OsStr;
 use std::fs;

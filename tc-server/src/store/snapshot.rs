@@ -33,7 +33,7 @@ pub type StoredRecord = (Vec<u8>, Vec<u8>);
 pub struct SnapshotOrigin {
     /// Which store, without secrets.
     pub store: String,
-    /// Tells stores apart that have the same name, if the store has something of the kind.
+    /// Tells stores of the same name apart, if the store has an identity.
     pub identity: Option<String>,
     /// The last epoch that the store has given out.
     pub epoch: Epoch,
@@ -185,8 +185,8 @@ impl RecordOverlay {
         self.0.insert(key.to_vec(), value.map(<[u8]>::to_vec));
     }
 
-    /// Takes the changes up to the last key of a page, and returns the page as they make it. Pages
-    /// come in the order of their keys.
+    /// Takes the changes up to the last key of a page, and returns the page after them. Pages come
+    /// in the order of their keys.
     pub(super) fn lay_over(&mut self, page: Vec<StoredRecord>) -> Vec<StoredRecord> {
         let Some((last, _)) = page.last() else { return page };
         let first_behind = [&last[..], b"\0"].concat();

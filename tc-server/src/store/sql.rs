@@ -9,7 +9,8 @@
 //! A batch is one statement and one round trip. It is stored only behind the leader's own last row
 //! ([`journal`]), so that a leader that was stopped or cut off can store nothing once another one
 //! has begun. The database must not lose what it has acknowledged: settings that would are refused
-//! at the start. Why a row a batch and no row a record: it is a tenth of the work for the database.
+//! at the start. There is one row per batch, and not per record, since that is a tenth of the work
+//! for the database.
 
 mod compaction;
 mod connection;
@@ -117,7 +118,7 @@ impl SqlStore {
                 *self.lock() = Some(Arc::new(term));
                 return Ok((epoch, records));
             }
-            // The epoch is spent: its mark may be there, although the answer was lost.
+            // The epoch is used up: its mark may be there, although the answer was lost.
             at_least = epoch.next();
         }
     }
@@ -152,7 +153,7 @@ impl SqlStore {
         let mut retries = Retries::of("reading the records");
         loop {
             match snapshot::read(&mut slot, mark.number, ground.seed).await {
-                // A later leader has compacted its batches: they are not this epoch's to read.
+                // A later leader has compacted batches behind this mark, so this epoch cannot lead.
                 Ok(content) if content.applied > mark.number => return Ok(None),
                 Ok(content) => {
                     let journal_bytes = content.journal_bytes;

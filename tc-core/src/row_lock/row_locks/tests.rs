@@ -1,4 +1,4 @@
-//! How often requests are looked at that cannot be granted: in proportion to how many there are.
+//! The work for requests that cannot be granted is in proportion to their number.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) fn count_a_look() {
     LOOKS.set(LOOKS.get() + 1);
 }
 
-// Each that ran out of time had all others tried, that wait for the same holder.
+// Each request that ran out of time caused all others for the same holder to be examined.
 #[test]
 fn waiters_for_an_exclusive_holder_are_not_looked_at() {
     let mut desk = Requester::new();

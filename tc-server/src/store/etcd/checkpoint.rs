@@ -5,8 +5,8 @@
 //! change of everything that was written (`content.rs`).
 //!
 //! Each request holds only while the mark is as this checkpoint found it. The mark names the
-//! leader's epoch too, and a new leader replaces it. So neither a deposed leader nor a request that
-//! was under way for long puts an earlier value in the place of a later one.
+//! leader's epoch too, and each leader replaces it. So neither a deposed leader nor a request that
+//! was under way for long overwrites a later value with an earlier one.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ use super::members::Members;
 use super::record_parts;
 use crate::store::StoreError;
 
-/// How many times the bytes of a checkpoint there are when the next batch waits for it (BOUNDED).
+/// The bytes of unapplied batches, as a multiple of a checkpoint's, at which the next batch waits
+/// for the checkpoint (BOUNDED).
 const UNAPPLIED_MAX: usize = 4;
 /// The steps of a request. etcd takes 128 by default.
 const STEPS_MAX: usize = 100;
@@ -91,7 +92,7 @@ impl Checkpoints {
         match running.await {
             Ok(marked) => self.marked = marked?,
             Err(ended) if ended.is_panic() => resume_unwind(ended.into_panic()),
-            // Its runtime is ending.
+            // The runtime is shutting down.
             Err(_) => return Err(StoreError::LostLeadership),
         }
         self.begin_if_due();
@@ -180,8 +181,8 @@ impl Checkpoint {
         marked.ok_or_else(|| self.lose())
     }
 
-    /// Lets etcd forget what the keys held before the checkpoint before this one. Without that its
-    /// database would grow for ever, unless it forgets by itself.
+    /// Lets etcd forget what the keys held before the previous checkpoint. Otherwise its database
+    /// would grow forever, unless it compacts automatically.
     async fn forget_history(&self) {
         let revision = self.before.revision;
         let compact = |etcd: EtcdClient| async move { etcd.compact(revision).await };

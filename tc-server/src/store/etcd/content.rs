@@ -1,8 +1,9 @@
-//! Reads what the store holds, as of the mark of a new leader.
+//! Reads what the store holds, as of the mark of the leader that begins.
 //!
-//! The records are as the last checkpoint left them, or some of them as one that was broken off
-//! wrote them. The journal behind the records' mark has a later change of each of those, so its
-//! last change of a key counts, and what the records say of that key is not even decoded.
+//! The records are as the last checkpoint left them, except for some that a checkpoint has written
+//! before it was broken off. The journal behind the records' mark has a later change of each of
+//! those. So the journal's last change of a key counts, and the record under that key is not even
+//! decoded.
 
 use bytes::{Bytes, BytesMut};
 use handfast_core::Record;

@@ -1,4 +1,5 @@
-//! The key of the lease, as this process has last seen it: who leads, and when the key goes.
+//! The key of the lease, as this process has last seen it: which process leads, and when the key
+//! goes.
 //!
 //! The key only keeps candidates from deposing each other for no reason. It is no fence: that is in
 //! `term.rs`.
@@ -39,7 +40,7 @@ struct OwnKey {
 /// The key of the lease at some revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SeenLease {
-    /// The revision of the whole store; 0 before the first look.
+    /// The revision of the whole store; 0 before the first read.
     revision: i64,
     pub(super) holder: Option<LeaseHolder>,
 }
@@ -97,7 +98,7 @@ impl Election {
         Self { key, seen, own: Mutex::default(), leader }
     }
 
-    /// Follows who leads.
+    /// Follows which process leads.
     pub(super) fn leader(&self) -> watch::Receiver<Leader> {
         self.leader.subscribe()
     }
@@ -162,7 +163,7 @@ impl Election {
         let seen = self.seen.borrow();
         let value = seen.holder.as_ref().and_then(|holder| holder.value.as_ref());
         let leader = match value {
-            // A look from before the key was created says nothing of it.
+            // A state from before the key was created says nothing about it.
             _ if own.is_held && !seen.is_without(own.created) => Leader::Here,
             // It is about to go.
             _ if seen.created() == Some(own.created) => Leader::Unknown,
@@ -180,7 +181,7 @@ impl Election {
         });
     }
 
-    /// Watches the key for ever.
+    /// Watches the key forever.
     pub(super) async fn follow(self: Arc<Self>, members: Arc<Members>, lease: Duration) {
         let mut revision = 0;
         loop {
@@ -194,8 +195,8 @@ impl Election {
         }
     }
 
-    /// Watches the key until nothing has happened for the time of a lease. A member that is stopped
-    /// reports nothing, and so a watch is then set again, perhaps at another member.
+    /// Watches the key until nothing has happened for the length of a lease. A member that is
+    /// stopped reports nothing, so the caller then sets the watch again, perhaps at another member.
     ///
     /// The reads follow one another, so a revision that is smaller than that of the read before is
     /// of an etcd that was restored, and the key is as it is there.

@@ -1,9 +1,9 @@
 //! The lease of a candidate or leader, which a task keeps alive.
 //!
 //! All times are counted from before the request was sent that etcd has answered, so the lease ends
-//! here no later than there. Some versions of etcd let a member renew leases that has been cut off
-//! and does not know yet that another one leads the cluster; then it may end there a little sooner.
-//! Nothing that is stored rests on it.
+//! here no later than there. In some versions of etcd, a member that was cut off, and does not know
+//! yet that another one leads the cluster, still renews leases. Then the lease may end there a
+//! little sooner. Nothing that is stored relies on it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};

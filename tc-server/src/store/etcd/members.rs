@@ -1,6 +1,6 @@
 //! The members of the cluster. A request goes to one of them until that fails to answer.
 //!
-//! Which requests may be sent twice is up to the callers; here all of them are.
+//! Every request may be sent twice: callers must only pass those for which that does no harm.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,8 +10,9 @@ use tokio::time::sleep;
 
 use crate::store::StoreError;
 
-/// How long an attempt may take at first, whatever the lease: sooner, a busy cluster would be asked
-/// again and again for what it is doing; later, another member would be asked too late.
+/// The bounds of an attempt's first time limit, whatever the lease. Shorter: a busy cluster would
+/// be asked again and again for what it is already doing. Longer: another member would be asked too
+/// late.
 const ATTEMPT_MIN: Duration = Duration::from_millis(500);
 const ATTEMPT_MAX: Duration = Duration::from_secs(5);
 /// How often that limit is doubled. Otherwise a request that takes longer would never be answered.

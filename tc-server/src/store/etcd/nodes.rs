@@ -23,7 +23,7 @@ struct NodeValue {
     seen_ms: u64,
 }
 
-/// Notes again and again that a node is there, and publishes which others are.
+/// Periodically notes that a node is there, and publishes which others are.
 pub(super) async fn announce(
     members: Arc<Members>,
     keys: Keys,

@@ -7,7 +7,7 @@ use crate::store::StoreError;
 
 /// The number of keys of the first page.
 const FIRST_KEYS: usize = 64;
-/// The number of keys of a page: as many as give about so many bytes, within these bounds.
+/// The size of a page in bytes, from which its number of keys is estimated, within these bounds.
 const PAGE_BYTES: usize = 4 << 20;
 const KEYS_MIN: usize = 4;
 const KEYS_MAX: usize = 4096;

@@ -19,7 +19,7 @@ use crate::store::snapshot::{
     GatheredPage, PageReader, PageSender, RecordOverlay, RecordSnapshot, SnapshotOrigin,
 };
 
-/// How long the members are asked for what one of them must answer.
+/// How long to ask the members until one of them must have answered.
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 
 /// The place in the journal at which the records are read.
@@ -122,7 +122,7 @@ fn within_limit() -> impl Fn() -> bool + Send + Sync {
     move || begun.elapsed() < ANSWER_LIMIT
 }
 
-/// Names what an attempt that was given up means here: no lead is at stake.
+/// Converts the error of an attempt that was given up: a reader has no lead to lose.
 fn answered<T>(members: &Members, answer: Result<T, StoreError>) -> Result<T, StoreError> {
     match answer {
         Err(StoreError::LostLeadership) => Err(unusable(members, "no member answers")),

@@ -9,9 +9,9 @@
 //! otherwise: read head
 //! ```
 //!
-//! That the number is free would be no fence: once a later leader has deleted the batches that the
-//! records have, a sleeping leader finds its number free again, and its batch is acknowledged and
-//! never read.
+//! A condition that the number is free would be no fence: once a later leader has deleted the
+//! batches that the records have, a leader that slept finds its number free again, and its batch
+//! would be acknowledged and never read.
 //!
 //! The same transaction may be sent any number of times and takes effect once. If it does not hold
 //! and `head` is this very batch, the answer to an earlier attempt was lost.
@@ -41,8 +41,8 @@ pub(super) struct EtcdTerm {
     pub(super) keys: Keys,
     /// The largest number that this process has acknowledged or read.
     pub(super) acknowledged: Arc<AtomicU64>,
-    /// `None` while a batch is written, and for ever after one of which that is not known to be
-    /// stored: its number must not be used for another batch.
+    /// `None` while a batch is written, and forever after a batch that may or may not be stored:
+    /// its number must not be used for another batch.
     pub(super) journal: Mutex<Option<JournalEnd>>,
 }
 

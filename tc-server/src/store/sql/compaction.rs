@@ -4,12 +4,12 @@
 //! read batches ─▶ one transaction: mark, last change of each key, delete the batches but the last
 //! ```
 //!
-//! Rows of the journal never change, so that any process may carry them over. That one does it once
-//! is decided by the mark: a transaction sets it only if it is still where the batches were read
-//! from. So a process that lost the lead in the midst of this changes nothing.
+//! Rows of the journal never change, so any process may carry them over. The mark ensures that it
+//! is done once: a transaction sets it only if it is still where the batches were read from. So a
+//! process that has lost the lead meanwhile changes nothing.
 //!
-//! The last batch stays as the row behind which the next is stored. Nothing that a commit touches
-//! is locked: it reads that row and adds another one.
+//! The last batch stays, as the row behind which the next is stored. Compaction locks nothing that
+//! a commit needs: a commit reads that row and adds another one.
 
 use hashbrown::HashMap;
 
@@ -71,8 +71,8 @@ async fn compact_some(
         return Ok(Progress::Done);
     }
     let (upto, changes) = read?;
-    // What was read before this is still true: rows of the journal never change, and the mark says
-    // below whether another process has carried them over.
+    // What was read before this transaction is still true: rows of the journal never change, and
+    // the mark shows below whether another process has carried them over.
     connection.run(database.dialect.statements().begin).await?;
     // The mark is set first: a second compaction waits for its row, and then finds it moved. Its
     // connection is dropped, which ends its transaction.

@@ -1,7 +1,8 @@
-//! Connections, in the few words that the store needs: a statement with values, and its rows.
+//! Connections, with the few operations that the store needs: statements with values, and their
+//! rows.
 //!
-//! Every call is bounded. A connection on which a call was cut off is not used again, because what
-//! it says next would be the answer to that call.
+//! Every call has a time limit. A connection on which a call was cut off is not used again, because
+//! the next thing that it sends would be the answer to that call.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::store::StoreError;
 /// A value for a place of a statement.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value<'v> {
-    /// A number. The databases' are signed, so that one above theirs is stored as their largest.
+    /// A number. Those of databases are signed, so a greater one is stored as their largest.
     Number(u64),
     /// A text.
     Text(&'v str),
@@ -309,8 +310,7 @@ macro_rules! driver_connection {
                 values: &'c [Value<'c>],
             ) -> BoxFuture<'c, Result<u64, sqlx::Error>> {
                 Box::pin(async move {
-                    // The statement is not kept prepared: there are as many texts as there are
-                    // numbers of values.
+                    // Not kept prepared: there is a text for each number of values.
                     let query = sqlx::query(sqlx::AssertSqlSafe(sql)).persistent(false);
                     Ok(bound(query, values).execute(self).await?.rows_affected())
                 })

@@ -71,7 +71,7 @@ pub(super) struct Statements {
     pub(super) confirm_batch: &'static str,
     /// Begins a transaction whose statements all see the same moment.
     pub(super) begin_snapshot: &'static str,
-    /// Lets a transaction of this connection wait a minute for the reader of its rows.
+    /// Lets a transaction of this connection be idle for a minute while its rows are read.
     pub(super) wait_for_readers: &'static str,
     /// Begins a transaction that changes something.
     pub(super) begin: &'static str,

@@ -2,7 +2,7 @@
 //!
 //! A row is stored only behind the row before it, and only if that has the same epoch. A leader
 //! begins its epoch with a row without changes, its mark, behind a row of an earlier epoch. So the
-//! database decides who leads:
+//! database decides which process leads:
 //!
 //! ```text
 //! number  41 · 42 · 43        44        45 · 46
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A unique number alone would not do: once compaction has deleted rows 1 to 45, a leader of epoch
-//! 7 that wakes up could store its row 44. The row before it is locked, so that a statement that
-//! has read it is waited for by the next mark and by compaction.
+//! 7 that wakes up could store its row 44. A statement that stores a row locks the row before it,
+//! so that the next mark and compaction wait for the statement.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -56,7 +56,7 @@ impl Witness {
 pub(super) enum Appended {
     /// It is durable.
     Durable,
-    /// It is not stored, for no reason that can be seen: another attempt tells.
+    /// It is not stored, for no visible reason: another attempt will show.
     Unexplained,
     /// Another process leads.
     Deposed,
@@ -73,8 +73,8 @@ pub(super) async fn newest(slot: &mut ConnectionSlot) -> Result<Option<Position>
     Ok(Some(Position { number: row.number()?, epoch: Epoch(row.number()?) }))
 }
 
-/// Stores a batch as the row behind `last`, and looks after an answer that is no plain yes whether
-/// it is there: an earlier attempt may have stored it.
+/// Stores a batch as the row behind `last`. After any answer but success it checks whether the
+/// batch is there: an earlier attempt may have stored it.
 pub(super) async fn append(
     slot: &mut ConnectionSlot,
     last: Position,
@@ -107,8 +107,8 @@ pub(super) async fn append(
     }
 }
 
-/// Confirms that the row behind `last` has this batch, by a change of it. That it can be read is no
-/// proof: a database may show a row whose commit still waits for a standby, and behind a fail-over
+/// Confirms that the row behind `last` has this batch, by a change of it. Reading it would be no
+/// proof: a database may show a row whose commit still waits for a standby, and after a fail-over
 /// that lost the lease the row may be that of another process with the same epoch.
 async fn confirm(
     slot: &mut ConnectionSlot,
@@ -123,8 +123,8 @@ async fn confirm(
     Ok(if changed > 0 { Appended::Durable } else { Appended::Deposed })
 }
 
-/// Tells from the newest row what became of the row behind `last`. One process has the epoch, and
-/// stores one row at a time.
+/// Concludes from the newest row what became of the row behind `last`. Only one process has the
+/// epoch, and it stores one row at a time.
 fn explain(last: Position, newest: Option<Position>) -> Appended {
     let behind = Position { number: last.number + 1, ..last };
     match newest {
@@ -142,8 +142,8 @@ fn lacks(number: u64, newest: Option<Position>) -> String {
     }
 }
 
-/// Stores the mark of an epoch. Returns its row, or `None` if an epoch that is no smaller has one,
-/// or if an answer was lost: the row may be there then, but its epoch is not used.
+/// Stores the mark of an epoch. Returns its row, or `None` if an epoch that is no smaller has a
+/// mark, or if an answer was lost: the row may be there then, but its epoch is not used.
 pub(super) async fn lay_mark(
     slot: &mut ConnectionSlot,
     witness: &Witness,

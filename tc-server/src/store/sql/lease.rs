@@ -1,8 +1,8 @@
 //! The leader's lease: a row that says which process leads, by the clock of the database.
 //!
 //! The lease keeps candidates from disturbing a leader, and lets them notice when it is gone. It
-//! does not decide who leads: the journal does, and a leader whose lease was taken while it slept
-//! is refused there. An epoch is drawn with the lease and never again, so that a candidate that
+//! does not decide which process leads: the journal does, and it refuses a leader whose lease was
+//! taken while it slept. An epoch is drawn with the lease and never again, so that a candidate that
 //! sleeps before it lays its mark cannot shut out a later leader.
 
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use super::retries::{Failure, Retries};
 use crate::store::boot_instant::{BootInstant, sleep_until};
 use crate::store::{CoordinatorNode, Leader, StoreError};
 
-/// The longest pause between two looks at the row, so that a leader that gives up the lead is
-/// followed soon.
+/// The longest pause between two reads of the row, so that a leader that gives up the lead is
+/// replaced soon.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The shortest pause.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
@@ -100,7 +100,8 @@ struct LeaseRow {
 }
 
 impl Candidate {
-    /// Waits until no other process has the lease, and takes it. Publishes meanwhile who leads.
+    /// Waits until no other process has the lease, and takes it. Meanwhile publishes which process
+    /// leads.
     ///
     /// # Errors
     ///
@@ -159,7 +160,7 @@ impl Candidate {
         let [at_least, lease] = [at_least.0, micros(self.lease)].map(Value::Number);
         let node = Value::Text(&self.node);
         let values = [holder, at_least, lease, node, self.database.namespace(), holder];
-        // Before the call: the database counts from a later moment.
+        // Taken before the call: the database counts from a later moment.
         let sent = BootInstant::now();
         slot.execute(sql, &values).await?;
         // Some databases count the rows found, others those changed: the row itself tells.
@@ -235,8 +236,8 @@ impl Keeper {
                 () = self.renew_in_time(until) => {}
             }
         }
-        // Also after the lease has run out: the next process need not wait for what is left of it
-        // by the clock of the database.
+        // Also after the lease has run out here: the next process need not wait for what is left of
+        // it by the clock of the database.
         if !matches!(timeout(END_LIMIT, self.give_up()).await, Ok(Ok(()))) {
             tracing::warn!(epoch = self.epoch.0, "the lease was not given up: it runs out");
         }
@@ -269,7 +270,7 @@ impl Keeper {
         Ok(self.slot.execute(sql, &values).await? > 0)
     }
 
-    /// A lease that was ended meanwhile stays ended.
+    /// Extends the lease, unless it was ended meanwhile.
     fn prolong(&self, until: BootInstant) {
         self.held.send_if_modified(|held| {
             let is_held = held.is_some();

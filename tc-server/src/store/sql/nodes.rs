@@ -12,7 +12,7 @@ use super::dialect::CallError;
 use super::micros;
 use crate::store::{FORGET_AFTER, NODES_MAX, SAY_EVERY, SeenNode};
 
-/// Notes again and again that a node is there, and publishes which others are.
+/// Periodically notes that a node is there, and publishes which others are.
 pub(super) async fn announce(
     database: SqlDatabase,
     id: String,

@@ -9,7 +9,7 @@ use crate::store::StoreError;
 
 const PAUSE_MS_MIN: u64 = 20;
 const PAUSE_MS_MAX: u64 = 1_000;
-/// One in so many failures in a row is logged, the first among them.
+/// One in this many consecutive failures is logged, beginning with the first.
 const LOG_ONE_IN: u32 = 20;
 
 /// Why an attempt failed.

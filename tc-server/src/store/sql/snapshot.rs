@@ -104,7 +104,8 @@ impl Content {
     ) -> Result<Vec<Record>, StoreError> {
         let decode = move || {
             let mut stored: Vec<(Vec<u8>, Vec<u8>)> = self.records.into_iter().collect();
-            // In the order of keys, as every store gives them: the same records load alike (PURE).
+            // In the order of keys, as every store returns them: the same records load in the same
+            // way (PURE).
             stored.sort_unstable();
             let records = stored.into_iter().map(|(key, value)| codec::decode(&key, &value));
             records.collect::<Result<Vec<_>, _>>()
@@ -123,8 +124,8 @@ pub(super) struct StoredBatch {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Reads some of the rows behind `number`, up to `last`. At least one, or the journal is damaged:
-/// no row in between is ever missing.
+/// Reads some of the rows behind `number`, up to `last`, and at least one. No row in between is
+/// ever missing, so a gap is damage.
 pub(super) async fn read_batches(
     connection: &mut Connection,
     database: &SqlDatabase,

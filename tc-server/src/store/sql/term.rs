@@ -30,14 +30,14 @@ pub(super) struct Term {
 
 #[derive(Debug)]
 struct State {
-    /// The last row that this process has stored. Absent while a batch is being stored, and ever
-    /// after if its caller went away: whether it is there is not known then.
+    /// The last row that this process has stored. Absent while a batch is being stored, and from
+    /// then on if its caller was dropped: the batch may be stored or not.
     last: Option<Position>,
     /// Absent while it is in use.
     slot: Option<ConnectionSlot>,
     /// Bytes of the journal since the last compaction was begun.
     bytes: u64,
-    /// Ends with the term: it would be in the next leader's way.
+    /// Ends with the term: it would disturb the next leader.
     compaction: Option<AbortOnDropHandle<()>>,
 }
 
@@ -96,7 +96,7 @@ impl Term {
     pub(super) async fn commit(&self, batch: &[Change]) -> Result<(), StoreError> {
         let mut writing = self.begin_write()?;
         let frame = self.encode(batch, writing.last.number + 1)?;
-        // A database that does not answer holds the engine up no longer than the lease lasts.
+        // A database that does not answer delays the engine no longer than the lease lasts.
         let stored = tokio::select! {
             biased;
             () = self.lost() => Err(StoreError::LostLeadership),
@@ -181,8 +181,8 @@ impl Term {
             self.tenure.end();
             return Err(StoreError::LostLeadership);
         }
-        // The slot is kept only behind an answer: a connection on which one is due is not used
-        // again.
+        // The slot is put back only after an answer: a connection on which one is still due is not
+        // used again.
         self.lock().slot.get_or_insert(slot);
         Ok(())
     }

@@ -48,8 +48,8 @@ fn a_coordinator_that_does_not_greet_in_time_is_left() {
     assert_eq!(driven.dialled(), [0, 0]);
 }
 
-/// A silent endpoint kept a client from connecting for as long as one attempt may take, and for
-/// good at the first start.
+/// Regression: a silent endpoint kept a client from connecting for as long as one attempt may take,
+/// and at the first start it never connected.
 #[test]
 fn a_silent_endpoint_costs_a_moment_and_its_attempt_is_dropped() {
     let mut driven = Driven::new(&["silent", "serves"]);
@@ -62,7 +62,7 @@ fn a_silent_endpoint_costs_a_moment_and_its_attempt_is_dropped() {
     assert_eq!(driven.hung_up(), [ConnectionId(1)]);
     let id = driven.begin();
     assert_eq!(driven.sent_ids(), [id.0]);
-    // Whatever the first says from here on.
+    // What the first says from here on counts for nothing.
     driven.fail(ConnectionId(1), ConnectionFailure::Passing(Arc::from("late")));
     let hello = ServerMessage { id: 1, body: Some(Answer::Hello(v1::HelloReply::default())) };
     driven.protocol.receive(driven.now, ConnectionId(1), [hello]);

@@ -11,8 +11,8 @@ use crate::store::sql::connection::{Cell, DriverConnection, Row, Value, driver_c
 
 /// The part of a packet that is left for values other than the batch.
 const PACKET_BYTES_SPARE: usize = 64 << 10;
-/// The least packet with which the store works: a batch may hold one request of 4 MiB and what was
-/// decided beside it.
+/// The least packet with which the store works: a batch may hold one request of 4 MiB and other
+/// decisions.
 const PACKET_BYTES_MIN: usize = 16 << 20;
 
 /// MySQL and MariaDB.
@@ -36,9 +36,9 @@ impl fmt::Debug for MySqlDialect {
 
 driver_connection!(MySqlConnection, MySql, MySqlRow);
 
-/// READ COMMITTED takes no gap locks, and a statement sees what it has waited for.
+/// READ COMMITTED takes no gap locks, and a statement sees the rows that it has waited for.
 const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
-/// A program that was stopped in a transaction holds its rows for seconds only, on MariaDB; MySQL
+/// On MariaDB a program that was stopped in a transaction holds its rows only for seconds; MySQL
 /// reads that part as a comment.
 const LIMITS: &str = "SET SESSION autocommit = 1, innodb_lock_wait_timeout = 2 \
     /*M!100300 , idle_transaction_timeout = 5 */";

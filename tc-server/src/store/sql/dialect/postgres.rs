@@ -34,9 +34,10 @@ impl fmt::Debug for PostgresDialect {
 driver_connection!(PgConnection, Postgres, PgRow);
 
 /// Settings of a connection. A setting that the server does not know is left out. Read committed,
-/// so that a statement sees what it has waited for. A program that was stopped in a transaction, or
-/// whose host is gone, holds its rows for seconds only. There is no `statement_timeout`: a server
-/// could take it for a reason to end its wait for a synchronous standby.
+/// so that a statement sees the rows that it has waited for. A program that was stopped in a
+/// transaction, or whose host has gone, holds its rows only for seconds. There is no
+/// `statement_timeout`: a server could take it for a reason to end its wait for a synchronous
+/// standby.
 const SET_UP: &str = "\
     SELECT set_config(s.name, w.setting, false) FROM pg_settings s JOIN (VALUES \
       ('default_transaction_isolation', 'read committed'), \
