@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::end::LEASE_LENGTH;
 use super::named_locks::NamedLocks;
 use super::table::Acquisition;
 use super::turn::{Turn, TurnId};
@@ -65,10 +66,8 @@ impl NamedLocks<'_> {
     /// Refuses lengths that no lease may have.
     pub(crate) fn check_lengths(&self, wanted: &NewLease) -> Result<(), Rejection> {
         let max = self.on.limits.lease_ms_max;
-        let lengths = [
-            ("milliseconds of a lease", wanted.lease_ms),
-            ("milliseconds of a delay", wanted.delay_ms),
-        ];
+        let lengths =
+            [(LEASE_LENGTH, wanted.lease_ms), ("milliseconds of a delay", wanted.delay_ms)];
         if let Some(&(what, _)) = lengths.iter().find(|(_, length)| *length > max) {
             return Err(Rejection::LimitReached { what, max });
         }

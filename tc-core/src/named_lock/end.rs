@@ -9,14 +9,27 @@ use crate::contract::{Correlation, LeaseId, LeaseRecord, LockToken, Rejection, R
 use crate::deciding::HandlerResult;
 use crate::shares::check_limit;
 
+/// The name of the limit in [`Rejection::LimitReached`].
+pub(super) const LEASE_LENGTH: &str = "milliseconds of a lease";
+
 impl NamedLocks<'_> {
-    /// Renews leases, and answers for each whether it is held for so long from here on. A lost
-    /// lease is never taken again.
+    /// Renews leases, and answers for each whether it was renewed. A lost lease is never taken again.
+    ///
+    /// A length above the limit is refused, not shortened: its client would count on all of it. A
+    /// lease that was granted before the limit was lowered keeps its length.
     pub(crate) fn renew_locks(&mut self, tokens: &[LockToken], lease_ms: u64) -> HandlerResult {
         check_limit("renewals in one request", tokens.len(), self.on.limits.rows_per_request_max)?;
-        let lease_ms = lease_ms.min(self.on.limits.lease_ms_max);
+        let max = self.on.limits.lease_ms_max;
+        if lease_ms > max && !tokens.iter().any(|&token| self.was_granted_for(token, lease_ms)) {
+            return Err(Rejection::LimitReached { what: LEASE_LENGTH, max });
+        }
         let renewed = tokens.iter().map(|&token| self.renew_lock(token, lease_ms));
         Ok(Some(Reply::LocksRenewed { held: renewed.collect() }))
+    }
+
+    fn was_granted_for(&self, token: LockToken, lease_ms: u64) -> bool {
+        let Some(Acquisition::Held(id)) = self.leases.acquisition(token) else { return false };
+        self.leases.lease(id).is_some_and(|lease| lease.lease_ms >= lease_ms)
     }
 
     fn renew_lock(&mut self, token: LockToken, lease_ms: u64) -> bool {
