@@ -13,7 +13,8 @@ use crate::shares::check_limit;
 pub(super) const LEASE_LENGTH: &str = "milliseconds of a lease";
 
 impl NamedLocks<'_> {
-    /// Renews leases, and answers for each whether it was renewed. A lost lease is never taken again.
+    /// Renews leases, and answers for each whether it was renewed. A lost lease is never taken
+    /// again.
     ///
     /// A length above the limit is refused, not shortened: its client would count on all of it. A
     /// lease that was granted before the limit was lowered keeps its length.

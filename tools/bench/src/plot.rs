@@ -5,10 +5,10 @@ use std::fmt::Write;
 
 use crate::report::{Report, Row};
 
-const WIDTH: f64 = 960.0;
+const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 540.0;
 const LEFT: f64 = 80.0;
-const RIGHT: f64 = 300.0;
+const RIGHT: f64 = 340.0;
 const TOP: f64 = 50.0;
 const BOTTOM: f64 = 60.0;
 /// Colours that people with any colour vision can distinguish.

@@ -1,7 +1,7 @@
 //! The pages as mdBook wants them: all below one folder, with links among themselves alone.
 //!
 //! The tree keeps some pages of the book at its root, where a visitor looks for them. Links follow
-//! the pages; a link to something that is no page of the book becomes its text.
+//! the pages; a link to something that is no page of the book becomes its text. Pictures go along.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,24 @@ const PAGES: &str = "docs/";
 /// Returns the files of the stage: path and text.
 pub(super) fn pages(files: &[SourceFile]) -> Result<Vec<(String, String)>> {
     let file = |path: &str| files.iter().find(|file| file.path == path).context(path.to_owned());
-    let places = places(file(SUMMARY)?);
+    let mut places = places(file(SUMMARY)?);
+    places.extend(files.iter().filter_map(place_of_picture));
     let mut staged = vec![(SETTINGS.to_owned(), file(SETTINGS)?.text.clone())];
     for (path, place) in &places {
-        staged.push((format!("{PAGES}{place}"), rewritten(file(path)?, &places)));
+        let file = file(path)?;
+        let text = if is_picture(path) { file.text.clone() } else { rewritten(file, &places) };
+        staged.push((format!("{PAGES}{place}"), text));
     }
     Ok(staged)
+}
+
+fn is_picture(path: &str) -> bool {
+    path.ends_with(".svg")
+}
+
+fn place_of_picture(file: &SourceFile) -> Option<(String, String)> {
+    let place = file.path.strip_prefix(PAGES).filter(|place| is_picture(place))?;
+    Some((file.path.clone(), place.to_owned()))
 }
 
 /// Returns the path of each page on the stage, by its path in the tree.
@@ -96,13 +108,19 @@ mod tests {
                 "- [A](a.md)\n- [B](b/c.md)\n- [D](d/README.md)\n- [Top](../TOP.md)\n",
             ),
             SourceFile::sample("docs/a.md", "[t](../TOP.md#x) [s](../src/a.rs) [u](https://u)\n"),
-            SourceFile::sample("docs/b/c.md", "[a](../a.md)\n```\n[s](../src)\n```\n"),
+            SourceFile::sample(
+                "docs/b/c.md",
+                "[a](../a.md) ![p](../images/p.svg)\n```\n[s](../src)\n```\n",
+            ),
+            SourceFile::sample("docs/images/p.svg", "<svg/>"),
             SourceFile::sample("docs/d/README.md", "D\n"),
             SourceFile::sample("TOP.md", "[c](docs/b/c.md) [d](docs/d)\n"),
         ];
         let staged: BTreeMap<String, String> = pages(&files).unwrap().into_iter().collect();
         assert_eq!(staged["docs/a.md"], "[t](TOP.md#x) s [u](https://u)\n");
-        assert_eq!(staged["docs/b/c.md"], "[a](../a.md)\n```\n[s](../src)\n```\n");
+        let with_picture = "[a](../a.md) ![p](../images/p.svg)\n```\n[s](../src)\n```\n";
+        assert_eq!(staged["docs/b/c.md"], with_picture);
+        assert_eq!(staged["docs/images/p.svg"], "<svg/>");
         assert_eq!(staged["docs/TOP.md"], "[c](b/c.md) [d](d/index.md)\n");
         assert_eq!(staged["docs/d/index.md"], "D\n");
         let summary = "- [A](a.md)\n- [B](b/c.md)\n- [D](d/index.md)\n- [Top](TOP.md)\n";
