@@ -18,6 +18,7 @@ mod dialect;
 mod journal;
 mod lease;
 mod nodes;
+mod pages;
 mod record_pages;
 mod retries;
 mod schema;

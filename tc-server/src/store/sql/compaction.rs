@@ -15,8 +15,9 @@ use hashbrown::HashMap;
 
 use super::connection::{Connection, ConnectionSlot, SqlDatabase, Value};
 use super::dialect::CallError;
+use super::pages;
 use super::retries::Retries;
-use super::snapshot::{read_applied, read_batches};
+use super::snapshot::read_applied;
 use crate::store::journal::frame::Seed;
 
 /// Bytes of the journal that are carried over in one transaction.
@@ -98,7 +99,7 @@ async fn read_changes(
 ) -> Result<(u64, Changes), CallError> {
     let (mut upto, mut bytes, mut changes) = (applied, 0, Changes::new());
     while upto < last && bytes < BYTES_AT_A_TIME {
-        for batch in read_batches(connection, database, upto, last).await? {
+        for batch in pages::batches(connection, database, upto, last).await? {
             bytes += batch.bytes.len();
             upto = batch.number;
             batch.visit(seed, |key, value| {

@@ -75,9 +75,13 @@ pub(super) struct Statements {
     pub(super) wait_for_readers: &'static str,
     /// Begins a transaction that changes something.
     pub(super) begin: &'static str,
-    /// Namespace, last key read, row limit. Returns keys and values in the order of keys.
+    /// Namespace, last key read, row limit. Returns keys and lengths of values, in order.
+    pub(super) record_lengths: &'static str,
+    /// Namespace, last key read, last key to read. Returns keys and values in the order of keys.
     pub(super) records: &'static str,
-    /// Namespace, number before, last number, row limit. Returns numbers and batches in order.
+    /// Namespace, number before, last number, row limit. Returns numbers and lengths in order.
+    pub(super) batch_lengths: &'static str,
+    /// Namespace, number before, last number. Returns numbers and batches in order.
     pub(super) batches: &'static str,
     /// Number, namespace, number expected. Sets the applied number.
     pub(super) advance_mark: &'static str,

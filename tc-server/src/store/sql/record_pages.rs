@@ -5,18 +5,15 @@
 
 use handfast_core::Epoch;
 
-use super::connection::{Connection, SqlDatabase, Value};
+use super::connection::{Connection, SqlDatabase};
 use super::dialect::CallError;
 use super::journal::Position;
-use super::snapshot::read_batches;
+use super::pages;
 use crate::store::StoreError;
 use crate::store::journal::frame::Seed;
 use crate::store::snapshot::{
-    PageReader, PageSender, RecordOverlay, RecordSnapshot, SnapshotOrigin, StoredRecord,
+    PageReader, PageSender, RecordOverlay, RecordSnapshot, SnapshotOrigin,
 };
-
-/// Records read in one call.
-const RECORDS_AT_A_TIME: u64 = 500;
 
 /// The beginning of a transaction that reads everything.
 struct Beginning {
@@ -78,7 +75,7 @@ async fn read_journal(
 ) -> Result<RecordOverlay, CallError> {
     let (mut overlay, mut number) = (RecordOverlay::default(), applied);
     while number < last {
-        let batches = read_batches(connection, database, number, last).await?;
+        let batches = pages::batches(connection, database, number, last).await?;
         for batch in &batches {
             batch.visit(seed, |key, value| overlay.change(key, value))?;
         }
@@ -95,7 +92,7 @@ async fn send_pages(
 ) -> Result<(), CallError> {
     let mut after = Vec::new();
     loop {
-        let records = read_records(connection, database, &after).await?;
+        let records = pages::records(connection, database, &after).await?;
         let Some((last, _)) = records.last() else { break };
         after.clone_from(last);
         if pages.send(overlay.lay_over(records)).await == PageReader::Gone {
@@ -106,16 +103,4 @@ async fn send_pages(
     connection.run("COMMIT").await?;
     pages.send(overlay.into_rest()).await;
     Ok(())
-}
-
-/// Reads the records behind a key; none at the end.
-async fn read_records(
-    connection: &mut Connection,
-    database: &SqlDatabase,
-    after: &[u8],
-) -> Result<Vec<StoredRecord>, CallError> {
-    let sql = database.dialect.statements().records;
-    let values = [database.namespace(), Value::Bytes(after), Value::Number(RECORDS_AT_A_TIME)];
-    let rows = connection.fetch(sql, &values).await?;
-    rows.into_iter().map(|mut row| Ok((row.bytes()?, row.bytes()?))).collect()
 }

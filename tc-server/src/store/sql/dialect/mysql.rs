@@ -202,10 +202,14 @@ const STATEMENTS: Statements = Statements {
         START TRANSACTION WITH CONSISTENT SNAPSHOT",
     wait_for_readers: "SET SESSION autocommit = 1 /*M!100300 , idle_transaction_timeout = 60 */",
     begin: "START TRANSACTION",
-    records: "SELECT record_key, value FROM tc_record WHERE namespace = ? AND record_key > ? \
-        ORDER BY record_key LIMIT ?",
-    batches: "SELECT number, batch FROM tc_journal \
+    record_lengths: "SELECT record_key, CAST(OCTET_LENGTH(value) AS SIGNED) FROM tc_record \
+        WHERE namespace = ? AND record_key > ? ORDER BY record_key LIMIT ?",
+    records: "SELECT record_key, value FROM tc_record \
+        WHERE namespace = ? AND record_key > ? AND record_key <= ? ORDER BY record_key",
+    batch_lengths: "SELECT number, CAST(OCTET_LENGTH(batch) AS SIGNED) FROM tc_journal \
         WHERE namespace = ? AND number > ? AND number <= ? ORDER BY number LIMIT ?",
+    batches: "SELECT number, batch FROM tc_journal \
+        WHERE namespace = ? AND number > ? AND number <= ? ORDER BY number",
     advance_mark: "UPDATE tc_mark SET applied = ? WHERE namespace = ? AND applied = ?",
     delete_batches: "DELETE FROM tc_journal WHERE namespace = ? AND number < ?",
     lease: "SELECT holder, epoch, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), until), node \

@@ -170,10 +170,14 @@ const STATEMENTS: Statements = Statements {
     wait_for_readers: "SELECT set_config(s.name, '60s', false) FROM pg_settings s \
         WHERE s.name = 'idle_in_transaction_session_timeout'",
     begin: "BEGIN",
-    records: "SELECT record_key, value FROM tc_record WHERE namespace = $1 AND record_key > $2 \
-        ORDER BY record_key LIMIT $3",
-    batches: "SELECT number, batch FROM tc_journal \
+    record_lengths: "SELECT record_key, CAST(OCTET_LENGTH(value) AS bigint) FROM tc_record \
+        WHERE namespace = $1 AND record_key > $2 ORDER BY record_key LIMIT $3",
+    records: "SELECT record_key, value FROM tc_record \
+        WHERE namespace = $1 AND record_key > $2 AND record_key <= $3 ORDER BY record_key",
+    batch_lengths: "SELECT number, CAST(OCTET_LENGTH(batch) AS bigint) FROM tc_journal \
         WHERE namespace = $1 AND number > $2 AND number <= $3 ORDER BY number LIMIT $4",
+    batches: "SELECT number, batch FROM tc_journal \
+        WHERE namespace = $1 AND number > $2 AND number <= $3 ORDER BY number",
     advance_mark: "UPDATE tc_mark SET applied = $1 WHERE namespace = $2 AND applied = $3",
     delete_batches: "DELETE FROM tc_journal WHERE namespace = $1 AND number < $2",
     lease: "SELECT holder, epoch, \
