@@ -23,7 +23,7 @@ pub(crate) struct Context {
     pub(crate) xid: Xid,
     /// Whether plain reads through AT resources wait for the global locks of other globals.
     pub(crate) read_committed: bool,
-    /// The rollback-only flag of the code that launched the global, if that is in this process.
+    /// The rollback-only flag of the code that began the global, if that is in this process.
     pub(crate) rollback_only: Option<Arc<AtomicBool>>,
     /// Whether code in this process has joined participants, whose votes take time.
     pub(crate) has_participants: Arc<AtomicBool>,

@@ -83,13 +83,13 @@ pub enum Error {
         /// The rule that forbids it.
         why: &'static str,
     },
-    /// Another process launched this transaction. Only an error returned to that process can make
+    /// Another process began this transaction. Only an error returned to that process can make
     /// it roll back.
     #[error(
-        "xid {xid} was begun by another process: return an error to its launcher instead ({})",
+        "xid {xid} was begun by another process: return an error to that process instead ({})",
         self.code()
     )]
-    LauncherElsewhere {
+    BegunElsewhere {
         /// The ambient global.
         xid: Xid,
     },
@@ -136,7 +136,7 @@ impl Error {
             Self::UnexpectedAnswer { .. } => "HF-TM-UNEXPECTED-ANSWER",
             Self::TransactionRequired => "HF-TM-TRANSACTION-REQUIRED",
             Self::TransactionForbidden { .. } => "HF-TM-TRANSACTION-FORBIDDEN",
-            Self::LauncherElsewhere { .. } => "HF-TM-LAUNCHER-ELSEWHERE",
+            Self::BegunElsewhere { .. } => "HF-TM-LAUNCHER-ELSEWHERE",
             Self::NotExplicit { .. } => "HF-TM-NOT-EXPLICIT",
             Self::MalformedXid { .. } => MalformedXid::CODE,
             Self::Configuration { .. } => "HF-CFG-CLIENT",
@@ -158,7 +158,7 @@ impl Error {
             | Self::UnexpectedAnswer { .. }
             | Self::TransactionRequired
             | Self::TransactionForbidden { .. }
-            | Self::LauncherElsewhere { .. }
+            | Self::BegunElsewhere { .. }
             | Self::NotExplicit { .. }
             | Self::MalformedXid { .. }
             | Self::SagaJson { .. }

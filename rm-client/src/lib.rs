@@ -1,7 +1,7 @@
 //! Distributed transactions for services: begin, commit and roll back across databases with
 //! ordinary SQL.
 //!
-//! A *global* transaction spans services and their databases. One process launches it; whatever the
+//! A *global* transaction spans services and their databases. One process begins it; whatever the
 //! work calls, in this process or over HTTP and gRPC, takes part in it; at the end all of it has
 //! happened or none. The coordinator, `handfast serve`, keeps the decision.
 //!

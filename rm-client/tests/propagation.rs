@@ -80,11 +80,11 @@ async fn the_xid_travels_through_two_http_services() {
 async fn an_http_handler_can_launch_a_transaction() {
     let tc = Tc::start().await;
     let handfast = Handfast::connect(tc.endpoint()).await.unwrap();
-    let (account, launcher) = (account().await, handfast.clone());
+    let (account, caller) = (account().await, handfast.clone());
     let place_order = async move || {
         let work =
             async |_tx| Ok::<_, Error>(ask(&client(), format!("http://{account}/seen")).await);
-        launcher.transaction("place-order").run(work).await.map_err(|error| error.to_string())
+        caller.transaction("place-order").run(work).await.map_err(|error| error.to_string())
     };
     let order = listen(Router::new().route("/", get(place_order))).await;
     let xid = ask(&client(), format!("http://{order}/")).await;

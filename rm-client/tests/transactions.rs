@@ -82,7 +82,7 @@ async fn set_rollback_only_wins_over_ok() {
 }
 
 #[tokio::test]
-async fn a_participant_marks_the_launcher_of_its_process() {
+async fn a_participant_marks_the_global_of_its_process() {
     let tc = Tc::start().await;
     let handfast = connect(&tc).await;
     let inner = async |tx: handfast::Transaction| tx.set_rollback_only();
@@ -270,7 +270,7 @@ async fn propagation_kinds_inside_a_transaction() {
 }
 
 #[tokio::test]
-async fn a_participants_error_leaves_the_decision_to_the_launcher() {
+async fn a_participants_error_leaves_the_decision_to_the_caller() {
     let tc = Tc::start().await;
     let handfast = connect(&tc).await;
     let work = async |_tx| {

@@ -24,7 +24,7 @@ proptest! {
 
     /// After every move the invariants hold; when participants answer and people help, it ends.
     #[test]
-    fn a_saga_ends_all_done_or_all_taken_back(
+    fn a_saga_ends_all_done_or_all_compensated(
         definition in definition(),
         moves in vec(a_move(), 0..60),
     ) {
@@ -240,7 +240,7 @@ struct World {
     /// Every call ever made, latest last.
     calls: Vec<PhaseTwoCall>,
     /// Steps whose compensation was called, in that order.
-    taken_back: Vec<u32>,
+    compensated: Vec<u32>,
 }
 
 impl World {
@@ -248,9 +248,9 @@ impl World {
         let limits = Limits { step_attempts_told: 2, saga_steps_max: 1_000, ..Limits::default() };
         let store = Store::default();
         let coordinator = store.load(1, &limits).unwrap();
-        let (calls, taken_back) = (Vec::new(), Vec::new());
+        let (calls, compensated) = (Vec::new(), Vec::new());
         let mut world =
-            Self { coordinator, store, limits, now: 0, epoch: 1, xid: Xid(0), calls, taken_back };
+            Self { coordinator, store, limits, now: 0, epoch: 1, xid: Xid(0), calls, compensated };
         let definition = Arc::new(definition);
         let start = Command::StartSaga { application: "shop".into(), key: "k".into(), definition };
         let reply = world.ask(start).pop();
@@ -294,8 +294,8 @@ impl World {
             let all_done = before.into_iter().all(|(_, it)| it.state == StepState::Done);
             assert!(all_done, "{step} begins when all before it is done");
         }
-        if call.decision == Decision::RollBack && !self.taken_back.contains(&step) {
-            self.taken_back.push(step);
+        if call.decision == Decision::RollBack && !self.compensated.contains(&step) {
+            self.compensated.push(step);
         }
         self.calls.push(call);
     }
@@ -387,21 +387,21 @@ impl World {
         match saga.status() {
             SagaStatus::Completed => {
                 assert!(saga.steps.iter().all(|step| step.state == StepState::Done));
-                assert!(self.taken_back.is_empty(), "all done, and nothing taken back");
+                assert!(self.compensated.is_empty(), "all done, and nothing compensated");
             }
             SagaStatus::Compensated => {
                 for (definition, step) in kinds {
                     let happened = definition.kind == StepKind::Compensable
                         && step.state != StepState::Waiting;
                     let expected = if happened { StepState::Compensated } else { step.state };
-                    assert_eq!(step.state, expected, "all taken back");
+                    assert_eq!(step.state, expected, "all compensated");
                 }
-                let pairs = self.taken_back.iter().zip(1..).flat_map(|(&first, rest)| {
-                    self.taken_back[rest..].iter().map(move |&second| (first, second))
+                let pairs = self.compensated.iter().zip(1..).flat_map(|(&first, rest)| {
+                    self.compensated[rest..].iter().map(move |&second| (first, second))
                 });
                 for (first, second) in pairs {
                     let in_order = comes_before(&saga.definition, first, second);
-                    assert!(!in_order, "the reverse order: {:?}", self.taken_back);
+                    assert!(!in_order, "the reverse order: {:?}", self.compensated);
                 }
             }
             SagaStatus::Running | SagaStatus::Compensating | SagaStatus::NeedsOperator => {

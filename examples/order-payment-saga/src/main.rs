@@ -29,7 +29,7 @@ struct OrderPaymentSaga;
 impl Example for OrderPaymentSaga {
     const NAME: &'static str = "order-payment-saga";
     const ABOUT: &'static str = "Run orders as sagas, whose steps are committed one by one and \
-        taken back when one of them refuses, and prove that nothing was lost";
+        compensated when one of them refuses, and prove that nothing was lost";
     const BOOKS: Books = Books {
         sold: "SELECT line.product_id, line.quantity FROM order_line line \
                JOIN customer_order written ON written.order_id = line.order_id \

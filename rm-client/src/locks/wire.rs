@@ -92,7 +92,7 @@ pub(super) fn backend_error(error: Error) -> BackendError {
         | Error::UnexpectedAnswer { .. }
         | Error::TransactionRequired
         | Error::TransactionForbidden { .. }
-        | Error::LauncherElsewhere { .. }
+        | Error::BegunElsewhere { .. }
         | Error::NotExplicit { .. }
         | Error::MalformedXid { .. }
         | Error::SagaJson { .. }

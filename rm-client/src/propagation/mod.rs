@@ -13,7 +13,7 @@
 //! case.
 //!
 //! A request that carries an XID is served within that global, as a participant, which decides
-//! nothing. It reports a failure to the launcher by an error response. Streamed bodies are outside
+//! nothing. It reports a failure to the caller by an error response. Streamed bodies are outside
 //! the transaction: so is everything that a handler does after it has returned its response.
 //!
 //! [`current_xid`]: crate::current_xid

@@ -17,7 +17,7 @@ pub enum TransactionError<E> {
     #[error("transaction not begun: {0}")]
     NotBegun(#[source] Error),
     /// The closure failed, and this call had nothing to decide: it had joined a transaction that
-    /// its launcher decides, or it ran without a transaction.
+    /// another caller decides, or it ran without a transaction.
     #[error("{0}")]
     Application(E),
     /// The global is rolled back and finished. None of its changes remain.

@@ -92,7 +92,7 @@ impl NewTransaction {
     {
         let plan = self.propagation.plan(context::current());
         match plan.map_err(TransactionError::NotBegun)? {
-            Plan::Launch => Box::pin(self.launch(work)).await,
+            Plan::Begin => Box::pin(self.begin_and_run(work)).await,
             Plan::Join(ambient) => {
                 let transaction = Transaction::new(&ambient);
                 let read_committed = ambient.read_committed || self.read_committed;
@@ -110,7 +110,7 @@ impl NewTransaction {
     /// Begins a global explicitly. The caller decides it with [`Global::commit`] or
     /// [`Global::rollback`].
     ///
-    /// Only a launcher can begin explicitly: with [`Propagation::RequiresNew`], or with
+    /// Only the caller that decides can begin explicitly: with [`Propagation::RequiresNew`], or with
     /// [`Propagation::Required`] outside any transaction. A participant has nothing to decide and
     /// uses [`run`](Self::run).
     ///
@@ -128,15 +128,16 @@ impl NewTransaction {
             }
         }
         match self.propagation.plan(context::current())? {
-            Plan::Launch => self.begin_global().await,
-            Plan::Join(Context { xid, .. }) => {
-                Err(Error::TransactionForbidden { xid, why: "begin is for the launcher" })
-            }
+            Plan::Begin => self.begin_global().await,
+            Plan::Join(Context { xid, .. }) => Err(Error::TransactionForbidden {
+                xid,
+                why: "only the process that begins a global ends it",
+            }),
             Plan::Without => Err(Error::NotExplicit { propagation: self.propagation.name() }),
         }
     }
 
-    async fn launch<F, T, E>(self, work: F) -> Result<T, TransactionError<E>>
+    async fn begin_and_run<F, T, E>(self, work: F) -> Result<T, TransactionError<E>>
     where
         F: AsyncFnOnce(Transaction) -> Result<T, E>,
     {
@@ -180,10 +181,10 @@ impl Transaction {
     }
 
     /// Makes sure that the global is rolled back, even if the closure returns `Ok`. Works for the
-    /// launcher and for participants in the launcher's process.
+    /// caller that began the global, and for participants in its process.
     ///
     /// # Errors
-    /// [`Error::LauncherElsewhere`] if another process began the global: return an error to that
+    /// [`Error::BegunElsewhere`] if another process began the global: return an error to that
     /// process instead. [`Error::TransactionRequired`] if there is no global.
     pub fn set_rollback_only(&self) -> Result<(), Error> {
         match (&self.xid, &self.rollback_only) {
@@ -191,7 +192,7 @@ impl Transaction {
                 flag.store(true, Ordering::Release);
                 Ok(())
             }
-            (Some(xid), None) => Err(Error::LauncherElsewhere { xid: xid.clone() }),
+            (Some(xid), None) => Err(Error::BegunElsewhere { xid: xid.clone() }),
             (None, None) => Err(Error::TransactionRequired),
         }
     }

@@ -18,7 +18,7 @@ use crate::error::Error;
 /// | `Never` | [`Error::TransactionForbidden`] | runs without |
 ///
 /// A transaction that joins is a *participant*: it neither commits nor rolls back. Its error goes
-/// to the launcher, which decides.
+/// to the caller that began the transaction, which decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Propagation {
@@ -41,7 +41,7 @@ pub enum Propagation {
 #[derive(Debug)]
 pub(super) enum Plan {
     /// Begins a global and decides it.
-    Launch,
+    Begin,
     /// Runs inside the ambient global.
     Join(Context),
     /// Runs outside any global.
@@ -64,7 +64,7 @@ impl Propagation {
 
     pub(super) fn plan(self, ambient: Option<Context>) -> Result<Plan, Error> {
         match (self, ambient) {
-            (Self::Required, None) | (Self::RequiresNew, _) => Ok(Plan::Launch),
+            (Self::Required, None) | (Self::RequiresNew, _) => Ok(Plan::Begin),
             (Self::Required | Self::Supports | Self::Mandatory, Some(ambient)) => {
                 Ok(Plan::Join(ambient))
             }

@@ -7,7 +7,7 @@ use handfast::{Error, Handfast, Xid};
 
 use crate::at::on_every_database;
 use crate::scene::{
-    Behaviour, PATIENCE, STEPS, Writes, assert_all_done, assert_all_taken_back, five_steps, scene,
+    Behaviour, PATIENCE, STEPS, Writes, assert_all_compensated, assert_all_done, five_steps, scene,
     start, take_part, take_part_hanging, traces,
 };
 
@@ -51,7 +51,7 @@ async fn a_refusal_of_any_step_compensates_the_saga<DB: Writes>() {
         let report = saga.ended(PATIENCE).await.unwrap();
         assert_eq!(report.status(), SagaStatus::Compensated);
         assert_eq!(report.cause(), format!("step {refuses} refused: on purpose"));
-        assert_all_taken_back(&stage, refuses).await;
+        assert_all_compensated(&stage, refuses).await;
     }
     // After the pivot the saga cannot be compensated: an operator is called.
     let saga = start(&stage, "late", five_steps("ship", Behaviour::Refuses)).await;
@@ -70,7 +70,7 @@ async fn an_output_above_the_limit_compensates_the_saga<DB: Writes>() {
         let report = saga.ended(PATIENCE).await.unwrap();
         assert_eq!(report.status(), SagaStatus::Compensated);
         assert!(report.cause().contains("70002 bytes"), "{}", report.cause());
-        assert_all_taken_back(&stage, gives).await;
+        assert_all_compensated(&stage, gives).await;
     }
 }
 
@@ -97,7 +97,7 @@ async fn exhausted_attempts_compensate_the_saga<DB: Writes>() {
     let report = start(&stage, "used-up", saga).await.ended(PATIENCE).await.unwrap();
     assert_eq!(report.status(), SagaStatus::Compensated);
     assert_eq!(report.cause(), "step charge failed too often: for a while");
-    assert_all_taken_back(&stage, "used-up").await;
+    assert_all_compensated(&stage, "used-up").await;
 }
 
 async fn a_refused_compensation_waits_for_an_operator<DB: Writes>() {
@@ -193,7 +193,7 @@ async fn a_finished_child_is_compensated_with_its_parent<DB: Writes>() {
         let report = start(&stage, refuses, saga).await.ended(PATIENCE).await.unwrap();
         assert_eq!(report.status(), SagaStatus::Compensated);
         assert!(report.cause().ends_with("refused: on purpose"), "{}", report.cause());
-        assert_all_taken_back(&stage, refuses).await;
+        assert_all_compensated(&stage, refuses).await;
         let billing = report.step("billing").unwrap().state();
         let begun = refuses != "reserve";
         let expected = if begun { SagaStepState::Compensated } else { SagaStepState::Waiting };
@@ -238,7 +238,7 @@ async fn a_signal_ends_a_step_and_a_cancel_the_saga() {
     cancelled.cancel("changed my mind").await.unwrap();
     let report = cancelled.ended(PATIENCE).await.unwrap();
     assert_eq!((report.status(), report.cause()), (SagaStatus::Compensated, "cancelled"));
-    assert_all_taken_back(&stage, "cancelled").await;
+    assert_all_compensated(&stage, "cancelled").await;
 }
 
 /// The wait took longer by a request's deadline.

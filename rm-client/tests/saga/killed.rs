@@ -6,7 +6,7 @@ use handfast::saga::SagaStatus;
 use crate::at::on_every_database;
 use crate::child;
 use crate::scene::{
-    Behaviour, PATIENCE, Writes, assert_all_done, assert_all_taken_back, five_steps, scene, start,
+    Behaviour, PATIENCE, Writes, assert_all_compensated, assert_all_done, five_steps, scene, start,
     take_part, until_traces,
 };
 
@@ -48,7 +48,7 @@ async fn a_participant_killed_going_back_is_replaced<DB: Writes>() {
             take_part(&rescuer, &stage.pool);
             let report = saga.ended(PATIENCE).await.unwrap();
             assert_eq!(report.status(), SagaStatus::Compensated, "{point}");
-            assert_all_taken_back(&stage, &point).await;
+            assert_all_compensated(&stage, &point).await;
             rescuer.close().await;
         }
     }
@@ -71,7 +71,7 @@ async fn a_coordinator_killed_anywhere_goes_on<DB: Writes>() {
                 assert_all_done(&stage, &key).await;
             } else {
                 assert_eq!(report.status(), SagaStatus::Compensated, "{key}");
-                assert_all_taken_back(&stage, &key).await;
+                assert_all_compensated(&stage, &key).await;
             }
         }
     }

@@ -215,7 +215,7 @@ pub(crate) async fn assert_all_done<DB: Writes>(stage: &Stage<DB>, key: &str) {
 
 /// Checks that each done step that can be compensated was compensated once, and that the pivot was
 /// not done.
-pub(crate) async fn assert_all_taken_back<DB: Writes>(stage: &Stage<DB>, key: &str) {
+pub(crate) async fn assert_all_compensated<DB: Writes>(stage: &Stage<DB>, key: &str) {
     let done = traces(stage, key, 1).await;
     let compensable = |step: &&String| STEPS[..COMPENSABLE].contains(&step.as_str());
     let expected: Vec<String> = done.iter().filter(compensable).cloned().collect();

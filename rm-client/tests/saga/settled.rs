@@ -11,7 +11,7 @@ use sqlx::{MySql, Pool, Postgres};
 
 use crate::at::{Stage, on_every_database};
 use crate::scene::{
-    Behaviour, PATIENCE, Writes, assert_all_done, assert_all_taken_back, five_steps, scene, start,
+    Behaviour, PATIENCE, Writes, assert_all_compensated, assert_all_done, five_steps, scene, start,
     take_part,
 };
 use crate::wired::{Wired, wire_to};
@@ -120,7 +120,7 @@ async fn settling_does_not_disturb_running_sagas<DB: Writes>() {
         for (key, saga) in &sagas {
             let report = saga.ended(PATIENCE).await.unwrap();
             assert_eq!(report.status(), SagaStatus::Compensated, "{key}");
-            assert_all_taken_back(&stage, key).await;
+            assert_all_compensated(&stage, key).await;
         }
     };
     let settling = async {

@@ -73,7 +73,7 @@ impl Sagas<'_> {
         self.on.out.effects.extend(held.map(hold));
         let cause = self.table.get(xid).map_or(String::new(), |saga| saga.cause_text(cause));
         let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-        self.note_saga(xid, &format!("taken back: {cause}{why}"));
+        self.note_saga(xid, &format!("to be compensated: {cause}{why}"));
         self.advance_saga(xid);
     }
 

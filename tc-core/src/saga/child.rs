@@ -248,8 +248,8 @@ impl SagaRecord {
             SagaState::Running | SagaState::Completed(_) => StepState::Running,
             SagaState::Compensating(_) if any(StepState::Compensating) => StepState::Compensating,
             SagaState::Compensating(_) | SagaState::Compensated(..) => {
-                let taken_back = any(StepState::Compensated) && !owed();
-                if taken_back { StepState::Compensated } else { StepState::Failed }
+                let is_compensated = any(StepState::Compensated) && !owed();
+                if is_compensated { StepState::Compensated } else { StepState::Failed }
             }
         }
     }

@@ -27,7 +27,7 @@ fn a_saga_is_drawn_as_text() {
     let (printed, exit) = explain(&example(), &[]);
     assert_eq!(exit, Some(0));
     expect![[r#"
-        saga place-order, taken back after 60000 ms unless its pivot has begun
+        saga place-order, compensated after 60000 ms unless its pivot has begun
 
           1  reserve   compensable  reserve at stock, at most 5 attempts, given up after 20000 ms
           2  approval  signal
@@ -36,7 +36,7 @@ fn a_saga_is_drawn_as_text() {
           4  ship      retriable    ship at warehouse, takes pay
              thank     retriable    send at mail
 
-        to be taken back: reserve
+        to be compensated: reserve
     "#]]
     .assert_eq(&printed);
 }
@@ -141,7 +141,7 @@ fn concurrent_children_are_compensated_separately() {
                  ---- from here on there is no way back ----
             2.2  c/ship  retriable    go at r
 
-        to be taken back: (a/in/2, then a/1) and b
+        to be compensated: (a/in/2, then a/1) and b
     "#]]
     .assert_eq(&printed);
 }

@@ -438,15 +438,15 @@ async fn annotated_steps_are_compensated_one_by_one() {
         let step = branch(&xid, BranchType::SagaAnnotation, action, "");
         client.register_branch(step).await.result.unwrap();
     }
-    let (status, taken_back) = tokio::join!(tm.roll_back(&xid), async {
-        let mut taken_back = Vec::new();
+    let (status, rolled_back) = tokio::join!(tm.roll_back(&xid), async {
+        let mut rolled_back = Vec::new();
         for _ in 0..4 {
-            taken_back.push(client.carry_out_rollback().await.resource_id);
+            rolled_back.push(client.carry_out_rollback().await.resource_id);
         }
-        taken_back
+        rolled_back
     });
     assert_eq!(status, GlobalStatus::Rollbacked);
-    assert_eq!(taken_back, ["order", "pay", "order", "ship"]);
+    assert_eq!(rolled_back, ["order", "pay", "order", "ship"]);
 }
 
 /// The rows stay as they are, and the process of the branch may be long gone.

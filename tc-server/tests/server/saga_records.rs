@@ -206,7 +206,7 @@ pub(crate) fn example() -> Record {
         cause_error: None,
         paused: true,
         steps: vec![reserved, refused],
-        events: [Event { at: Timestamp(1_200), what: "taken back".into() }].into(),
+        events: [Event { at: Timestamp(1_200), what: "compensated".into() }].into(),
     })
 }
 

@@ -37,7 +37,7 @@ pub(crate) enum Observation<'o> {
     PreparedEnded { name: &'o str, branch: Option<UndoKey>, decision: Decision },
     /// A globally committed read has succeeded.
     CommittedRead { database: usize, read: &'o [(RowId, RowVersion)] },
-    /// The launcher of a global was given an outcome.
+    /// The caller of a global was given an outcome.
     OutcomeReported { xid: Xid, outcome: ReportedOutcome },
     /// The run is over, and everything has had its time to end.
     Ended { end: &'o FinalState },
@@ -63,7 +63,7 @@ pub(crate) enum LeadEvent<'o> {
     Resigned { epoch: Epoch },
 }
 
-/// The outcome that the launcher of a global was given.
+/// The outcome that the caller of a global was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReportedOutcome {
     Committed,

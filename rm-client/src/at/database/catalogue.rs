@@ -131,7 +131,7 @@ impl<DB: Backend> Catalogue<DB> {
         let loaded = Arc::new(self.load(connection, name, Purpose::Planning).await?);
         self.tables.insert(name.clone(), Arc::clone(&loaded));
         // A rollback asks by the full name, and finds under it what this statement has loaded.
-        if DB::REFERRERS_ARE_DEAR {
+        if DB::REFERRERS_ARE_EXPENSIVE {
             self.tables.insert(own_name(&loaded.table), Arc::clone(&loaded));
         }
         Ok(loaded)
@@ -144,7 +144,7 @@ impl<DB: Backend> Catalogue<DB> {
         connection: &mut DB::Connection,
         loaded: &mut LoadedTable<DB>,
     ) -> Result<(), sqlx::Error> {
-        if !DB::REFERRERS_ARE_DEAR {
+        if !DB::REFERRERS_ARE_EXPENSIVE {
             return Ok(());
         }
         let name = own_name(&loaded.table);

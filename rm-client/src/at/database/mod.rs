@@ -60,7 +60,7 @@ pub struct LoadedTable<DB: Backend> {
 pub enum Purpose {
     /// Planning a statement, which must know every table that refers to this one.
     Planning,
-    /// Putting rows back. Where [`Backend::REFERRERS_ARE_DEAR`] is set, the description lists only
+    /// Putting rows back. Where [`Backend::REFERRERS_ARE_EXPENSIVE`] is set, the description lists only
     /// the table's references to itself.
     Restoring,
 }
@@ -120,7 +120,7 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
     const ARGUMENTS_MAX: usize;
     /// Whether looking up the tables that refer to one takes longer, the more tables the server
     /// has.
-    const REFERRERS_ARE_DEAR: bool = false;
+    const REFERRERS_ARE_EXPENSIVE: bool = false;
     /// The statement that lets the session write every value that its column can hold, also one
     /// that no strict session could have written, and the one that makes it strict again.
     const UNDO_LENIENT: Option<[&'static str; 2]> = None;

@@ -9,9 +9,9 @@ use super::tree::{Element, Groups, backwards, forwards};
 
 /// Returns the drawing.
 pub(super) fn drawn(saga: &SagaDefinition) -> String {
-    let until = saga
-        .timeout_ms
-        .map(|timeout_ms| format!(", taken back after {timeout_ms} ms unless its pivot has begun"));
+    let until = saga.timeout_ms.map(|timeout_ms| {
+        format!(", compensated after {timeout_ms} ms unless its pivot has begun")
+    });
     let mut rows = Vec::new();
     add_rows(saga, &forwards(saga), "", &mut rows);
     let number_width = rows.iter().map(|row| row.number.len() + 2).max().unwrap_or(0);
@@ -27,7 +27,7 @@ pub(super) fn drawn(saga: &SagaDefinition) -> String {
     }
     let back = way_back(saga, &backwards(saga)).join(", then ");
     let back = if back.is_empty() { "nothing" } else { &back };
-    lines.extend([String::new(), format!("to be taken back: {back}"), String::new()]);
+    lines.extend([String::new(), format!("to be compensated: {back}"), String::new()]);
     lines.join("\n")
 }
 

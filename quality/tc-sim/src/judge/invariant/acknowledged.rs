@@ -1,5 +1,5 @@
 //! DURABLE-FIRST: what leaves a coordinator rests on what is stored, and an outcome that was
-//! reported to a launcher is true at the end.
+//! reported to a caller is true at the end.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::judge::ledger::{Ledger, branch_key, is_finished};
 use crate::judge::verdict::Verdict;
 use crate::model::observation::{Observation, ReportedOutcome};
 
-/// The invariant, with the outcomes that were reported to launchers.
+/// The invariant, with the outcomes that were reported to callers.
 #[derive(Debug, Default)]
 pub(super) struct Acknowledged {
     reported: BTreeMap<Xid, ReportedOutcome>,

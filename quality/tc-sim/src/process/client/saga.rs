@@ -1,5 +1,5 @@
 //! Sagas on model databases: the steps of `saga/participant.rs`, with the product's decision table
-//! of the fence, and the launcher, which starts sagas and waits for them.
+//! of the fence, and the caller, which starts sagas and waits for them.
 //!
 //! Not modelled: meaningful outputs, time limits, and the settling of the fences of ended sagas.
 
@@ -26,7 +26,7 @@ use crate::world::{MS, SECOND};
 
 /// How often a saga is started, if the start has no reply.
 const STARTS_MAX: u32 = 5;
-/// How long a launcher waits for a saga's end.
+/// How long a caller waits for a saga's end.
 const END_WAIT: Duration = Duration::from_secs(5);
 
 impl ClientProcess {
@@ -137,7 +137,7 @@ async fn refuse_for_good(
     key: UndoKey,
 ) -> Result<Outcome, OperationError> {
     // A compensation with nothing to run moves the fence to barred. One that would run, because an
-    // attempt has succeeded, is taken back by `refuses`.
+    // attempt has succeeded, is compensated by `refuses`.
     match run_fenced(database, key, Operation::Compensation, &[], true).await {
         Ok(_) => Ok(refused("on purpose")),
         Err(OperationError::Refused) => Ok(given()),

@@ -79,7 +79,7 @@ impl Backend for MySql {
     const UNDO_SIZE_HINT: &'static str = ", or raise max_allowed_packet";
     const ARGUMENTS_MAX: usize = 65_535;
     // MariaDB opens every table of its server to answer that.
-    const REFERRERS_ARE_DEAR: bool = true;
+    const REFERRERS_ARE_EXPENSIVE: bool = true;
     // Without strict mode an ENUM stores '' for a value that it does not list. Only a session that
     // is not strict can write that '' again.
     const UNDO_LENIENT: Option<[&'static str; 2]> = Some([
