@@ -110,8 +110,8 @@ impl NewTransaction {
     /// Begins a global explicitly. The caller decides it with [`Global::commit`] or
     /// [`Global::rollback`].
     ///
-    /// Only the caller that decides can begin explicitly: with [`Propagation::RequiresNew`], or with
-    /// [`Propagation::Required`] outside any transaction. A participant has nothing to decide and
+    /// Only the caller that decides can begin explicitly: with [`Propagation::RequiresNew`], or
+    /// with [`Propagation::Required`] outside any transaction. A participant has nothing to decide and
     /// uses [`run`](Self::run).
     ///
     /// # Errors

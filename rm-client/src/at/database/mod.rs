@@ -60,8 +60,8 @@ pub struct LoadedTable<DB: Backend> {
 pub enum Purpose {
     /// Planning a statement, which must know every table that refers to this one.
     Planning,
-    /// Putting rows back. Where [`Backend::REFERRERS_ARE_EXPENSIVE`] is set, the description lists only
-    /// the table's references to itself.
+    /// Putting rows back. Where [`Backend::REFERRERS_ARE_EXPENSIVE`] is set, the description lists
+    /// only the table's references to itself.
     Restoring,
 }
 
