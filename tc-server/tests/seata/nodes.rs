@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::client::Client;
+use crate::client::{Client, PATIENCE};
 
 /// A node whose standing the test sets.
 pub(crate) struct Node {
@@ -40,7 +40,9 @@ impl Node {
         config: &Config,
         change: impl FnOnce(&mut seata::Settings),
     ) -> Self {
-        let mut settings = seata::Settings::default();
+        // An end for silence would come while a test waits for an end of another cause.
+        let silence_limit = 2 * PATIENCE;
+        let mut settings = seata::Settings { silence_limit, ..seata::Settings::default() };
         change(&mut settings);
         let clock: Arc<dyn Clock> = Arc::new(WallClock::start());
         let dispatch = dispatch::Settings::default();
