@@ -111,8 +111,8 @@ impl NewTransaction {
     /// [`Global::rollback`].
     ///
     /// Only the caller that decides can begin explicitly: with [`Propagation::RequiresNew`], or
-    /// with [`Propagation::Required`] outside any transaction. A participant has nothing to decide and
-    /// uses [`run`](Self::run).
+    /// with [`Propagation::Required`] outside any transaction. A participant has nothing to decide
+    /// and uses [`run`](Self::run).
     ///
     /// # Errors
     /// [`Error::NotExplicit`] for the other kinds, [`Error::TransactionForbidden`] for `Required`
