@@ -119,10 +119,15 @@ impl Simulation {
         self.plan.push(Planned(self.now + delay, number, event));
     }
 
-    /// Draws how long a message takes: mostly a little, sometimes longer than a lease.
+    /// Draws how long a message takes: mostly a little, sometimes nearly as long as a call may take,
+    /// sometimes longer than a lease.
     fn delay(&mut self) -> Duration {
-        let is_slow = self.has_faults() && self.random.percent(5);
-        self.random.milliseconds(if is_slow { 5_000 } else { 50 })
+        let longest = match self.has_faults().then(|| self.random.below(100)) {
+            Some(0..5) => 5_000,
+            Some(5..15) => 900,
+            Some(_) | None => 50,
+        };
+        self.random.milliseconds(longest)
     }
 
     fn run(&mut self) {
@@ -462,6 +467,20 @@ fn leases_are_renewed_in_batches() {
     machine.decide(machine.next_deadline().unwrap(), Event::Tick, &mut out);
     assert_eq!(renewed(&out), [100, 100, 50]);
     assert!(machine.next_deadline().unwrap() > start + LEASE / 2);
+}
+
+/// The backend may count the new lease from when it got the request.
+#[test]
+fn a_renewed_lease_counts_from_its_request() {
+    let start = Moment::at(Duration::from_secs(1));
+    let (mut machine, mut out) = (holding(1, start), Vec::new());
+    let sent_at = machine.next_deadline().unwrap();
+    machine.decide(sent_at, Event::Tick, &mut out);
+    out.clear();
+    let renewed = Event::RenewAnswered { numbers: vec![0], answer: Ok(vec![true]) };
+    machine.decide(sent_at + LEASE / 4, renewed, &mut out);
+    let [Effect::Extended { expiry, .. }] = &out[..] else { panic!("{out:?}") };
+    assert!(expiry.deadline <= sent_at + LEASE, "{expiry:?}");
 }
 
 /// A regression: a lock whose row did not answer took the others of its batch with it at every
