@@ -119,8 +119,8 @@ impl Simulation {
         self.plan.push(Planned(self.now + delay, number, event));
     }
 
-    /// Draws how long a message takes: mostly a little, sometimes nearly as long as a call may take,
-    /// sometimes longer than a lease.
+    /// Draws how long a message takes: mostly a little, sometimes nearly as long as a call may
+    /// take, sometimes longer than a lease.
     fn delay(&mut self) -> Duration {
         let longest = match self.has_faults().then(|| self.random.below(100)) {
             Some(0..5) => 5_000,
