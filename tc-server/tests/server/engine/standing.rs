@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::future::{BoxFuture, FutureExt, pending};
 use handfast_core::{Change, Command, Epoch, Record, Reply};
@@ -11,8 +11,12 @@ use handfast_server::clock::WallClock;
 use handfast_server::engine::{Engine, EngineError, Settings, Standing};
 use handfast_server::store::{CoordinatorNode, Leader, MemoryStore, Store, StoreError};
 use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::timeout;
 
 use super::{RecordedEffects, begin, begin_request, register, start};
+
+/// Longer than an engine needs to stop on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A store in memory that another node may lead, and whose lead the test may cast doubt on.
 #[derive(Debug)]
@@ -128,7 +132,8 @@ async fn an_engine_that_follows_can_be_stopped() {
     let store = SharedStore::new(elsewhere(), None);
     let engine = launch(&store);
     engine.handle.stop();
-    engine.ended.await.unwrap().unwrap();
+    let ended = timeout(PATIENCE, engine.ended).await.expect("it hears of the stop");
+    ended.unwrap().unwrap();
     assert_eq!(*engine.standing.borrow(), Standing::Ended);
     assert_eq!(*store.log.lock().unwrap(), Vec::<String>::new(), "there was no lead to resign");
 }
