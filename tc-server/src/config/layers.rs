@@ -176,7 +176,7 @@ fn read_environment(
         let source = Source::Environment(name.clone());
         match known.iter().find(|key| environment_name(key) == name) {
             Some(key) => given.push(Given { key: key.clone(), value: Value::String(text), source }),
-            None if is_set_by_others(&name) => {}
+            None if is_set_by_others(&name, &text) => {}
             None => problems.push(Problem { source, message: "unknown setting".to_owned() }),
         }
     }
@@ -188,12 +188,13 @@ fn read_environment(
 /// Kubernetes sets variables for each service of a namespace, such as `HANDFAST_SERVICE_HOST` and
 /// `HANDFAST_PORT_7091_TCP_ADDR` for one that is called `handfast`. Source: Kubernetes, "Service",
 /// section "Environment variables".
-fn is_set_by_others(name: &str) -> bool {
+fn is_set_by_others(name: &str, text: &str) -> bool {
     let is_port = |rest: &str| rest.is_empty() || rest.starts_with('_');
     let is_link = name.ends_with("_SERVICE_HOST")
         || name.split_once("_SERVICE_PORT").is_some_and(|(_, rest)| is_port(rest))
         || name.split_once("_PORT_").is_some_and(|(_, rest)| names_a_protocol(rest))
-        || name.ends_with("_PORT");
+        // A guessed setting, such as `HANDFAST_GRPC_PORT=7091`, is refused.
+        || (name.ends_with("_PORT") && text.contains("://"));
     is_link || name.starts_with(TEST_SERVERS) || OTHER_COMMANDS.contains(&name)
 }
 

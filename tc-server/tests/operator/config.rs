@@ -78,8 +78,8 @@ fn variables_of_others_are_passed_over() {
     ];
     let variables = of_others.map(|name| (name.to_owned(), "tcp://10.0.0.1:7091".to_owned()));
     assert_eq!(Config::load(None, variables, Vec::new()), Ok(Config::default()));
-    for unknown in ["HANDFAST_SERVICE", "HANDFAST_PORT_GRPC", "HANDFAST_SERVICE_PORTS"] {
-        let variables = [(unknown.to_owned(), String::new())];
+    for unknown in ["HANDFAST_SERVICE", "HANDFAST_GRPC_PORT", "HANDFAST_SERVICE_PORTS"] {
+        let variables = [(unknown.to_owned(), "7091".to_owned())];
         assert!(Config::load(None, variables, Vec::new()).is_err(), "{unknown}");
     }
 }
