@@ -206,7 +206,8 @@ pub(crate) fn example() -> Record {
         cause_error: None,
         paused: true,
         steps: vec![reserved, refused],
-        events: [Event { at: Timestamp(1_200), what: "compensated".into() }].into(),
+        // The words that the kept file was written with.
+        events: [Event { at: Timestamp(1_200), what: "taken back".into() }].into(),
     })
 }
 
