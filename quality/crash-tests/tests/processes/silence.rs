@@ -18,12 +18,13 @@ async fn a_service_stopped_past_every_timeout_does_no_harm() {
     assert_sound(stage).await;
 }
 
-/// A branch that is registered and not committed when its global is rolled back meets the guard
-/// row.
+/// A branch that is registered and not committed when its global is rolled back is undone, or comes
+/// too late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_stopped_before_its_commit_comes_too_late() {
-    // In PostgreSQL the undo row of an open transaction is invisible to others, so that the guard
-    // row alone is in its way. Transfers, since a branch that only reads leaves nothing to find.
+    // The process that wakes up carries out its own rollback, before its COMMIT or after it. That a
+    // rollback by another process leaves a guard row is shown by `at_dirty` of the client.
+    // Transfers, since a branch that only reads leaves nothing to find.
     let products = [Product::Postgres, Product::Postgres];
     let settings = Settings { workload: Workload::Bank, ..settings(products, 24) };
     let mut stage = RunningSystem::start(settings).await.unwrap();
