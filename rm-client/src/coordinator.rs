@@ -135,6 +135,16 @@ impl Coordinator {
         Ok(reply)
     }
 
+    /// Tells that a statement or an undo of a global seems to wait for locks of a database. Does
+    /// not wait for the answer: one that gets lost is followed by the next report.
+    pub(crate) fn report_database_wait(&self, xid: &str, resource_id: &str) {
+        let (xid, resource_id) = (xid.to_owned(), resource_id.to_owned());
+        let request = v1::ReportDatabaseWaitRequest { xid, resource_id };
+        if let Err(error) = self.link.notify("report_wait", Ask::ReportDatabaseWait(request)) {
+            tracing::debug!(%error, "wait in a database not reported");
+        }
+    }
+
     /// Decides a global.
     ///
     /// `wait` is how long beyond the request deadline to wait for the branches to be finished, for

@@ -33,6 +33,8 @@ on_every_database!(
     rolling_back_to_a_savepoint_drops_later_changes,
     a_read_only_branch_registers_nothing,
     a_failed_closure_rolls_back,
+    a_waiting_branch_makes_way_for_its_holder,
+    a_checked_transaction_makes_way_for_its_holder,
 );
 
 async fn amount<DB: TestDatabase>(stage: &Stage<DB>, id: u32) -> i64 {
@@ -288,4 +290,52 @@ async fn a_failed_closure_rolls_back<DB: TestDatabase>() {
     assert_eq!(error.to_string(), "out of stock");
     assert_eq!(amount(&stage, 1).await, 0);
     stage.commit(global).await;
+}
+
+/// A local transaction holds a row in the database that the holder of another row wants next, and
+/// waits in the coordinator for that holder. Neither lock table shows the whole cycle.
+async fn made_way<DB: TestDatabase>(waits: impl AsyncFnOnce(&Stage<DB>, &Notify)) {
+    let stage = Stage::<DB>::new(ACCOUNT).await;
+    let (holder, holds) = (stage.begin().await, Notify::new());
+    stage.branch(&holder, &["UPDATE account SET amount = 1 WHERE id = 1"]).await;
+    let next = async {
+        holds.notified().await;
+        stage.branch(&holder, &["UPDATE account SET amount = 1 WHERE id = 2"]).await;
+    };
+    // Without a report the holder's global would time out first.
+    tokio::join!(waits(&stage, &holds), next);
+    stage.commit(holder).await;
+    assert_eq!((amount(&stage, 1).await, amount(&stage, 2).await), (1, 1));
+}
+
+const IN_THE_WAY: [&str; 2] =
+    ["UPDATE account SET amount = 5 WHERE id = 2", "UPDATE account SET amount = 5 WHERE id = 1"];
+
+async fn a_waiting_branch_makes_way_for_its_holder<DB: TestDatabase>() {
+    made_way::<DB>(async |stage, holds| {
+        let other = stage.begin().await;
+        let refused = other.scope(async {
+            let mut local = stage.resource.begin().await?;
+            for sql in IN_THE_WAY {
+                DB::run(&mut local, sql).await?;
+            }
+            holds.notify_one();
+            local.commit().await
+        });
+        assert_eq!(code(&refused.await.unwrap_err()), "HF-TC-ROW-LOCKED");
+        stage.roll_back(other).await;
+    })
+    .await;
+}
+
+async fn a_checked_transaction_makes_way_for_its_holder<DB: TestDatabase>() {
+    made_way::<DB>(async |stage, holds| {
+        let mut local = stage.resource.begin_checked().await.unwrap();
+        for sql in IN_THE_WAY {
+            DB::run(&mut local, sql).await.unwrap();
+        }
+        holds.notify_one();
+        assert_eq!(code(&local.commit().await.unwrap_err()), "HF-TC-ROW-LOCKED");
+    })
+    .await;
 }

@@ -202,6 +202,13 @@ impl Coordinator for Within {
         Err(Status::unimplemented("not asked here"))
     }
 
+    async fn report_database_wait(
+        &self,
+        _: Request<v1::ReportDatabaseWaitRequest>,
+    ) -> Result<Response<v1::ReportBranchReply>, Status> {
+        Err(Status::unimplemented("not asked here"))
+    }
+
     async fn end(&self, _: Request<v1::EndRequest>) -> Result<Response<v1::EndReply>, Status> {
         Err(Status::unimplemented("not asked here"))
     }

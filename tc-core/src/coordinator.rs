@@ -149,6 +149,9 @@ impl Coordinator {
             Command::CheckLocks { xid, resource, rows, wait } => {
                 self.global_wing(now, out).check_locks(to, xid, &resource, rows, wait)
             }
+            Command::ReportDatabaseWait { xid, resource } => {
+                self.global_wing(now, out).report_database_wait(xid, &resource)
+            }
             Command::End { xid, decision: Decision::Commit, rounds, by, reason, reply_when } => {
                 let commit = Commit { to, rounds, by, reason, reply_when };
                 self.global_wing(now, out).commit(xid, commit)

@@ -46,6 +46,22 @@ impl WaitGraph<'_> {
         None
     }
 
+    /// Returns whether some of these globals are `goal`, or wait for it over others. `apart` has
+    /// globals that are known not to, and gets those that are found not to.
+    pub(crate) fn leads_to(&self, from: Vec<Xid>, goal: Xid, apart: &mut BTreeSet<Xid>) -> bool {
+        let (mut open, mut met) = (from, BTreeSet::new());
+        while let Some(xid) = open.pop() {
+            if xid == goal {
+                return true;
+            }
+            if !apart.contains(&xid) && met.insert(xid) {
+                open.extend(self.blockers_of(xid));
+            }
+        }
+        apart.append(&mut met);
+        false
+    }
+
     /// Returns whether a request can be waiting for the global. Nearly always none can, which saves
     /// the search.
     fn is_waited_for(&self, xid: Xid) -> bool {

@@ -9,11 +9,13 @@
 //! | `setup`, `resource` | makes a database a resource; the resource as applications see it |
 //! | `phase_one` | local transactions: statements with their images, registration, commit |
 //! | `phase_two` | what the coordinator has decided: undo rows go, or rows go back |
+//! | `database_wait` | tells the coordinator of work that waits in a database |
 //! | `undo` | images, the undo log, and its table |
 //! | `database` | what PostgreSQL, MySQL and SQLite do each in their own way |
 
 pub(crate) mod crash_point;
 pub(crate) mod database;
+mod database_wait;
 mod error;
 mod executor;
 mod migrate;

@@ -63,6 +63,14 @@ pub enum Command {
         /// How to wait when a row is locked by another global.
         wait: LockWait,
     },
+    /// A statement or an undo of a global takes long, probably because it waits for locks of its
+    /// database. Requests that hold locks there and wait for the global are refused.
+    ReportDatabaseWait {
+        /// The global.
+        xid: Xid,
+        /// The resource that the database is.
+        resource: Arc<str>,
+    },
     /// Decides a global.
     End {
         /// The global.

@@ -6,6 +6,8 @@
 //! request waits for a check, which takes nothing. QUEUE: when `settle` is done, no request whose
 //! turn it is waits, and none waits for a row that is free only after an operator has acted.
 
+use std::collections::BTreeSet;
+
 use super::row_locks::Blocker;
 use super::table::{LockId, Rank, Touched, WaitId};
 use super::waiters::{Unfit, WaitGoal, Waiter, WantedRow, WantedRows};
@@ -159,6 +161,44 @@ impl Globals<'_> {
         let blocker = self.rows.blocker(waiter.xid, &waiter.rows, id);
         let rejection = self.row_locked(blocker.expect("QUEUE: only blocked requests wait"));
         self.refuse(id, rejection, touched);
+    }
+
+    /// Refuses the requests that hold locks of a database and wait for a global that waits for locks
+    /// of this very database: it may wait for theirs, and neither would ever go on. The database
+    /// sees one half of such a cycle and the wait-for graph the other. Only the database could tell
+    /// which of them is in the way, so each is taken for it.
+    pub(crate) fn report_database_wait(&mut self, xid: Xid, resource: &str) -> HandlerResult {
+        if self.globals.get(xid).is_none() {
+            return Err(self.finished_or_unknown(xid));
+        }
+        let (mut apart, mut touched) = (BTreeSet::new(), Touched::new());
+        let holding: Vec<WaitId> = self.rows.waiters.with_database_locks().collect();
+        for id in holding {
+            if self.is_in_the_way(id, xid, resource, &mut apart) {
+                self.expire_waiter(id, &mut touched);
+            }
+        }
+        self.settle(touched);
+        Ok(Some(Reply::Reported))
+    }
+
+    /// Returns whether a request of another global may keep a statement of `xid` waiting in the
+    /// database, and itself waits for `xid`.
+    fn is_in_the_way(
+        &self,
+        id: WaitId,
+        xid: Xid,
+        resource: &str,
+        apart: &mut BTreeSet<Xid>,
+    ) -> bool {
+        let Some(waiter) = self.rows.waiters.get(id) else { return false };
+        let holds_there = waiter
+            .rows
+            .first()
+            .is_some_and(|row| *self.rows.table.space(row.lock).resource == *resource);
+        waiter.xid != Some(xid)
+            && holds_there
+            && self.graph().leads_to(self.rows.blockers_of_request(id), xid, apart)
     }
 
     /// Refuses the unfit ones of the requests that wait for a row of a global that starts to roll

@@ -103,6 +103,7 @@ pub(crate) struct RowWaiters {
     last: WaitId,
     waiters: BTreeMap<WaitId, Waiter>,
     of_globals: BTreeSet<(Xid, WaitId)>,
+    with_database_locks: BTreeSet<WaitId>,
     deadlines: BTreeSet<(Timestamp, WaitId)>,
     /// The rows waited for, by the owners of their places.
     rows: ShareTally,
@@ -134,6 +135,9 @@ impl RowWaiters {
         if let Some(xid) = waiter.xid {
             self.of_globals.insert((xid, id));
         }
+        if waiter.holding == Holding::DatabaseLocks {
+            self.with_database_locks.insert(id);
+        }
         self.deadlines.insert((waiter.deadline, id));
         self.waiters.insert(id, waiter);
     }
@@ -145,6 +149,7 @@ impl RowWaiters {
         if let Some(xid) = waiter.xid {
             self.of_globals.remove(&(xid, id));
         }
+        self.with_database_locks.remove(&id);
         self.deadlines.remove(&(waiter.deadline, id));
         Some(waiter)
     }
@@ -159,6 +164,11 @@ impl RowWaiters {
 
     pub(crate) fn of_global(&self, xid: Xid) -> impl Iterator<Item = WaitId> + '_ {
         self.of_globals.range((xid, WaitId(0))..=(xid, WaitId(u64::MAX))).map(|&(_, id)| id)
+    }
+
+    /// The requests that hold locks of their databases.
+    pub(crate) fn with_database_locks(&self) -> impl Iterator<Item = WaitId> + '_ {
+        self.with_database_locks.iter().copied()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (WaitId, &Waiter)> {

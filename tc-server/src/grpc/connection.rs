@@ -239,6 +239,7 @@ impl Connection {
             }
             Some(Body::ReportBranch(request)) => decoder.report_branch(request),
             Some(Body::CheckLocks(request)) => decoder.check_locks(request),
+            Some(Body::ReportDatabaseWait(request)) => decoder.report_database_wait(request),
             Some(Body::End(request)) => decoder.end(request),
             Some(Body::GetStatus(request)) => decoder.get_status(&request),
             Some(Body::StartSaga(request)) => decoder.start_saga(request),

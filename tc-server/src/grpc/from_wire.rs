@@ -102,6 +102,15 @@ impl Decoder {
         Ok(Command::CheckLocks { xid, resource, rows, wait: lock_wait(request.wait)? })
     }
 
+    pub(super) fn report_database_wait(
+        &self,
+        request: wire::ReportDatabaseWaitRequest,
+    ) -> Result<Command, BadRequest> {
+        self.name("resource_id", &request.resource_id)?;
+        let resource = present("resource_id", request.resource_id)?.into();
+        Ok(Command::ReportDatabaseWait { xid: self.xid(&request.xid)?, resource })
+    }
+
     pub(super) fn end(&self, request: wire::EndRequest) -> Result<Command, BadRequest> {
         let reply_when = reply_when(request.reply_when)?;
         Ok(Command::End {

@@ -56,6 +56,7 @@ fn map(body: Option<Body>) -> Result<Vec<Command>, BadRequest> {
         Body::RegisterBranch(request) => decoder.register_branch(request)?,
         Body::ReportBranch(request) => decoder.report_branch(request)?,
         Body::CheckLocks(request) => decoder.check_locks(request)?,
+        Body::ReportDatabaseWait(request) => decoder.report_database_wait(request)?,
         Body::End(request) => decoder.end(request)?,
         Body::GetStatus(request) => decoder.get_status(&request)?,
         Body::StartSaga(request) => decoder.start_saga(request)?,

@@ -99,6 +99,15 @@ impl Coordinator for GrpcFrontend {
         expect_reply!(self.ask(&peer, command).await?, Body::CheckLocks)
     }
 
+    async fn report_database_wait(
+        &self,
+        request: Request<wire::ReportDatabaseWaitRequest>,
+    ) -> Result<Response<wire::ReportBranchReply>, Status> {
+        let peer = peer(&request);
+        let command = self.shared.decoder.report_database_wait(request.into_inner());
+        expect_reply!(self.ask(&peer, command).await?, Body::ReportBranch)
+    }
+
     async fn end(
         &self,
         request: Request<wire::EndRequest>,

@@ -12,6 +12,7 @@ use super::statement::StatementRun;
 use crate::at::database::begin::begin;
 use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::{AtDatabase, Steps};
+use crate::at::database_wait::reported;
 use crate::at::error::AtError;
 use crate::at::resource_state::ResourceState;
 use crate::context::Context;
@@ -170,7 +171,12 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         query: BoundQuery<DB>,
         statement: Arc<Statement>,
     ) -> Result<Steps<DB>, sqlx::Error> {
-        let result = self.execute_planned(query, &statement).await;
+        let (shared, xid) = (Arc::clone(&self.shared), self.xid().cloned());
+        let work = self.execute_planned(query, &statement);
+        let result = match xid {
+            Some(xid) => reported(&shared, xid.as_str(), work).await,
+            None => work.await,
+        };
         if let Err(error) = &result {
             self.note_failure(error);
         }

@@ -16,6 +16,7 @@ use super::survey::Survey;
 use crate::at::crash_point::crash_point;
 use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::{AtDatabase, Backend, LoadedTable};
+use crate::at::database_wait::reported;
 use crate::at::resource_state::ResourceState;
 use crate::at::running_branches::CommitPossibility;
 use crate::at::undo::log::{UndoItem, UndoKind, UndoLog};
@@ -45,7 +46,8 @@ pub(crate) async fn roll_back<DB: AtDatabase>(
     branch: &PhaseTwoBranch,
 ) -> Result<Restored, sqlx::Error> {
     let mut restoring = Restoring { connection: shared.pool.acquire().await?, is_as_it_was: false };
-    let result = on_connection::<DB>(&mut restoring.connection, shared, branch).await;
+    let undo = on_connection::<DB>(&mut restoring.connection, shared, branch);
+    let result = reported(shared, &branch.xid, undo).await;
     restoring.is_as_it_was = result.is_ok();
     match result.map_err(Obstacle::from) {
         Ok(restored) => Ok(restored),

@@ -5,6 +5,7 @@
 //! the rest is the cost of the library and the database.
 
 mod caller;
+mod contention;
 mod database;
 mod goals;
 mod hot;
@@ -47,6 +48,9 @@ pub(crate) struct Options {
     /// Measures hot rows, beside polling as other coordinators' clients do it.
     #[arg(long)]
     hot: bool,
+    /// Measures globals that are in each other's way, without a repetition of any.
+    #[arg(long, conflicts_with = "hot")]
+    contention: bool,
     #[command(flatten)]
     measure: Measure,
     #[command(flatten)]
@@ -119,6 +123,8 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
         let part = ProductOptions { url, measure: &options.measure, place: &options.place };
         let rows = if options.hot {
             part.hot(product, &options.clients).await?
+        } else if options.contention {
+            part.contention(product, &options.clients).await?
         } else {
             part.ways(product, ways, options.statement, &options.clients).await?
         };
@@ -157,6 +163,23 @@ impl ProductOptions<'_> {
     async fn hot_on<DB: BenchDatabase>(&self, clients: &[usize]) -> Result<Vec<Row>> {
         let setup = AtSetup::<DB>::open(self.url, self.place, most(clients)).await?;
         let rows = hot::measure(&setup, clients, self.measure).await;
+        setup.close(self.url).await?;
+        rows
+    }
+
+    /// Measures globals that are in each other's way.
+    async fn contention(&self, product: Product, clients: &[usize]) -> Result<Vec<Row>> {
+        match product {
+            Product::Mysql => self.contention_on::<MySql>(clients).await,
+            Product::Postgres => self.contention_on::<Postgres>(clients).await,
+            Product::Sqlite => self.contention_on::<Sqlite>(clients).await,
+        }
+        .with_context(|| format!("{product:?}"))
+    }
+
+    async fn contention_on<DB: BenchDatabase>(&self, clients: &[usize]) -> Result<Vec<Row>> {
+        let setup = AtSetup::<DB>::open(self.url, self.place, most(clients)).await?;
+        let rows = contention::measure(&setup, clients, self.measure).await;
         setup.close(self.url).await?;
         rows
     }

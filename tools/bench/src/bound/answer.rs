@@ -40,6 +40,7 @@ impl Echoes {
                 durable(Answer::RegisterBranch(reply))
             }
             Ask::ReportBranch(_) => durable(Answer::ReportBranch(v1::ReportBranchReply {})),
+            Ask::ReportDatabaseWait(_) => at_once(Answer::ReportBranch(v1::ReportBranchReply {})),
             Ask::CheckLocks(_) => at_once(Answer::CheckLocks(v1::CheckLocksReply {})),
             Ask::End(request) => {
                 calls.extend(self.end(&request));

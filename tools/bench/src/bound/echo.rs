@@ -174,6 +174,13 @@ impl Coordinator for EchoService {
         Err(no_state())
     }
 
+    async fn report_database_wait(
+        &self,
+        _request: Request<wire::ReportDatabaseWaitRequest>,
+    ) -> Result<Response<wire::ReportBranchReply>, Status> {
+        Err(no_state())
+    }
+
     async fn end(
         &self,
         _request: Request<wire::EndRequest>,

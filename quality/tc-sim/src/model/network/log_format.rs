@@ -21,6 +21,9 @@ pub(super) fn client_message(id: u64, body: &ClientBody) -> String {
             format!("report {}/{} {:?}", report.xid, report.branch_id, report.outcome())
         }
         ClientBody::CheckLocks(check) => format!("check locks of {}", check.resource_id),
+        ClientBody::ReportDatabaseWait(wait) => {
+            format!("{} waits in {}", wait.xid, wait.resource_id)
+        }
         ClientBody::End(end) => format!("end {} {:?} {}", end.xid, end.decision(), end.reason),
         ClientBody::GetStatus(request) => format!("status of {}", request.xid),
         ClientBody::StartSaga(request) => format!("start saga {}", request.key),
