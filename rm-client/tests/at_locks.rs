@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use at::{Stage, TestDatabase, code, on_every_database};
-use handfast::{AtError, GlobalStatus, RejectionDetail};
+use handfast::{AtError, AtResource, GlobalStatus, RejectionDetail};
 use tokio::sync::Notify;
 
 const ACCOUNT: &[&str] = &[
@@ -294,28 +294,32 @@ async fn a_failed_closure_rolls_back<DB: TestDatabase>() {
 
 /// A local transaction holds a row in the database that the holder of another row wants next, and
 /// waits in the coordinator for that holder. Neither lock table shows the whole cycle.
-async fn made_way<DB: TestDatabase>(waits: impl AsyncFnOnce(&Stage<DB>, &Notify)) {
+async fn made_way<DB: TestDatabase>(waits: impl AsyncFnOnce(&Stage<DB>, AtResource<DB>, &Notify)) {
     let stage = Stage::<DB>::new(ACCOUNT).await;
-    let (holder, holds) = (stage.begin().await, Notify::new());
+    let patient = stage.handfast.at(stage.pool.clone()).lock_timeout(2 * HOLDERS_TIME);
+    let patient = patient.await.unwrap();
+    let holder = stage.handfast.transaction("holder").timeout(HOLDERS_TIME);
+    let (holder, holds) = (holder.begin().await.unwrap(), Notify::new());
     stage.branch(&holder, &["UPDATE account SET amount = 1 WHERE id = 1"]).await;
     let next = async {
         holds.notified().await;
         stage.branch(&holder, &["UPDATE account SET amount = 1 WHERE id = 2"]).await;
     };
     // Without a report the holder's global would time out first.
-    tokio::join!(waits(&stage, &holds), next);
+    tokio::join!(waits(&stage, patient, &holds), next);
     stage.commit(holder).await;
     assert_eq!((amount(&stage, 1).await, amount(&stage, 2).await), (1, 1));
 }
 
+const HOLDERS_TIME: Duration = Duration::from_secs(20);
 const IN_THE_WAY: [&str; 2] =
     ["UPDATE account SET amount = 5 WHERE id = 2", "UPDATE account SET amount = 5 WHERE id = 1"];
 
 async fn a_waiting_branch_makes_way_for_its_holder<DB: TestDatabase>() {
-    made_way::<DB>(async |stage, holds| {
+    made_way::<DB>(async |stage, patient, holds| {
         let other = stage.begin().await;
         let refused = other.scope(async {
-            let mut local = stage.resource.begin().await?;
+            let mut local = patient.begin().await?;
             for sql in IN_THE_WAY {
                 DB::run(&mut local, sql).await?;
             }
@@ -329,8 +333,8 @@ async fn a_waiting_branch_makes_way_for_its_holder<DB: TestDatabase>() {
 }
 
 async fn a_checked_transaction_makes_way_for_its_holder<DB: TestDatabase>() {
-    made_way::<DB>(async |stage, holds| {
-        let mut local = stage.resource.begin_checked().await.unwrap();
+    made_way::<DB>(async |_, patient, holds| {
+        let mut local = patient.begin_checked().await.unwrap();
         for sql in IN_THE_WAY {
             DB::run(&mut local, sql).await.unwrap();
         }
