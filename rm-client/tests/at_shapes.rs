@@ -147,7 +147,6 @@ async fn refusals_come_before_the_change<DB: TestDatabase>() {
     DB::raw(&stage.pool, "CREATE TABLE keyless (a INT)").await.unwrap();
     let before = stage.dump("member", MEMBERS).await;
     for (sql, expected) in [
-        ("UPDATE member SET id = id + 1000", "HF-AT-KEY-CHANGED"),
         ("INSERT INTO keyless VALUES (1)", "HF-AT-NO-PRIMARY-KEY"),
         ("DROP TABLE member", "HF-AT-DDL"),
         ("UPDATE member SET age = 1; DELETE FROM member", "HF-AT-SEVERAL-STATEMENTS"),
@@ -161,7 +160,7 @@ async fn refusals_come_before_the_change<DB: TestDatabase>() {
     }
     assert_eq!(stage.dump("member", MEMBERS).await, before);
     // Outside a global no statement is refused.
-    DB::run_alone(&stage.resource, "UPDATE member SET id = id + 1000").await.unwrap();
+    DB::run_alone(&stage.resource, "DROP TABLE keyless").await.unwrap();
 }
 
 async fn a_missing_client_table_is_named<DB: TestDatabase>() {

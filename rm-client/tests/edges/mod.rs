@@ -8,6 +8,7 @@ mod duplicate_rows;
 mod failed_statements;
 mod index_comparison;
 mod inserted_values;
+mod keys;
 mod large_changes;
 mod merged;
 mod names;

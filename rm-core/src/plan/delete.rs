@@ -42,7 +42,7 @@ fn read(
     let own = clauses.returning.clone().map(|items| text.cut(items));
     let returning = own.map(|own| format!(" RETURNING {own}")).unwrap_or_default();
     DeleteImage::Read {
-        before: image::before(text, table, columns, verdict, clauses, RowLock::Update),
+        before: image::before(text, table, columns, &[], verdict, clauses, RowLock::Update),
         change: update::change_by(text, table, clauses, tree.selection.as_ref(), &returning),
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn writable(table: &Table, events: &[Event]) -> Result<(), StatementR
 /// Refuses a table on which the statement of the undo fires a trigger. Rules and policies are
 /// checked for every event above. A cascade cannot be checked here: which rows refer to an inserted
 /// row is known only at its undo.
-fn no_trigger_of_undo(table: &Table, events: &[Event]) -> Result<(), StatementRefusal> {
+pub(super) fn no_trigger_of_undo(table: &Table, events: &[Event]) -> Result<(), StatementRefusal> {
     for inverse in events.iter().map(|event| event.inverse()) {
         if let Some(trigger) = unseen_trigger(table, &[inverse]) {
             let (trigger, undo) = (trigger.name.clone(), inverse.statement());
@@ -108,13 +108,14 @@ pub(super) fn no_cascading_delete(table: &Table) -> Result<(), StatementRefusal>
     cascade(table, |key| key.on_delete == ReferentialAction::Change)
 }
 
-/// Refuses to assign columns whose change changes other rows, columns of the primary key, and
-/// identity numbers that an UPDATE cannot put back. The first two count also if the database
-/// changes them along.
+/// Refuses to assign columns whose change changes other rows, also if the database changes them
+/// along, and identity numbers that an UPDATE cannot put back; and a table whose key the database
+/// changes along.
 pub(super) fn assignable(table: &Table, assigned: &[usize]) -> Result<(), StatementRefusal> {
-    let changes = |index: &&usize| assigned.contains(index) || table.columns[**index].on_update;
-    if let Some(&index) = table.key.columns.iter().find(changes) {
-        return Err(StatementRefusal::KeyChanged { column: table.columns[index].name.clone() });
+    if let Some(&index) = table.key.columns.iter().find(|index| table.columns[**index].on_update) {
+        let column = table.columns[index].name.clone();
+        let reason = "by ON UPDATE CURRENT_TIMESTAMP: delete the row and insert it again";
+        return Err(StatementRefusal::KeyChanged { column, reason });
     }
     let drawn = |index: &usize| table.columns[*index].generation == Generation::IdentityAlways;
     if assigned.iter().any(drawn) {

@@ -82,20 +82,27 @@ impl RowLock {
 }
 
 /// The before image of an UPDATE or DELETE: the rows that its own clauses choose, each with its
-/// verdict behind it.
+/// verdict behind it. `ahead` are items in front of each, which take all arguments of the
+/// assignments, if there are any.
 pub(super) fn before(
     text: &Text,
     table: &Table,
     columns: &[usize],
+    ahead: &[String],
     verdict: &str,
     clauses: &Clauses,
     lock: RowLock,
 ) -> Query {
-    let mut terms = swallow_in(text, clauses.assignments.clone());
+    let mut terms = match ahead {
+        [] => swallow_in(text, clauses.assignments.clone()),
+        [_, ..] => Vec::new(),
+    };
     terms.extend(clauses.predicate.clone().map(|predicate| text.cut(predicate)));
     let query = [
         spaced(text.cut(clauses.with.clone())),
-        format!("SELECT {}{verdict}", select_list(text.dialect, table, columns)),
+        "SELECT ".to_owned(),
+        ahead.iter().map(|item| format!("{item}, ")).collect(),
+        format!("{}{verdict}", select_list(text.dialect, table, columns)),
         format!(" FROM {}", text.cut(clauses.target.clone())),
         condition(&terms),
         leading(clauses.order.clone().map(|order| text.cut(order))),

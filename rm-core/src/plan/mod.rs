@@ -12,12 +12,14 @@ mod clauses;
 mod constraint;
 mod delete;
 mod dialect;
+mod foretold_key;
 mod fuzz;
 mod guard;
 mod image;
 mod insert;
 mod inserted;
 mod key;
+mod key_change;
 mod keyed;
 mod lexeme;
 mod locking_read;
@@ -47,8 +49,9 @@ pub use self::{
     parse::{OPT_OUT, Parsed, Reads, Statement, parse},
     refusal::StatementRefusal,
     shape::{
-        Arguments, Change, Delete, DeleteImage, GeneratedKeys, Insert, InsertAfter, KeyedQuery,
-        LockMode, LockingRead, Plan, Query, Update, UpdateImage, Upsert, UpsertAfter, UpsertKind,
+        Arguments, Change, Delete, DeleteImage, ForetoldKey, GeneratedKeys, Insert, InsertAfter,
+        KeyChange, KeyedQuery, LockMode, LockingRead, Plan, Query, Update, UpdateImage, Upsert,
+        UpsertAfter, UpsertKind,
     },
     table::{
         Column, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Table, TableKind,

@@ -114,14 +114,13 @@ pub enum StatementRefusal {
         /// The table.
         table: String,
     },
-    /// A key column is assigned.
-    #[error(
-        "primary key column {column} is assigned: delete the row and insert it under its other key ({})",
-        self.code()
-    )]
+    /// A row gets another key in a way that cannot be followed.
+    #[error("key column {column} gets another value, {reason} ({})", self.code())]
     KeyChanged {
         /// The key column.
         column: String,
+        /// The circumstance that counts, and what to do.
+        reason: &'static str,
     },
     /// The key of an inserted row cannot be known.
     #[error("key column {column}: {reason} ({})", self.code())]

@@ -4,6 +4,8 @@
 //! in `columns`, in that order, then the text of each primary key part in key order. Where the
 //! statement returns columns of its own these come first, so count ours from the end of the row.
 
+use super::StatementRefusal;
+
 /// The plan of one statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
@@ -85,9 +87,10 @@ pub enum Change {
 /// UPDATE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
-    /// The image columns: the key, the assigned and the database-maintained ones, in table order.
+    /// The image columns: the key, the assigned and the database-maintained ones, in table order;
+    /// every column that can be written where the key may change.
     pub columns: Vec<usize>,
-    /// The columns the statement assigns: restored, and compared before they are restored.
+    /// The columns the statement assigns, those of the key left out that it leaves as they are: restored, and compared before they are restored.
     pub assigned: Vec<usize>,
     /// Columns that the database changes along (ON UPDATE, own-row triggers): restored where they
     /// changed, never compared.
@@ -97,8 +100,50 @@ pub struct Update {
     /// Whether the rows of a before image that is read end in the name of a constraint that they
     /// break, or NULL. A row that breaks one must not be changed: it could not be put back.
     pub judged: bool,
+    /// What becomes of the keys of the rows.
+    pub keys: KeyChange,
     /// Whether the user asked for rows; if not, the rows of the change are ours alone.
     pub user_returning: bool,
+}
+
+/// What a change of rows does to their keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyChange {
+    /// It leaves them as they are.
+    Never,
+    /// A row may get another key. The images are whole rows: one whose key has changed counts as a
+    /// row that is gone and one that was inserted.
+    Possible {
+        /// The columns of the image of a row whose key is as it was.
+        kept: Vec<usize>,
+        /// MySQL, which returns no rows: how the key that a row will have is known beforehand. Only
+        /// that of a single row.
+        foretold: Option<ForetoldKey>,
+        /// Why such a row could not be undone. One that has changed its key all the same must be
+        /// refused.
+        obstacle: Option<StatementRefusal>,
+    },
+}
+
+impl KeyChange {
+    /// The items in front of the rows of the before image.
+    pub(super) fn items(&self) -> &[String] {
+        match self {
+            Self::Possible { foretold: Some(foretold), .. } => &foretold.items,
+            Self::Possible { foretold: None, .. } | Self::Never => &[],
+        }
+    }
+}
+
+/// The key that a change will give a row, as the read before it shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForetoldKey {
+    /// The key columns that the change assigns, each with the place at the front of the row where
+    /// its value stands as a text.
+    pub parts: Vec<(usize, usize)>,
+    /// The items at the front of the row: those texts, and what takes the arguments of the other
+    /// assignments.
+    pub(super) items: Vec<String>,
 }
 
 /// The source of the images of an UPDATE.
@@ -215,6 +260,9 @@ pub struct Upsert {
     /// MySQL: the probes prove the absence of a row only while gaps stay locked, so that the local
     /// transaction must run at REPEATABLE READ or SERIALIZABLE.
     pub needs_gap_locks: bool,
+    /// Why a row that got another spelling of its key could not be undone. One that has got it all
+    /// the same must be refused.
+    pub key_obstacle: Option<StatementRefusal>,
 }
 
 /// The effect of an upsert on a row that exists.

@@ -137,7 +137,8 @@ pub struct UniqueIndex {
     /// The collation that it compares each column under: SQLite's own, whatever the column's is,
     /// and on MySQL that of texts. Empty elsewhere, and for a row id.
     pub collations: Vec<Option<String>>,
-    /// Whole columns of every row: not partial, no expression, no prefix length, NULLs distinct.
+    /// Whole columns of every row, and at every moment: not partial, no expression, no prefix
+    /// length, NULLs distinct, not deferrable.
     pub plain: bool,
 }
 

@@ -3,36 +3,51 @@
 use sqlparser::ast::{SelectItem, SqliteOnConflict, Update as Tree};
 
 use super::{
-    Change, Dialect, Generation, Plan, StatementRefusal, Table, Update, UpdateImage,
+    Change, Dialect, Generation, KeyChange, Plan, StatementRefusal, Table, Update, UpdateImage,
     clauses::{Clauses, Expected},
-    constraint,
+    constraint, foretold_key,
     guard::{self, Event},
     image::{self, RowLock},
-    names, stable,
+    key_change, names, stable,
     text::Text,
 };
 
 /// Plans an UPDATE whose shape [`super::parse`] has accepted.
 pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, StatementRefusal> {
     guard::writable(table, &[Event::Update])?;
-    let assigned = names::assigned(text.dialect, table, &tree.assignments)?;
+    let keys = key_change::by_update(text.dialect, table, &tree.table.relation, &tree.assignments)?;
+    let mut assigned = names::assigned(text.dialect, table, &tree.assignments)?;
+    // What certainly keeps its value is no change.
+    assigned.retain(|index| !table.key.columns.contains(index) || keys.contains(index));
     guard::assignable(table, &assigned)?;
     let clauses = clauses(text, tree)?;
     let maintained = maintained(table, &assigned);
     let columns = image_columns(table, &assigned, &maintained);
     let lock = row_lock(table, &assigned);
-    let constraints = constraint::of_update(table, &[&assigned[..], &maintained].concat());
+    let (columns, keys) = if keys.is_empty() {
+        (columns, KeyChange::Never)
+    } else {
+        let foretold = foretold_key::of_update(text, table, &clauses, &tree.assignments, &keys)?;
+        let obstacle = key_change::obstacle(table, &keys);
+        (table.imaged(), KeyChange::Possible { kept: columns, foretold, obstacle })
+    };
+    let constraints = match keys {
+        KeyChange::Never => constraint::of_update(table, &[&assigned[..], &maintained].concat()),
+        // The undo may have to insert the row again.
+        KeyChange::Possible { .. } => constraint::of_whole_rows(table),
+    };
     let judged = !constraints.is_empty();
+    let together = text.dialect == Dialect::Postgres && keys == KeyChange::Never && !judged;
     // A row is judged before it is changed, which takes a read of its own. `RETURNING *` would show
     // the columns of the joined read too.
-    let image = if text.dialect == Dialect::Postgres && !returns_everything(tree) && !judged {
+    let image = if together && !returns_everything(tree) {
         UpdateImage::Together(image::around(text, table, &columns, &clauses, lock))
     } else {
         let row = constraint::row_of(&tree.table.relation)?;
         let verdict = constraint::verdict(text.dialect, table, &row, &constraints);
         UpdateImage::Read {
-            before: image::before(text, table, &columns, &verdict, &clauses, lock),
-            change: change(text, tree, table, &columns, &clauses),
+            before: image::before(text, table, &columns, keys.items(), &verdict, &clauses, lock),
+            change: at_once(change(text, tree, table, &columns, &clauses), &keys),
             returns_after: text.dialect.returns_rows(),
         }
     };
@@ -43,6 +58,7 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
         maintained,
         image,
         judged,
+        keys,
     }))
 }
 
@@ -101,7 +117,10 @@ fn image_columns(table: &Table, assigned: &[usize], maintained: &[usize]) -> Vec
 /// Returns the lock of the image. Checks of foreign keys of other tables may read the row
 /// meanwhile, unless the columns that they refer to are changed.
 fn row_lock(table: &Table, assigned: &[usize]) -> RowLock {
-    let unique = |column: &usize| table.unique.iter().any(|index| index.columns.contains(column));
+    let unique = |column: &usize| {
+        let mut indexes = std::iter::once(&table.key).chain(&table.unique);
+        indexes.any(|index| index.columns.contains(column))
+    };
     if assigned.iter().any(unique) { RowLock::Update } else { RowLock::NoKeyUpdate }
 }
 
@@ -113,6 +132,15 @@ fn change(text: &Text, tree: &Tree, table: &Table, columns: &[usize], clauses: &
         String::new()
     };
     change_by(text, table, clauses, tree.selection.as_ref(), &returning)
+}
+
+/// Rows that get other keys are named all in one statement: a later one could name a row by the key
+/// that an earlier one has given it.
+fn at_once(mut change: Change, keys: &KeyChange) -> Change {
+    if let Change::ByKey(keyed) = &mut change {
+        keyed.at_once |= *keys != KeyChange::Never;
+    }
+    change
 }
 
 /// Changes by the user's WHERE if that certainly chooses the imaged rows again, else by key.

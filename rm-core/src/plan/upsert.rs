@@ -4,7 +4,7 @@
 //! under a lock: only a row that is then proved absent counts as inserted, and is deleted by the
 //! undo.
 
-use sqlparser::ast::{Assignment, ConflictTarget, Insert as Tree};
+use sqlparser::ast::{Assignment, ConflictTarget, Ident, Insert as Tree, TableObject};
 
 use super::{
     Arguments, Dialect, GeneratedKeys, Plan, Query, StatementRefusal, Table, TableKind,
@@ -12,7 +12,7 @@ use super::{
     guard::{self, Event},
     image::RowLock,
     inserted::ByValues,
-    names,
+    key_change, names,
     plain_insert::{self, Numbering},
     quote,
     text::Text,
@@ -39,7 +39,7 @@ pub(super) fn plan(
     table: &Table,
     conflict: &Conflict<'_>,
 ) -> Result<Plan, StatementRefusal> {
-    let kind = permitted(text, table, conflict)?;
+    let (kind, respelt) = permitted(text, tree, table, conflict)?;
     let Some(offered) = offered(text, tree, table)? else {
         return Err(StatementRefusal::Upsert {
             reason: "its rows come from a query; select them first and insert them with VALUES",
@@ -49,7 +49,7 @@ pub(super) fn plan(
     independent(text, table, conflict, &offered)?;
     unnumbered(text, table, &indexes, kind, &offered)?;
     let columns = table.imaged();
-    let verdict = verdict(text, table, conflict)?;
+    let verdict = verdict(text, table, conflict, &respelt)?;
     let probes = probes(text, table, &indexes, &offered, &columns, &verdict)?;
     if probes.is_empty() {
         // No row offered can conflict with an existing one.
@@ -87,6 +87,7 @@ pub(super) fn plan(
         rows,
         user_returning,
         needs_gap_locks,
+        key_obstacle: key_change::obstacle(table, &respelt),
     }))
 }
 
@@ -95,9 +96,12 @@ fn verdict(
     text: &Text,
     table: &Table,
     conflict: &Conflict<'_>,
+    respelt: &[usize],
 ) -> Result<String, StatementRefusal> {
     let constraints = match conflict {
         Conflict::Fail | Conflict::Ignore => Vec::new(),
+        // The undo may have to insert the row again.
+        Conflict::Update { .. } if !respelt.is_empty() => constraint::of_whole_rows(table),
         Conflict::Update { assignments, .. } => {
             let mut changed = names::assigned(text.dialect, table, assignments)?;
             if guard::own_row_triggers(table, &[Event::Insert, Event::Update]) {
@@ -111,26 +115,62 @@ fn verdict(
     Ok(constraint::verdict(text.dialect, table, &row, &constraints))
 }
 
-/// Refuses an upsert that would change other rows or the key of the existing row.
+/// Refuses an upsert that would change other rows or the key of the existing row. Returns the key
+/// columns that it may spell otherwise, too.
 fn permitted(
     text: &Text,
+    tree: &Tree,
     table: &Table,
     conflict: &Conflict<'_>,
-) -> Result<UpsertKind, StatementRefusal> {
+) -> Result<(UpsertKind, Vec<usize>), StatementRefusal> {
     match conflict {
-        Conflict::Fail | Conflict::Ignore => Ok(UpsertKind::Ignore),
+        Conflict::Fail | Conflict::Ignore => Ok((UpsertKind::Ignore, Vec::new())),
         Conflict::Update { assignments, .. } => {
             guard::writable(table, &[Event::Insert, Event::Update])?;
-            guard::assignable(table, &names::assigned(text.dialect, table, assignments)?)?;
+            let mut assigned = names::assigned(text.dialect, table, assignments)?;
+            let assigns_key = assigned.iter().any(|index| table.key.columns.contains(index));
+            let equal = match assigns_key {
+                true => equal_columns(text.dialect, table, conflict)?,
+                false => Vec::new(),
+            };
+            let own = row_name(tree);
+            let respelt = key_change::by_upsert(text.dialect, table, own, &equal, assignments)?;
+            assigned.retain(|index| !table.key.columns.contains(index) || respelt.contains(index));
+            guard::assignable(table, &assigned)?;
             check_not_partitioned(table)?;
-            Ok(UpsertKind::Update)
+            Ok((UpsertKind::Update, respelt))
         }
         Conflict::Replace => {
             guard::writable(table, &[Event::Insert, Event::Update, Event::Delete])?;
             guard::no_cascading_delete(table)?;
-            Ok(UpsertKind::Replace)
+            Ok((UpsertKind::Replace, Vec::new()))
         }
     }
+}
+
+/// The name of the row that exists in the expressions of the update part.
+fn row_name(tree: &Tree) -> Option<&Ident> {
+    let TableObject::TableName(name) = &tree.table else { return None };
+    let last = || name.0.last().and_then(|part| part.as_ident());
+    tree.table_alias.as_ref().map(|alias| &alias.alias).or_else(last)
+}
+
+/// Returns the key columns in which an offered row is equal to every row that it can meet.
+fn equal_columns(
+    dialect: Dialect,
+    table: &Table,
+    conflict: &Conflict<'_>,
+) -> Result<Vec<usize>, StatementRefusal> {
+    let met_by = arbiters(dialect, table, conflict)?;
+    // On SQLite an index on the same column may hold more values for equal than the key does.
+    let as_key = |index: &UniqueIndex, column: usize| {
+        let (own, key) = (index.collation(column), table.key.collation(column));
+        own.map(str::to_ascii_uppercase) == key.map(str::to_ascii_uppercase)
+    };
+    let in_all = |column: &usize| {
+        met_by.iter().all(|index| index.columns.contains(column) && as_key(index, *column))
+    };
+    Ok(table.key.columns.iter().copied().filter(in_all).collect())
 }
 
 /// Refuses DO UPDATE on a partitioned table: no system column distinguishes an inserted row from an

@@ -1,8 +1,8 @@
 //! Prints plans as text.
 
 use handfast_rm_core::plan::{
-    Change, Delete, DeleteImage, Dialect, GeneratedKeys, Insert, InsertAfter, Plan, Query, Table,
-    Update, UpdateImage, Upsert, UpsertAfter, undo_sql,
+    Change, Delete, DeleteImage, Dialect, GeneratedKeys, Insert, InsertAfter, KeyChange, Plan,
+    Query, Table, Update, UpdateImage, Upsert, UpsertAfter, undo_sql,
 };
 
 /// Prints all parts of a plan, and its undo SQL.
@@ -51,7 +51,17 @@ fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>)
             });
         }
     }
-    let restored: Vec<usize> = [plan.assigned.as_slice(), &plan.maintained].concat();
+    if let KeyChange::Possible { obstacle, .. } = &plan.keys {
+        let must = obstacle.as_ref().map(|refusal| format!("must stay: {}", refusal.code()));
+        out.push(format!("keys    {}", must.unwrap_or_else(|| "may change".to_owned())));
+        out.push(format!("undo    {}", unmarked(&undo_sql::remove_inserted(dialect, table, 1))));
+        out.push(format!("undo    {}", unmarked(&undo_sql::restore_deleted(dialect, table, 1))));
+    }
+    let mut restored: Vec<usize> = [plan.assigned.as_slice(), &plan.maintained].concat();
+    restored.retain(|index| !table.key.columns.contains(index));
+    if restored.is_empty() {
+        return;
+    }
     out.push(format!(
         "undo    {}",
         unmarked(&undo_sql::restore_updated(dialect, table, &restored))
@@ -91,6 +101,8 @@ fn upsert(dialect: Dialect, table: &Table, plan: &Upsert, out: &mut Vec<String>)
     out.push(format!("upsert {:?}, {offered} offered{gaps}{returning}", plan.kind));
     out.extend(plan.probes.iter().map(|probe| query("probe", probe)));
     out.push(query("change", &plan.change));
+    let must = plan.key_obstacle.as_ref();
+    out.extend(must.map(|refusal| format!("keys    must be spelt alike: {}", refusal.code())));
     match &plan.after {
         UpsertAfter::Returned { inserted_flag, may_be_gone } => {
             let flagged = if *inserted_flag { ", flagged" } else { "" };

@@ -44,7 +44,7 @@ const COLUMNS: &str = "\
 const INDEXES: &str = "\
     SELECT c.relname::text, i.indisprimary, \
            array_to_string(i.indkey::int2[], ' '), i.indnkeyatts::int8, \
-           i.indpred IS NULL AND i.indexprs IS NULL AND i.indisvalid \
+           i.indpred IS NULL AND i.indexprs IS NULL AND i.indisvalid AND i.indimmediate \
                AND COALESCE(to_jsonb(i)->>'indnullsnotdistinct', 'false') = 'false' \
     FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
     WHERE i.indrelid = $1::int8::oid AND i.indisunique ORDER BY c.relname";

@@ -6,6 +6,7 @@
 
 mod delete;
 mod insert;
+mod key_change;
 mod read;
 mod update;
 mod upsert;
@@ -223,12 +224,22 @@ impl<DB: Backend> StatementRun<'_, DB> {
         columns: &[usize],
         judged: bool,
     ) -> Result<Image, sqlx::Error> {
-        if !judged {
-            return self.read(query, columns).await;
-        }
         let steps = self.answer(query).await?;
+        self.judged_image(&steps, columns, judged).await
+    }
+
+    /// The rows of such a read.
+    async fn judged_image(
+        &mut self,
+        steps: &Steps<DB>,
+        columns: &[usize],
+        judged: bool,
+    ) -> Result<Image, sqlx::Error> {
+        if !judged {
+            return Layout::of(columns).rows(self.loaded, rows_of::<DB>(steps));
+        }
         let mut image = Image::new();
-        for row in rows_of::<DB>(&steps) {
+        for row in rows_of::<DB>(steps) {
             let imaged = Layout { columns, behind: 1 }.row(self.loaded, row)?;
             if let Some(constraint) = DB::text(row, DB::width(row) - 1)?
                 && self.is_broken(&constraint, &imaged, columns).await?

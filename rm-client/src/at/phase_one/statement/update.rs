@@ -2,7 +2,7 @@
 //! returns both, and change and after image in one call where it takes that.
 
 use handfast_rm_core::plan::undo_sql::{self, RowLocking};
-use handfast_rm_core::plan::{Change, Query, Update, UpdateImage};
+use handfast_rm_core::plan::{Change, KeyChange, Query, Update, UpdateImage};
 
 use super::{Extent, StatementRun, for_application, rows_of};
 use crate::at::database::bind::bind_keys;
@@ -16,6 +16,9 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let (before, after, steps) = match &plan.image {
             UpdateImage::Together(query) => self.update_together(query, &plan.columns).await?,
             UpdateImage::Read { before, change, returns_after } => {
+                if plan.keys != KeyChange::Never {
+                    return self.update_keys(plan, before, change, *returns_after).await;
+                }
                 let before = self.read_before(before, &plan.columns, plan.judged).await?;
                 if let Some(query) = self.merged(change, &before) {
                     return self.update_merged(plan, query, before).await;
@@ -67,7 +70,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let steps = self.change_merged(call, &before, columns).await?;
         self.expect_rows("UPDATE", before.len(), &steps)?;
         let after = Layout::of(columns).rows(self.loaded, rows_of::<DB>(&steps))?;
-        let (before, after, steps) = self.aligned(before, after, steps)?;
+        let (before, after, steps) = self.aligned(columns, before, after, steps)?;
         Ok(self.updated(plan, before, after, steps))
     }
 
@@ -105,7 +108,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let (before, after) = Layout::of(columns).rows_twice(self.loaded, rows)?;
         self.expect_rows("UPDATE", before.len(), &steps)?;
         let after = self.settled(after, columns).await?;
-        self.aligned(before, after, steps)
+        self.aligned(columns, before, after, steps)
     }
 
     /// Returns how much the change does before it can fail. A trigger, or a RETURNING of the
@@ -133,11 +136,12 @@ impl<DB: Backend> StatementRun<'_, DB> {
         } else {
             self.read_again(&before, columns).await?
         };
-        self.aligned(before, after, steps)
+        self.aligned(columns, before, after, steps)
     }
 
     fn aligned(
         &self,
+        columns: &[usize],
         before: Image,
         after: Image,
         steps: Steps<DB>,
@@ -145,6 +149,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let (imaged, changed) = (before.len() as u64, affected::<DB>(&steps));
         let after = align(&before, after);
         let after = after.ok_or_else(|| self.rows_differ("UPDATE", imaged, changed))?;
+        self.require_keys_kept(columns, &before, &after)?;
         Ok((before, after, steps))
     }
 }

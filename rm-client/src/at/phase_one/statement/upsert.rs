@@ -24,7 +24,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let after = self.rows_after(plan, &before, &steps).await?;
         let fresh = after.iter().filter(|(key, _)| !before.contains_key(*key));
         self.require_deletable(&plan.columns, fresh.map(|(_, row)| row))?;
-        self.record_upsert(plan, before, after);
+        self.record_upsert(plan, before, after)?;
         self.recorded();
         Ok(for_application::<DB>(steps, plan.user_returning))
     }
@@ -69,6 +69,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
                 {
                     after = by_key(self.read_generated(keys, steps, &plan.columns).await?);
                 }
+                self.require_kept(plan, before, &after)?;
                 let missing = self.missing(plan, before, &after, steps);
                 if let Some(differ) = missing
                     && !self.all_found(found, plan.rows).await?
@@ -127,6 +128,16 @@ impl<DB: Backend> StatementRun<'_, DB> {
         Err(self.rows_differ("REPLACE", most as u64, counted))
     }
 
+    /// An update part that assigns a key to itself leaves each row under its key, but for values
+    /// that a function has made others of, as LAST_INSERT_ID does of a negative number.
+    fn require_kept(&self, plan: &Upsert, before: &Rows, after: &Rows) -> Result<(), AtError> {
+        let is_kept = before.keys().all(|key| after.contains_key(key));
+        if is_kept || plan.kind == UpsertKind::Replace {
+            return Ok(());
+        }
+        Err(self.key_changed("by an upsert: change the key by an UPDATE of its own"))
+    }
+
     /// Compares the rows found after the statement with what it offered and counted.
     fn missing(
         &self,
@@ -172,11 +183,20 @@ impl<DB: Backend> StatementRun<'_, DB> {
 
     /// Undo runs backwards: it deletes the inserted rows, restores the changed ones, and puts back
     /// the removed ones, so that no unique index is in the way.
-    fn record_upsert(&mut self, plan: &Upsert, before: Rows, mut after: Rows) {
+    fn record_upsert(
+        &mut self,
+        plan: &Upsert,
+        before: Rows,
+        mut after: Rows,
+    ) -> Result<(), AtError> {
         let mut removed = Image::new();
         let (mut old, mut new) = (Image::new(), Image::new());
         for (key, row) in before {
-            if after.get(&key).is_some_and(|changed| self.is_respelt(plan, &row, changed)) {
+            if after.get(&key).is_some_and(|changed| self.is_respelt(&plan.columns, &row, changed))
+            {
+                if let Some(obstacle) = &plan.key_obstacle {
+                    return Err(AtError::Refused(obstacle.clone()));
+                }
                 removed.push(row);
                 continue;
             }
@@ -197,15 +217,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         self.log.deleted(self.loaded, &plan.columns, removed);
         self.log.updated(self.loaded, &plan.columns, &maintained, old, new);
         self.log.inserted(self.loaded, &plan.columns, after.into_values().collect());
-    }
-
-    /// Whether a row took the place of one whose key is equal and not the same, such as `a` and `A`
-    /// under a collation without case. An UPDATE would not bring the old spelling back.
-    fn is_respelt(&self, plan: &Upsert, old: &ImageRow, new: &ImageRow) -> bool {
-        let values = plan.columns.iter().zip(old.values.iter().zip(&new.values));
-        values.into_iter().any(|(column, (old, new))| {
-            self.loaded.table.key.columns.contains(column) && old != new
-        })
+        Ok(())
     }
 
     async fn require_gap_locks(&mut self) -> Result<(), sqlx::Error> {
