@@ -9,8 +9,6 @@ use crate::table::{Table, quoted};
 
 /// `{t}` is the table, `{k}` a column of its key, `{bare}` a table without a key, `{view}` a view.
 const EVERYWHERE: &[&str] = &[
-    "UPDATE {t} SET {k} = 1",
-    "UPDATE {t} SET {k} = {k} WHERE 1 = 0",
     "ALTER TABLE {t} ADD COLUMN further INTEGER",
     "DROP TABLE {t}",
     "CREATE TABLE further (a INTEGER)",

@@ -23,7 +23,7 @@ pub(crate) fn statement(schema: &Schema, random: &mut Random) -> Statement {
     let target = Target { table, alias, others: &schema.tables };
     match kind {
         Kind::Insert | Kind::InsertIgnore | Kind::Upsert | Kind::Replace => {
-            insert(draft, kind, table)
+            insert(draft, kind, target)
         }
         Kind::InsertSelect => insert_select(draft, target),
         Kind::Update => update(draft, target),
@@ -34,7 +34,8 @@ pub(crate) fn statement(schema: &Schema, random: &mut Random) -> Statement {
 
 /// Generates an INSERT of the first rows of a table.
 pub(crate) fn first_row(schema: &Schema, table: &Table, random: &mut Random) -> Statement {
-    insert(Draft::new(schema.dialect, random), Kind::Insert, table)
+    let target = Target { table, alias: None, others: &schema.tables };
+    insert(Draft::new(schema.dialect, random), Kind::Insert, target)
 }
 
 fn kind(dialect: Dialect, random: &mut Random) -> Kind {
@@ -68,7 +69,8 @@ fn returning(draft: &mut Draft<'_>, table: &Table) -> String {
 }
 
 /// Generates an INSERT of rows. The kind says what happens on a conflict with existing rows.
-fn insert(mut draft: Draft<'_>, kind: Kind, table: &Table) -> Statement {
+fn insert(mut draft: Draft<'_>, kind: Kind, target: Target<'_>) -> Statement {
+    let table = target.table;
     let dialect = draft.dialect;
     let generates = draft.random.chance(60);
     let named: Vec<usize> = (0..table.columns.len())
@@ -96,7 +98,7 @@ fn insert(mut draft: Draft<'_>, kind: Kind, table: &Table) -> Statement {
     if named.is_empty() && dialect != Dialect::MySql {
         text = format!("{verb} INTO {} DEFAULT VALUES", table.quoted(dialect));
     }
-    text.push_str(&on_conflict(&mut draft, kind, table));
+    text.push_str(&on_conflict(&mut draft, kind, target));
     text.push_str(&returning(&mut draft, table));
     draft.finish(kind, &text)
 }
@@ -130,7 +132,8 @@ fn verb(draft: &mut Draft<'_>, kind: Kind) -> &'static str {
     }
 }
 
-fn on_conflict(draft: &mut Draft<'_>, kind: Kind, table: &Table) -> String {
+fn on_conflict(draft: &mut Draft<'_>, kind: Kind, of: Target<'_>) -> String {
+    let table = of.table;
     match (draft.dialect, kind) {
         (Dialect::Postgres, Kind::InsertIgnore) => " ON CONFLICT DO NOTHING".to_owned(),
         (Dialect::Postgres | Dialect::Sqlite, Kind::Upsert) => {
@@ -138,14 +141,22 @@ fn on_conflict(draft: &mut Draft<'_>, kind: Kind, table: &Table) -> String {
             targets.extend(table.unique.iter().cloned());
             let target = draft.random.pick(&targets).clone();
             let names = table.names(draft.dialect, &target);
-            let assigned = assignments(draft, table, "excluded");
+            let mut assigned = assignments(draft, table, "excluded");
+            if target == table.key {
+                assigned.extend(offered_key(draft, of));
+            }
+            let assigned = assigned.join(", ");
             if assigned.is_empty() || draft.random.chance(15) {
                 return format!(" ON CONFLICT ({names}) DO NOTHING");
             }
             format!(" ON CONFLICT ({names}) DO UPDATE SET {assigned}")
         }
         (Dialect::MySql, Kind::Upsert) => {
-            let assigned = assignments(draft, table, "VALUES");
+            let mut assigned = assignments(draft, table, "VALUES");
+            if table.unique.is_empty() {
+                assigned.extend(offered_key(draft, of));
+            }
+            let assigned = assigned.join(", ");
             if assigned.is_empty() {
                 return String::new();
             }
@@ -156,7 +167,7 @@ fn on_conflict(draft: &mut Draft<'_>, kind: Kind, table: &Table) -> String {
 }
 
 /// Generates the assignments of an upsert to an existing row.
-fn assignments(draft: &mut Draft<'_>, table: &Table, offered: &str) -> String {
+fn assignments(draft: &mut Draft<'_>, table: &Table, offered: &str) -> Vec<String> {
     let assignable = table.assignable();
     let count = draft.random.between(1, 2);
     let places = draft.random.some_below(count, assignable.len());
@@ -174,7 +185,59 @@ fn assignments(draft: &mut Draft<'_>, table: &Table, offered: &str) -> String {
         };
         format!("{name} = {value}")
     });
-    assigned.collect::<Vec<_>>().join(", ")
+    assigned.collect()
+}
+
+/// Generates the assignment of a key column in an upsert that meets rows by their keys: to what the
+/// row offers, which is the same or another spelling of it.
+fn offered_key(draft: &mut Draft<'_>, target: Target<'_>) -> Option<String> {
+    let place = given_key(draft, target.table)?;
+    let name = quoted(draft.dialect, &target.table.columns[place].name);
+    let offered = match draft.dialect {
+        Dialect::MySql => format!("VALUES({name})"),
+        Dialect::Postgres | Dialect::Sqlite => format!("excluded.{name}"),
+    };
+    let value = if may_move(draft.dialect, target) { offered } else { name.clone() };
+    // The name alone would mean either row.
+    let is_own = value == name && draft.dialect != Dialect::MySql;
+    let row = target.table.quoted(draft.dialect);
+    Some(if is_own { format!("{name} = {row}.{name}") } else { format!("{name} = {value}") })
+}
+
+/// Generates the assignment of a key column: to itself, or to another value if that can be undone.
+fn assigned_key(draft: &mut Draft<'_>, target: Target<'_>) -> Option<String> {
+    let table = target.table;
+    let place = given_key(draft, table)?;
+    let column = &table.columns[place];
+    let name = quoted(draft.dialect, &column.name);
+    let moves = may_move(draft.dialect, target) && draft.random.chance(60);
+    // MySQL gives one row another key at a time. Two cannot have the same one.
+    let one_by_one = table.key.len() == 1;
+    let is_whole = column.class == Class::Whole;
+    let value = match draft.dialect {
+        _ if !moves => name.clone(),
+        Dialect::MySql if one_by_one && is_whole => draft.random.between(40, 90).to_string(),
+        Dialect::Postgres | Dialect::Sqlite if is_whole => format!("{name} + 40"),
+        Dialect::Postgres | Dialect::Sqlite => draft.value(column),
+        Dialect::MySql => name.clone(),
+    };
+    Some(format!("{name} = {value}"))
+}
+
+/// Returns a key column that statements give values, now and then.
+fn given_key(draft: &mut Draft<'_>, table: &Table) -> Option<usize> {
+    let given = |place: &&usize| table.columns[**place].role == Role::Given;
+    let key: Vec<usize> = table.key.iter().filter(given).copied().collect();
+    let chosen = !key.is_empty() && draft.random.chance(15);
+    chosen.then(|| *draft.random.pick(&key))
+}
+
+/// Returns whether rows may get other keys: where no rows refer to them, and no triggers fire.
+fn may_move(dialect: Dialect, target: Target<'_>) -> bool {
+    let refers = format!(" REFERENCES {} (", target.table.quoted(dialect));
+    let mut references = target.others.iter().flat_map(|table| &table.references);
+    let referred = references.any(|reference| reference.contains(&refers));
+    !referred && target.table.further.is_empty()
 }
 
 /// Generates an INSERT of copies of existing rows, under other keys.
@@ -226,7 +289,7 @@ fn update(mut draft: Draft<'_>, target: Target<'_>) -> Statement {
     // The condition is generated first, so that arguments are not numbered in the order of the
     // text.
     let condition = restriction(&mut draft, target);
-    let assigned: Vec<String> = places
+    let mut assigned: Vec<String> = places
         .into_iter()
         .map(|at| {
             let place = assignable[at];
@@ -234,6 +297,7 @@ fn update(mut draft: Draft<'_>, target: Target<'_>) -> Statement {
             format!("{name} = {}", draft.assigned(target, place))
         })
         .collect();
+    assigned.extend(assigned_key(&mut draft, target));
     let introduced = target.introduced(draft.dialect);
     let mut text = format!("UPDATE {introduced} SET {}{condition}", assigned.join(", "));
     text.push_str(&limited(&mut draft, target.table));

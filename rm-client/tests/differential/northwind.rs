@@ -114,6 +114,7 @@ fn table(name: String, key: &[usize], columns: Vec<Column>, references: Vec<Stri
         key: key.to_vec(),
         unique: Vec::new(),
         references,
+        stands_in: false,
         tail: "",
         further: Vec::new(),
         removal: Vec::new(),

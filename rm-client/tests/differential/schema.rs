@@ -69,6 +69,16 @@ struct Maker<'r> {
     strict: bool,
 }
 
+/// Returns whether a unique constraint can take the place of the primary key.
+fn stands_in(dialect: Dialect, table: &Table) -> bool {
+    let never_null = |place: &usize| table.columns[*place].constraints.contains("NOT NULL");
+    let says = |word: &str| table.columns.iter().any(|column| column.constraints.contains(word));
+    // The library does not know how columns of SQLite compare that have a collation of their own.
+    let unknown = dialect == Dialect::Sqlite && says("COLLATE");
+    let is_free = !says("PRIMARY KEY") && !table.tail.contains("WITHOUT ROWID");
+    is_free && !unknown && table.key.iter().all(never_null)
+}
+
 impl Maker<'_> {
     fn table(&mut self, prefix: &str, index: usize, parents: &[Table]) -> Table {
         let name = match self.random.chance(15) {
@@ -100,6 +110,7 @@ impl Maker<'_> {
             name,
             columns: Vec::new(),
             key,
+            stands_in: false,
             unique,
             references,
             tail,
@@ -108,6 +119,7 @@ impl Maker<'_> {
         };
         self.trigger(&mut table, index);
         table.columns = std::mem::take(&mut self.columns);
+        table.stands_in = stands_in(self.dialect, &table) && self.random.chance(40);
         table
     }
 

@@ -7,8 +7,10 @@ use handfast_rm_core::plan::Dialect;
 pub(crate) struct Table {
     pub(crate) name: String,
     pub(crate) columns: Vec<Column>,
-    /// The indexes of the primary key's columns, in key order.
+    /// The indexes of the key's columns, in key order.
     pub(crate) key: Vec<usize>,
+    /// Whether the key is a unique constraint, and there is no primary key.
+    pub(crate) stands_in: bool,
     /// Further unique constraints.
     pub(crate) unique: Vec<Vec<usize>>,
     /// Foreign keys, in the form of the table's definition.
@@ -78,7 +80,8 @@ impl Table {
             .collect();
         // SQLite's row id must be declared as the key at its column.
         if !self.columns.iter().any(|column| column.constraints.contains("PRIMARY KEY")) {
-            parts.push(format!("PRIMARY KEY ({})", self.names(dialect, &self.key)));
+            let word = if self.stands_in { "UNIQUE" } else { "PRIMARY KEY" };
+            parts.push(format!("{word} ({})", self.names(dialect, &self.key)));
         }
         let unique = self.unique.iter();
         parts.extend(unique.map(|columns| format!("UNIQUE ({})", self.names(dialect, columns))));

@@ -16,6 +16,7 @@ mod partitions;
 mod savepoints;
 mod schema;
 mod sessions;
+mod stand_in_keys;
 mod sweeps;
 mod undo_triggers;
 mod unique;

@@ -105,9 +105,9 @@ pub enum StatementRefusal {
         /// UPDATE or DELETE.
         statement: &'static str,
     },
-    /// No primary key.
+    /// No primary key, nor a unique index in its place.
     #[error(
-        "table {table} has no primary key, so its rows cannot be told apart: add one ({})",
+        "table {table} has no primary key and no unique index over whole NOT NULL columns, so its rows cannot be told apart: add one ({})",
         self.code()
     )]
     NoPrimaryKey {

@@ -25,6 +25,18 @@ pub enum Plan {
 }
 
 impl Plan {
+    /// The columns of its images.
+    #[must_use]
+    pub fn image_columns(&self) -> &[usize] {
+        match self {
+            Self::Update(plan) => &plan.columns,
+            Self::Delete(plan) => &plan.columns,
+            Self::Insert(plan) => &plan.columns,
+            Self::Upsert(plan) => &plan.columns,
+            Self::Pass | Self::LockingRead(_) => &[],
+        }
+    }
+
     /// Returns whether a read of rows comes first, whose answer is not for the application.
     #[must_use]
     pub fn reads_first(&self) -> bool {
@@ -90,7 +102,8 @@ pub struct Update {
     /// The image columns: the key, the assigned and the database-maintained ones, in table order;
     /// every column that can be written where the key may change.
     pub columns: Vec<usize>,
-    /// The columns the statement assigns, those of the key left out that it leaves as they are: restored, and compared before they are restored.
+    /// The columns the statement assigns, those of the key left out that it leaves as they are:
+    /// restored, and compared before they are restored.
     pub assigned: Vec<usize>,
     /// Columns that the database changes along (ON UPDATE, own-row triggers): restored where they
     /// changed, never compared.

@@ -34,9 +34,10 @@ pub struct Table {
     pub kind: TableKind,
     /// Every column in the order of the table, hidden ones of SQLite left out.
     pub columns: Vec<Column>,
-    /// The primary key: no columns if there is none, and no name on SQLite.
+    /// The primary key, or the unique index that stands in for it: no columns if there is neither,
+    /// and no name for a primary key of SQLite.
     pub key: UniqueIndex,
-    /// Unique indexes and constraints other than the primary key.
+    /// The other unique indexes and constraints.
     pub unique: Vec<UniqueIndex>,
     /// Foreign keys of any table, this one included, that reference this table.
     pub referenced_by: Vec<ForeignKey>,
@@ -217,6 +218,30 @@ impl UniqueIndex {
 }
 
 impl Table {
+    /// Lets a unique index name the rows of a table without a primary key: one over whole columns
+    /// that are never NULL. The choice depends on nothing but the table's definition, so that every
+    /// process names a row in the same way.
+    pub fn adopt_key(&mut self) {
+        if !self.key.columns.is_empty() {
+            return;
+        }
+        let mut fit: Vec<usize> =
+            (0..self.unique.len()).filter(|at| self.names_rows(&self.unique[*at])).collect();
+        fit.sort_by_key(|at| (self.unique[*at].columns.len(), self.unique[*at].name.as_str()));
+        if let Some(&chosen) = fit.first() {
+            self.key = self.unique.remove(chosen);
+        }
+    }
+
+    fn names_rows(&self, index: &UniqueIndex) -> bool {
+        let names = |column: &usize| {
+            let column = &self.columns[*column];
+            let stays = column.generation != Generation::Computed && !column.on_update;
+            stays && !column.nullable && column.fold != KeyFold::Unknown
+        };
+        index.plain && !index.columns.is_empty() && index.columns.iter().all(names)
+    }
+
     /// The index of the column that `name` means: exact on PostgreSQL (fold an unquoted name to
     /// lower case before), without ASCII case elsewhere.
     pub fn column(&self, dialect: Dialect, name: &str) -> Option<usize> {

@@ -131,6 +131,7 @@ impl Case {
         for detail in details {
             add_detail(&mut table, self.dialect, detail);
         }
+        table.adopt_key();
         self.tables.retain(|other| other.name != table.name);
         self.tables.push(table);
     }

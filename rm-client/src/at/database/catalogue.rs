@@ -114,6 +114,12 @@ impl<DB: Backend> Catalogue<DB> {
             return Ok(planned);
         }
         let plan = statement.plan(&loaded.table, arguments).map_err(AtError::Refused)?;
+        let unread = |column: &&usize| DB::is_unread(&loaded.types[**column]);
+        if let Some(&column) = plan.image_columns().iter().find(unread) {
+            let column = loaded.table.columns[column].name.clone();
+            let reason = "the driver does not read its type".to_owned();
+            return Err(AtError::Value { column, reason }.into());
+        }
         let planned = Arc::new(Planned { loaded, arguments, plan });
         self.plans.insert(key, Arc::clone(&planned));
         Ok(planned)

@@ -213,6 +213,11 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
         }
     }
 
+    /// Whether the driver cannot read values of the column.
+    fn is_unread(_column: &Self::ColumnType) -> bool {
+        false
+    }
+
     /// Whether the column holds dates or times in a form that only the database reads.
     fn is_temporal(column: &Self::ColumnType) -> bool;
 

@@ -172,7 +172,7 @@ impl UndoItem {
         key.sort_unstable();
         is_key.sort_unstable();
         if key != is_key {
-            return Err(changed("its primary key has other columns".to_owned()));
+            return Err(changed("its key has other columns".to_owned()));
         }
         Ok(places)
     }

@@ -92,7 +92,7 @@ pub(super) async fn load_table(
     let types = types(connection, &full, &columns, &found).await?;
     let collations: Vec<_> = found.iter().map(collation).collect::<Result<_, _>>()?;
     let (key, unique) = indexes(connection, &full, &columns, &collations).await?;
-    let table = Table {
+    let mut table = Table {
         kind: kind(relation)?,
         key,
         unique,
@@ -108,6 +108,7 @@ pub(super) async fn load_table(
         schema: full[0].clone(),
         name: full[1].clone(),
     };
+    table.adopt_key();
     let lock_name = table.full_name();
     Ok(Some(LoadedTable { table, types, lock_name }))
 }

@@ -16,7 +16,8 @@ const RELATION: &str = "\
            c.relpersistence::text, \
            c.relkind <> 'p' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid), \
            EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.rulename <> '_RETURN'), \
-           row_security_active(c.oid), whole_schema.nspname::text || '.' || whole.relname::text \
+           row_security_active(c.oid), whole_schema.nspname::text || '.' || whole.relname::text, \
+           c.relispartition OR c.relkind = 'p' \
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
     JOIN pg_class whole ON whole.oid = COALESCE(pg_partition_root(c.oid)::oid, c.oid) \
     JOIN pg_namespace whole_schema ON whole_schema.oid = whole.relnamespace \
@@ -27,15 +28,17 @@ const COLUMNS: &str = "\
     SELECT a.attnum::int8, a.attname::text, a.atttypid::int8, \
            format_type(base.oid, base.typmod), a.attidentity::text, a.attgenerated::text, \
            NOT a.attnotnull, pg_get_expr(d.adbin, d.adrelid), \
-           COALESCE(c.collisdeterministic, true), base.name, base.is_enum \
+           COALESCE(c.collisdeterministic, true), base.name, base.is_enum, base.is_unread \
     FROM pg_attribute a \
     CROSS JOIN LATERAL ( \
         WITH RECURSIVE made_of (oid, typmod) AS ( \
             SELECT a.atttypid, a.atttypmod UNION ALL \
             SELECT d.typbasetype, d.typtypmod FROM made_of m JOIN pg_type d ON d.oid = m.oid \
             WHERE d.typtype = 'd') \
-        SELECT m.oid, m.typmod, t.typname::text AS name, t.typtype = 'e' AS is_enum \
-        FROM made_of m JOIN pg_type t ON t.oid = m.oid WHERE t.typtype <> 'd') base \
+        SELECT m.oid, m.typmod, t.typname::text AS name, t.typtype = 'e' AS is_enum, \
+               t.typtype = 'm' OR COALESCE(e.typtype = 'm', false) AS is_unread \
+        FROM made_of m JOIN pg_type t ON t.oid = m.oid \
+            LEFT JOIN pg_type e ON e.oid = t.typelem WHERE t.typtype <> 'd') base \
     LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
     LEFT JOIN pg_collation c ON c.oid = a.attcollation \
     WHERE a.attrelid = $1::int8::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
@@ -129,7 +132,7 @@ pub(super) async fn load_table(
     let numbers: Vec<i64> = columns.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
     let types = columns.iter().map(column_type).collect::<Result<_, _>>()?;
     let (key, unique) = indexes(connection, oid, &numbers).await?;
-    let table = Table {
+    let mut table = Table {
         schema: relation.try_get(1)?,
         name: relation.try_get(2)?,
         kind: kind(&relation.try_get::<String, _>(3)?, relation)?,
@@ -145,6 +148,10 @@ pub(super) async fn load_table(
         rewrites: relation.try_get(6)?,
         row_security: relation.try_get(7)?,
     };
+    // A partition may have unique indexes that the whole has not, or under other names.
+    if !relation.try_get::<bool, _>(9)? {
+        table.adopt_key();
+    }
     let lock_name = relation.try_get(8)?;
     Ok(Some(LoadedTable { table, types, lock_name }))
 }
@@ -180,7 +187,7 @@ fn kind(relkind: &str, relation: &sqlx::postgres::PgRow) -> Result<TableKind, sq
 fn column_type(row: &sqlx::postgres::PgRow) -> Result<PgColumn, sqlx::Error> {
     let oid: i64 = row.try_get(2)?;
     let oid = u32::try_from(oid).map_err(|error| sqlx::Error::Decode(error.into()))?;
-    Ok(PgColumn { oid })
+    Ok(PgColumn { oid, is_unread: row.try_get(11)? })
 }
 
 fn column(row: &sqlx::postgres::PgRow) -> Result<Column, sqlx::Error> {

@@ -26,6 +26,8 @@ use crate::outbox::CHANNEL;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PgColumn {
     oid: u32,
+    /// A multirange, or an array of them: the driver fails on a statement that returns one.
+    is_unread: bool,
 }
 
 const BOOL: u32 = 16;
@@ -96,6 +98,10 @@ impl Backend for Postgres {
         sqlx::Arguments::add(arguments, Wire { oid: column.oid, bytes })
             .expect("bytes that came from the database go back as they are");
         Ok(())
+    }
+
+    fn is_unread(column: &PgColumn) -> bool {
+        column.is_unread
     }
 
     fn is_temporal(_: &PgColumn) -> bool {

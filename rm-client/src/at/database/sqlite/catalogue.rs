@@ -63,7 +63,7 @@ pub(super) async fn load_table(
     mark_rowid_alias(&mut columns, &key, &indexes, without_rowid);
     let key = primary(key, &indexes);
     fold_key(&mut columns, &key);
-    let table = Table {
+    let mut table = Table {
         kind: kind(&text(relation, 2)?, &full[1]),
         unique: unique(indexes, columns.len()),
         referenced_by: foreign_keys(connection, &full, &columns, &key.columns).await?,
@@ -79,6 +79,9 @@ pub(super) async fn load_table(
         name: full[0].clone(),
         schema: full[1].clone(),
     };
+    if !collates(&definitions) {
+        adopt_key(&mut table);
+    }
     let types = vec![SqliteColumn; table.columns.len()];
     let lock_name = table.full_name();
     Ok(Some(LoadedTable { table, types, lock_name }))
@@ -191,13 +194,28 @@ fn mark_rowid_alias(columns: &mut [Column], key: &[usize], indexes: &[Index], wi
 fn fold_key(columns: &mut [Column], key: &UniqueIndex) {
     for (part, collation) in key.columns.iter().zip(&key.collations) {
         let Some(collation) = collation else { continue };
-        columns[*part].fold = match collation.to_ascii_uppercase().as_str() {
-            "BINARY" => KeyFold::Exact,
-            "NOCASE" => KeyFold::AsciiCase,
-            "RTRIM" => KeyFold::TrimTrailingSpaces,
-            _ => KeyFold::Unknown,
-        };
+        columns[*part].fold = KeyFold::of_sqlite_collation(collation);
     }
+}
+
+/// Whether the definition of the table gives a column a collation. Columns then compare in ways
+/// that no pragma shows: an index may distinguish rows that a condition on its columns does not.
+fn collates(definitions: &[Definition]) -> bool {
+    let mut tables = definitions.iter().filter(|definition| definition.kind == "table");
+    tables.any(|table| table.sql.to_ascii_uppercase().contains("COLLATE"))
+}
+
+/// Lets a unique index name the rows, under the collations that it has.
+fn adopt_key(table: &mut Table) {
+    let known = |index: &UniqueIndex| {
+        let mut collations = index.collations.iter().flatten();
+        collations.all(|name| KeyFold::of_sqlite_collation(name) != KeyFold::Unknown)
+    };
+    let (fit, unfit) = std::mem::take(&mut table.unique).into_iter().partition(known);
+    table.unique = fit;
+    table.adopt_key();
+    table.unique.extend::<Vec<_>>(unfit);
+    fold_key(&mut table.columns, &table.key);
 }
 
 fn unique(indexes: Vec<Index>, columns: usize) -> Vec<UniqueIndex> {

@@ -76,6 +76,9 @@ impl<DB: Backend> StatementRun<'_, DB> {
                 _ => Value::Text(text),
             };
         }
+        if foretold == *row {
+            return Ok(None);
+        }
         let there = self.read_again(&vec![foretold.clone()], &plan.columns).await?;
         Ok(there.is_empty().then_some(foretold))
     }
