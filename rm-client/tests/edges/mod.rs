@@ -6,6 +6,7 @@ mod cancelled_begin;
 mod committed_reads;
 mod duplicate_rows;
 mod failed_statements;
+mod forms;
 mod index_comparison;
 mod inserted_values;
 mod keys;

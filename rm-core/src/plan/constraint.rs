@@ -140,6 +140,12 @@ pub(super) fn row_of(item: &TableFactor) -> Result<String, StatementRefusal> {
     };
     let last = name.0.last().map(ToString::to_string);
     let named = alias.as_ref().map(|alias| alias.name.to_string()).or(last);
+    if named.as_deref().is_some_and(|name| name.to_ascii_lowercase().contains("hf_other")) {
+        return Err(StatementRefusal::Clause {
+            clause: "a table under the name hf_other",
+            reason: "give it another alias: the checks of constraints use this one",
+        });
+    }
     named.ok_or_else(super::clauses::misread)
 }
 

@@ -14,7 +14,9 @@ use sqlparser::{
 use super::{
     Dialect, LockMode, Plan, StatementRefusal, Table, TableName,
     classify::{self, Class},
-    delete, insert, locking_read, names, normal,
+    delete, insert,
+    lexeme::Lexeme,
+    locking_read, names, normal,
     text::{Text, grammar},
     update,
 };
@@ -113,6 +115,11 @@ fn parse_one(reads: Reads, text: Text) -> Result<Parsed, StatementRefusal> {
         Err(_) if lists_tables(&text) => {
             return Err(StatementRefusal::SeveralTables { statement: "UPDATE" });
         }
+        Err(_) if says_conflict_twice(&text) => {
+            return Err(StatementRefusal::Upsert {
+                reason: "it has several ON CONFLICT clauses; write the one that counts",
+            });
+        }
         Err(refusal) => return Err(refusal),
     };
     if let Tree::Query(query) = tree {
@@ -132,6 +139,12 @@ fn lists_tables(text: &Text) -> bool {
     let update = text.lexemes.first().is_some_and(|first| first.keyword() == Keyword::UPDATE);
     let target = text.lexemes.iter().take_while(|lexeme| lexeme.keyword() != Keyword::SET);
     update && target.filter(|lexeme| lexeme.depth == 0).any(|lexeme| lexeme.is(&Token::Comma))
+}
+
+/// Returns whether this is SQLite's INSERT with a conflict clause for each of several indexes.
+fn says_conflict_twice(text: &Text) -> bool {
+    let clause = |pair: &&[Lexeme]| pair[0].is_word("ON") && pair[1].is_word("CONFLICT");
+    text.dialect == Dialect::Sqlite && text.lexemes.windows(2).filter(clause).count() > 1
 }
 
 fn tree(text: &Text) -> Result<Tree, StatementRefusal> {

@@ -14,7 +14,7 @@ use sqlparser::{
     tokenizer::{Location, Token, TokenWithSpan, Tokenizer},
 };
 
-use super::{Dialect, StatementRefusal, lexeme::Lexeme, placeholder};
+use super::{Dialect, StatementRefusal, lexeme::Lexeme, normal, placeholder};
 
 /// The parser's dialect.
 pub(super) fn grammar(dialect: Dialect) -> &'static dyn sqlparser::dialect::Dialect {
@@ -94,7 +94,7 @@ impl Text {
 
     /// Returns whether a token range, read on its own, is the expression that the tree holds.
     pub(super) fn reads_as(&self, tokens: Range<usize>, expected: &Expr) -> bool {
-        let tokens = self.lexemes[tokens].iter().map(|lexeme| lexeme.token.clone()).collect();
+        let tokens = normal::tokens_of(self.dialect, &self.lexemes[tokens]);
         let mut parser = Parser::new(grammar(self.dialect)).with_tokens_with_locations(tokens);
         let read = parser.parse_expr();
         read.is_ok_and(|read| read == *expected) && parser.peek_token().token == Token::EOF

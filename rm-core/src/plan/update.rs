@@ -39,8 +39,8 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
     let judged = !constraints.is_empty();
     let together = text.dialect == Dialect::Postgres && keys == KeyChange::Never && !judged;
     // A row is judged before it is changed, which takes a read of its own. `RETURNING *` would show
-    // the columns of the joined read too.
-    let image = if together && !returns_everything(tree) {
+    // the columns of the joined read too, and a name of the statement could mean one of them.
+    let image = if together && !returns_everything(tree) && !is_ambiguous(text, table) {
         UpdateImage::Together(image::around(text, table, &columns, &clauses, lock))
     } else {
         let row = constraint::row_of(&tree.table.relation)?;
@@ -92,6 +92,16 @@ fn clauses(text: &Text, tree: &Tree) -> Result<Clauses, StatementRefusal> {
 fn returns_everything(tree: &Tree) -> bool {
     let items = tree.returning.iter().flatten();
     items.into_iter().any(|item| matches!(item, SelectItem::Wildcard(_)))
+}
+
+/// Returns whether the statement or the table has names as the joined read has them.
+fn is_ambiguous(text: &Text, table: &Table) -> bool {
+    let ours = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        name.starts_with("hf_old") || name == "hf_before"
+    };
+    table.columns.iter().any(|column| ours(&column.name))
+        || text.lexemes.iter().filter_map(|lexeme| lexeme.word()).any(ours)
 }
 
 /// Returns the columns that the database may change along with the assigned ones.

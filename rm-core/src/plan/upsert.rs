@@ -13,6 +13,7 @@ use super::{
     image::RowLock,
     inserted::ByValues,
     key_change, names,
+    normal::{ConflictColumn, conflict_column},
     plain_insert::{self, Numbering},
     quote,
     text::Text,
@@ -257,27 +258,49 @@ fn named<'a>(
     table: &'a Table,
     target: &ConflictTarget,
 ) -> Result<Vec<&'a UniqueIndex>, StatementRefusal> {
-    let plain = std::iter::once(&table.key).chain(&table.unique).filter(|index| index.plain);
+    let all = std::iter::once(&table.key).chain(&table.unique);
     let found: Vec<_> = match target {
-        ConflictTarget::Columns(columns) => {
-            let column = |name| names::column(dialect, table, name);
-            let mut wanted = columns.iter().map(column).collect::<Result<Vec<_>, _>>()?;
-            wanted.sort_unstable();
-            plain.filter(|index| sorted(&index.columns) == wanted).collect()
+        ConflictTarget::Columns(names) => {
+            let (wanted, predicate) = target_columns(dialect, table, names)?;
+            // An index with a predicate has no row that the columns do not find.
+            let fits = |index: &&UniqueIndex| predicate || index.plain;
+            all.filter(fits).filter(|index| sorted(&index.columns) == wanted).collect()
         }
         ConflictTarget::OnConstraint(constraint) => {
             let constraint = names::table(dialect, constraint)?.name;
-            plain.filter(|index| index.name == constraint).collect()
+            all.filter(|index| index.plain && index.name == constraint).collect()
         }
     };
     if found.is_empty() {
         return Err(StatementRefusal::UpsertIndex {
-            index: target.to_string().trim().to_owned(),
+            // What stands for a predicate has no text.
+            index: target.to_string().replace(", \"\0\"", "").trim().to_owned(),
             reason: "it names no unique index on whole columns of the table; name one by its \
                      columns",
         });
     }
     Ok(found)
+}
+
+/// Returns the columns of a target, sorted, and whether a predicate follows them.
+fn target_columns(
+    dialect: Dialect,
+    table: &Table,
+    target: &[Ident],
+) -> Result<(Vec<usize>, bool), StatementRefusal> {
+    let (mut columns, mut predicate) = (Vec::new(), false);
+    for item in target {
+        match conflict_column(item) {
+            ConflictColumn::Name(name) => columns.push(names::column(dialect, table, name)?),
+            ConflictColumn::Predicate => predicate = true,
+            ConflictColumn::Expression(text) => {
+                let index = format!("({text})");
+                return Err(StatementRefusal::UpsertIndex { index, reason: NOT_PLAIN });
+            }
+        }
+    }
+    columns.sort_unstable();
+    Ok((columns, predicate))
 }
 
 fn sorted(columns: &[usize]) -> Vec<usize> {
