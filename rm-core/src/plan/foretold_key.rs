@@ -78,9 +78,11 @@ fn mentions(table: &Table, value: &Expr, columns: &[usize]) -> bool {
     let is_one = |name: &Ident| {
         table.column(Dialect::MySql, &name.value).is_some_and(|column| columns.contains(&column))
     };
-    stable::contains(value, |part| match part {
-        Expr::Identifier(name) => is_one(name),
-        Expr::CompoundIdentifier(parts) => parts.last().is_some_and(is_one),
-        _ => false,
+    stable::contains(value, |part| {
+        if let Expr::Identifier(name) = part {
+            return is_one(name);
+        }
+        let Expr::CompoundIdentifier(parts) = part else { return false };
+        parts.last().is_some_and(is_one)
     })
 }

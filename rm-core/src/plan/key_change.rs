@@ -130,28 +130,33 @@ fn kept_by(dialect: Dialect, table: &Table, column: usize, value: &Expr, rows: &
         true => Kept::Equal,
         false => Kept::Unknown,
     };
-    match value {
-        Expr::Nested(inner) => kept_by(dialect, table, column, inner, rows),
-        Expr::Identifier(name) if is_column(name) => Kept::Same,
-        Expr::CompoundIdentifier(parts) => match parts.as_slice() {
-            [row, name] if !is_column(name) || is_reserved(table, rows, row) => Kept::Unknown,
-            [row, _] if rows.own.is_some_and(|own| same_name(dialect, own, row)) => Kept::Same,
-            [row, _] if dialect != Dialect::MySql && row.value.eq_ignore_ascii_case("excluded") => {
-                offered()
-            }
-            _ => Kept::Unknown,
-        },
-        Expr::Function(function) if dialect == Dialect::MySql => {
-            let argument = only_argument(&function.args);
-            match (function.name.to_string().to_ascii_lowercase().as_str(), argument) {
-                ("values", Some(Expr::Identifier(name))) if is_column(name) => offered(),
-                // Its value is a whole number. A negative one can come out as another, which the
-                // statement then shows: its row is not found again.
-                ("last_insert_id", Some(inner)) if is_whole_number(&table.columns[column]) => {
-                    kept_by(dialect, table, column, inner, rows)
-                }
-                _ => Kept::Unknown,
-            }
+    if let Expr::Nested(inner) = value {
+        return kept_by(dialect, table, column, inner, rows);
+    }
+    if let Expr::Identifier(name) = value {
+        return if is_column(name) { Kept::Same } else { Kept::Unknown };
+    }
+    if let Expr::CompoundIdentifier(parts) = value {
+        let [row, name] = parts.as_slice() else { return Kept::Unknown };
+        if !is_column(name) || is_reserved(table, rows, row) {
+            return Kept::Unknown;
+        }
+        if rows.own.is_some_and(|own| same_name(dialect, own, row)) {
+            return Kept::Same;
+        }
+        let excluded = dialect != Dialect::MySql && row.value.eq_ignore_ascii_case("excluded");
+        return if excluded { offered() } else { Kept::Unknown };
+    }
+    let Expr::Function(function) = value else { return Kept::Unknown };
+    let (Dialect::MySql, Some(inner)) = (dialect, only_argument(&function.args)) else {
+        return Kept::Unknown;
+    };
+    match (function.name.to_string().to_ascii_lowercase().as_str(), inner) {
+        ("values", Expr::Identifier(name)) if is_column(name) => offered(),
+        // Its value is a whole number. A negative one can come out as another, which the statement
+        // then shows: its row is not found again.
+        ("last_insert_id", inner) if is_whole_number(&table.columns[column]) => {
+            kept_by(dialect, table, column, inner, rows)
         }
         _ => Kept::Unknown,
     }

@@ -139,15 +139,18 @@ fn ends_operand(lexeme: &Lexeme) -> bool {
         Keyword::WHERE,
         Keyword::XOR,
     ];
-    match &lexeme.token.token {
-        Token::Word(_) => !BEFORE_OPERANDS.contains(&lexeme.keyword()),
-        Token::Number(..)
-        | Token::RParen
-        | Token::SingleQuotedString(_)
-        | Token::DoubleQuotedString(_)
-        | Token::Placeholder(_) => true,
-        _ => false,
+    let token = &lexeme.token.token;
+    if let Token::Word(_) = token {
+        return !BEFORE_OPERANDS.contains(&lexeme.keyword());
     }
+    matches!(
+        token,
+        Token::Number(..)
+            | Token::RParen
+            | Token::SingleQuotedString(_)
+            | Token::DoubleQuotedString(_)
+            | Token::Placeholder(_)
+    )
 }
 
 fn begins_operand(lexeme: &Lexeme) -> bool {
@@ -160,11 +163,11 @@ fn begins_operand(lexeme: &Lexeme) -> bool {
         Keyword::UNION,
         Keyword::WHERE,
     ];
-    match &lexeme.token.token {
-        Token::Word(_) => !BEHIND_OPERANDS.contains(&lexeme.keyword()),
-        Token::Comma | Token::RParen | Token::Eq | Token::SemiColon | Token::Period => false,
-        _ => true,
+    let token = &lexeme.token.token;
+    if let Token::Word(_) = token {
+        return !BEHIND_OPERANDS.contains(&lexeme.keyword());
     }
+    !matches!(token, Token::Comma | Token::RParen | Token::Eq | Token::Period)
 }
 
 /// MariaDB: `NEXT VALUE FOR s` is `nextval(s)`, `PREVIOUS VALUE FOR s` is `lastval(s)`.

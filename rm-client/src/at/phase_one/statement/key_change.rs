@@ -68,12 +68,11 @@ impl<DB: Backend> StatementRun<'_, DB> {
             let at = plan.columns.iter().position(|known| known == column);
             let at = at.expect("every image holds the whole key");
             let Some(text) = DB::text(answer, *place)? else { return Ok(None) };
-            foretold.values[at] = match &row.values[at] {
-                Value::Integer(_) => match text.parse() {
-                    Ok(number) => Value::Integer(number),
-                    Err(_) => return Ok(None),
-                },
-                _ => Value::Text(text),
+            foretold.values[at] = if let Value::Integer(_) = row.values[at] {
+                let Ok(number) = text.parse() else { return Ok(None) };
+                Value::Integer(number)
+            } else {
+                Value::Text(text)
             };
         }
         if foretold == *row {
