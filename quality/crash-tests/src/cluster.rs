@@ -22,7 +22,7 @@ use crate::history::Outcome;
 use crate::run::Report;
 use crate::service::TimeLimits;
 use crate::stage::{Done, RunningSystem, Settings};
-use fault::{ClusterFault, ClusterSchedule};
+use fault::{ClusterFault, ClusterSchedule, Deaths};
 use lead_watch::LeadWatch;
 use leads::{LeadGap, Leads, median_and_max};
 use lock_holders::LockHolders;
@@ -52,17 +52,22 @@ pub struct ClusterReport {
 /// The faults of coordinators that the report counts.
 #[derive(Clone, Debug, Default)]
 pub struct FaultsDone {
-    /// The number of times that a coordinator was killed or died at a point.
-    pub kills: u64,
+    /// The coordinators that were killed or died at a point.
+    pub deaths: Deaths,
     /// When a coordinator was stopped as planned: from the signal until work went on.
     pub planned: Vec<Range<u64>>,
 }
 
-/// The work beside the operations of the services.
-struct WorkBeside {
+/// A running stage with several coordinators, and the work beside the operations of its services.
+#[derive(Debug)]
+pub struct ClusterRun {
+    /// The stage.
+    pub stage: RunningSystem,
+    limits: TimeLimits,
     watch: LeadWatch,
     locks: LockHolders,
     sagas: SagaRun,
+    faults: FaultsDone,
 }
 
 /// Runs faults by a schedule, one after the other, then judges.
@@ -70,53 +75,75 @@ struct WorkBeside {
 /// # Errors
 /// When a part fails that no fault was done to, or nothing works after a fault.
 pub async fn run_cluster(settings: Settings, duration: Duration) -> Result<ClusterReport> {
-    settings.check()?;
     let cluster = settings.cluster.as_ref().context("a cluster has several coordinators")?;
-    let coordinators = cluster.coordinators;
-    let (program, limits) = (settings.program.clone(), settings.limits);
-    let mut schedule = ClusterSchedule::new(settings.seed, coordinators);
-    let mut stage = RunningSystem::start(settings).await?;
-    let beside = WorkBeside {
-        watch: LeadWatch::start(stage.coordinators.iter().map(|it| it.admin().clone())),
-        locks: LockHolders::start(&stage.endpoints()),
-        sagas: SagaRun::start(&program, stage.endpoints()).await?,
-    };
-    let (started, mut faults) = (Instant::now(), FaultsDone::default());
+    let mut schedule = ClusterSchedule::new(settings.seed, cluster.coordinators);
+    let mut run = ClusterRun::start(settings).await?;
+    let started = Instant::now();
     while started.elapsed() < duration {
         // The length of the calm is part of the schedule; no event ends it.
         sleep(schedule.calm()).await;
-        let fault = schedule.next_fault();
-        let begun = now();
-        stage.suffer_in_cluster(&fault).await?;
-        faults.kills += fault.deaths(u64::try_from(coordinators)?);
-        if let ClusterFault::Stop(_) = fault {
-            faults.planned.push(begun..now());
-        }
+        run.suffer(&schedule.next_fault()).await?;
     }
-    let report = Box::pin(report(&mut stage, beside, limits, faults)).await?;
-    stage.stop().await?;
-    Ok(report)
+    Box::pin(run.finish()).await
 }
 
-/// Lets everything come to its end and judges it.
-async fn report(
-    stage: &mut RunningSystem,
-    beside: WorkBeside,
+impl ClusterRun {
+    /// Starts everything and waits until the services work.
+    ///
+    /// # Errors
+    /// When a part does not start.
+    pub async fn start(settings: Settings) -> Result<Self> {
+        settings.check()?;
+        let (program, limits) = (settings.program.clone(), settings.limits);
+        let stage = RunningSystem::start(settings).await?;
+        let watch = LeadWatch::start(stage.coordinators.iter().map(|it| it.admin().clone()));
+        let locks = LockHolders::start(&stage.endpoints());
+        let sagas = SagaRun::start(&program, stage.endpoints()).await?;
+        Ok(Self { stage, limits, watch, locks, sagas, faults: FaultsDone::default() })
+    }
+
+    /// Does a fault, undoes it, and waits until an operation commits again.
+    ///
+    /// # Errors
+    /// Returns an error if the fault cannot be done, or no operation commits afterwards.
+    pub async fn suffer(&mut self, fault: &ClusterFault) -> Result<()> {
+        let begun = now();
+        self.faults.deaths += self.stage.suffer_in_cluster(fault).await?;
+        if let ClusterFault::Stop(_) = fault {
+            self.faults.planned.push(begun..now());
+        }
+        Ok(())
+    }
+
+    /// Lets everything come to its end, judges it and stops it.
+    ///
+    /// # Errors
+    /// When a part cannot be asked, or does not stop.
+    pub async fn finish(self) -> Result<ClusterReport> {
+        let Self { mut stage, limits, watch, locks, sagas, faults } = self;
+        let spans = locks.finish().await.context("holding named locks")?;
+        let sagas = sagas.finish().await?;
+        let mut common = stage.report().await?;
+        let operations = stage.record.operations();
+        let begun: Vec<(u64, usize)> =
+            operations.values().filter_map(|done| begun_by(done, &stage.coordinators)).collect();
+        let leads = Leads::judge(&watch.sightings(), &begun);
+        let violations = &mut common.verdict.violations;
+        violations.extend(leads.violations.iter().cloned());
+        violations.extend(lock_holders::judge(&spans));
+        let uncommitted = reasons(&operations, limits, violations);
+        stage.stop().await?;
+        Ok(ClusterReport { common, faults, leads, grants: spans.len(), sagas, uncommitted })
+    }
+}
+
+/// Counts the reasons of operations that did not commit. One without a reason is a violation.
+fn reasons(
+    operations: &BTreeMap<u64, Done>,
     limits: TimeLimits,
-    faults: FaultsDone,
-) -> Result<ClusterReport> {
-    let WorkBeside { watch, locks, sagas } = beside;
-    let spans = locks.finish().await.context("holding named locks")?;
-    let sagas = sagas.finish().await?;
-    let mut common = stage.report().await?;
-    let operations = stage.record.operations();
-    let begun: Vec<(u64, usize)> =
-        operations.values().filter_map(|done| begun_by(done, &stage.coordinators)).collect();
-    let leads = Leads::judge(&watch.sightings(), &begun);
+    violations: &mut Vec<String>,
+) -> BTreeMap<UncommittedReason, usize> {
     let mut uncommitted = BTreeMap::new();
-    let violations = &mut common.verdict.violations;
-    violations.extend(leads.violations.iter().cloned());
-    violations.extend(lock_holders::judge(&spans));
     for (operation, done) in operations.iter().filter(|it| it.1.outcome != Outcome::Committed) {
         match reason_of(done, limits) {
             Some(reason) => *uncommitted.entry(reason).or_default() += 1,
@@ -126,7 +153,7 @@ async fn report(
             )),
         }
     }
-    Ok(ClusterReport { common, faults, leads, grants: spans.len(), sagas, uncommitted })
+    uncommitted
 }
 
 /// Returns the epoch and the coordinator that an operation's XID names: each coordinator of a stage
@@ -157,8 +184,11 @@ impl fmt::Display for ClusterReport {
             writeln!(f, "  {times:>6} not committed: {reason}")?;
         }
         writeln!(f, "  {grants:>6} grants of named locks, {sagas} sagas")?;
-        let (kills, changes) = (faults.kills, leads.gaps.len());
-        writeln!(f, "  {kills:>6} coordinators dead, {changes} changes of the lead")?;
+        let (Deaths { coordinators, leaders }, changes) = (faults.deaths, leads.gaps.len());
+        writeln!(
+            f,
+            "  {coordinators:>6} coordinators dead, {leaders} of them led; {changes} changes of the lead"
+        )?;
         let is_planned = |gap: &LeadGap| faults.planned.iter().any(|it| it.contains(&gap.until));
         let (planned, others): (Vec<LeadGap>, _) = leads.gaps.iter().copied().partition(is_planned);
         write_gaps(f, "planned", &planned)?;

@@ -12,6 +12,7 @@ use handfast_test_services::{AdminClient, ChildProcess, Signal, free_address};
 use tokio::process::ChildStdout;
 use tokio::time::{Instant, sleep};
 
+use crate::network::NetworkHost;
 use crate::program::Program;
 
 const LOG_LINES_SHOWN: usize = 20;
@@ -31,14 +32,40 @@ const SETTINGS: &[&str] = &[
     "limits.history_max=10000000",
 ];
 
+/// Where a coordinator runs and listens.
+#[derive(Clone, Debug)]
+pub struct CoordinatorPlace {
+    grpc: SocketAddr,
+    admin: SocketAddr,
+    /// The words before its command, for another host.
+    prefix: Vec<String>,
+}
+
+impl CoordinatorPlace {
+    /// Returns free ports of this host, the native API's at this address.
+    ///
+    /// # Errors
+    /// Returns the system's error if there is no free port.
+    pub fn here(listen: IpAddr) -> Result<Self> {
+        let [grpc, admin] = [free_address(listen)?, free_address(Ipv4Addr::LOCALHOST.into())?];
+        Ok(Self { grpc, admin, prefix: Vec::new() })
+    }
+
+    /// Returns the place on a host of a network.
+    #[must_use]
+    pub fn on(host: &NetworkHost) -> Self {
+        let [grpc, admin] = host.coordinator();
+        Self { grpc, admin, prefix: host.prefix().to_vec() }
+    }
+}
+
 /// The coordinator of a run: it can be killed and started again on its ports and records.
 #[derive(Debug)]
 pub struct Coordinator {
     program: Program,
     data_dir: PathBuf,
     log: PathBuf,
-    grpc: SocketAddr,
-    admin: SocketAddr,
+    place: CoordinatorPlace,
     client: AdminClient,
     /// Settings beyond those that every coordinator has, each `key=value`.
     settings: Vec<String>,
@@ -56,7 +83,8 @@ impl Coordinator {
         log: &Path,
         listen: IpAddr,
     ) -> Result<Self> {
-        let mut coordinator = Self::new(program, data_dir, log, listen, Vec::new())?;
+        let place = CoordinatorPlace::here(listen)?;
+        let mut coordinator = Self::new(program, data_dir, log, place, Vec::new())?;
         coordinator.restart(None).await?;
         Ok(coordinator)
     }
@@ -64,22 +92,20 @@ impl Coordinator {
     /// Makes a coordinator that is not started, with further settings, each `key=value`.
     ///
     /// # Errors
-    /// Returns the system's error if there is no free port.
+    /// Returns an error if there is no TLS to make a client of its admin API with.
     pub fn new(
         program: &Program,
         data_dir: &Path,
         log: &Path,
-        listen: IpAddr,
+        place: CoordinatorPlace,
         settings: Vec<String>,
     ) -> Result<Self> {
-        let admin = free_address(Ipv4Addr::LOCALHOST.into())?;
         Ok(Self {
             program: program.clone(),
             data_dir: data_dir.to_owned(),
             log: log.to_owned(),
-            grpc: free_address(listen)?,
-            admin,
-            client: AdminClient::new(admin)?,
+            client: AdminClient::new(place.admin)?,
+            place,
             settings,
             process: None,
         })
@@ -88,13 +114,13 @@ impl Coordinator {
     /// Returns the address of the native API.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.grpc
+        self.place.grpc
     }
 
     /// Returns the endpoint for clients.
     #[must_use]
     pub fn endpoint(&self) -> String {
-        format!("http://{}", self.grpc)
+        format!("http://{}", self.place.grpc)
     }
 
     /// Returns a client of its admin API.
@@ -119,11 +145,12 @@ impl Coordinator {
     /// Returns the system's error if it cannot be started.
     pub async fn spawn(&mut self, crash_point: Option<&str>) -> Result<()> {
         self.kill().await?;
-        let mut command = self.program.part("serve", &self.log)?;
+        let CoordinatorPlace { grpc, admin, prefix } = &self.place;
+        let mut command = self.program.part_after(prefix, "serve", &self.log)?;
         command.arg("--data-dir").arg(&self.data_dir);
-        command.arg("--grpc-listen").arg(self.grpc.to_string());
-        command.arg("--admin-listen").arg(self.admin.to_string());
-        if !self.grpc.ip().is_loopback() {
+        command.arg("--grpc-listen").arg(grpc.to_string());
+        command.arg("--admin-listen").arg(admin.to_string());
+        if !grpc.ip().is_loopback() {
             // The other host is a network namespace of this machine.
             command.arg("--insecure-allow-plaintext-and-anonymous-on-non-loopback");
         }

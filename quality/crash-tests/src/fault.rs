@@ -115,12 +115,6 @@ impl fmt::Display for Fault {
                     WireEnd::Coordinator => "coordinator",
                     WireEnd::Database(_) => "database",
                 };
-                let state = match state {
-                    WireState::Sound => "sound",
-                    WireState::Cut => "cut",
-                    WireState::Silent => "silent",
-                    WireState::Deaf => "deaf one way",
-                };
                 write!(f, "wire to {to} {state}")
             }
         }

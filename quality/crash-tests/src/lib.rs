@@ -11,7 +11,8 @@
 //! | [`saga`] | the processes of a saga: a service that takes part, and a caller |
 //! | [`coordinator`], [`database`], [`wire`] | the other parts of the stage |
 //! | [`shared_store`] | the store of several coordinators |
-//! | [`tmpfs`], [`namespace`] | a disk that can be filled, a host that can be cut off |
+//! | [`tmpfs`] | a disk that can be filled |
+//! | [`namespace`], [`network`] | a host that can be cut off, and several |
 //! | [`program`], [`event`] | how a part is started, and what services report |
 //! | [`stage`] | all of them together, and how a fault is done to them |
 //! | [`verdict`] | the checks when the faults are over |
@@ -25,6 +26,7 @@ pub mod event;
 pub mod fault;
 pub mod history;
 pub mod namespace;
+pub mod network;
 pub mod program;
 pub mod run;
 pub mod saga;

@@ -91,6 +91,9 @@ impl StoreArgument {
     }
 }
 
+/// The coordinators beside those that are there at a time.
+const SPARES: usize = 2;
+
 /// Each round has a fresh stage, so that a long run does not judge one endless history.
 const ROUND: Duration = Duration::from_secs(150);
 
@@ -189,7 +192,13 @@ async fn run_cluster_round(
         limits: TimeLimits::LONG,
         data_dir: None,
         host: None,
-        cluster: Some(ClusterSettings { coordinators, store, earlier }),
+        cluster: Some(ClusterSettings {
+            coordinators,
+            spares: SPARES,
+            store,
+            network: None,
+            earlier,
+        }),
     };
     let seconds = lasting.as_secs();
     let what = format_args!("{coordinators} coordinators on {store:?}{beside}");

@@ -2,6 +2,7 @@
 //! itself loses every packet. Making one takes the right to make namespaces.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, Command, Output, Stdio};
@@ -11,29 +12,77 @@ use anyhow::{Context, Result, ensure};
 /// Keeps the namespace until its standard input ends, which is when we do.
 const HOLD: &str = "echo ready; exec cat";
 
+/// A network namespace of its own, kept by a process in it.
+#[derive(Debug)]
+pub struct Namespace {
+    holder: Child,
+}
+
 /// Another host and the link to it.
 #[derive(Debug)]
 pub struct Host {
-    holder: Child,
+    namespace: Namespace,
     /// This end of the link; the other one goes with it.
     link: String,
     here: Ipv4Addr,
 }
 
-impl Host {
-    /// Makes the host and its link. Returns the reason as the inner error if this process may not,
-    /// or the programs `unshare`, `nsenter` and `ip` are missing.
+impl Namespace {
+    /// Makes a namespace. Returns the reason as the inner error if this process may not, or the
+    /// programs `unshare`, `nsenter` and `ip` are missing.
     ///
     /// # Errors
-    /// When the namespace can be made, but not the link.
+    /// When the process in it cannot be talked to.
     pub fn make() -> Result<Result<Self, String>> {
         for program in ["nsenter", "ip"] {
             if let Err(error) = Command::new(program).arg("-V").output() {
                 return Ok(Err(format!("{program}: {error}")));
             }
         }
-        let holder = match hold()? {
-            Ok(holder) => holder,
+        Ok(hold()?.map(|holder| Self { holder }))
+    }
+
+    /// Returns the words before a command that is to run there.
+    #[must_use]
+    pub fn prefix(&self) -> [String; 4] {
+        ["nsenter".to_owned(), "--net".to_owned(), "--target".to_owned(), self.id()]
+    }
+
+    /// Returns the id of a process in it.
+    pub(crate) fn id(&self) -> String {
+        self.holder.id().to_string()
+    }
+
+    /// Opens the file that stands for it.
+    pub(crate) fn file(&self) -> Result<File> {
+        let file = format!("/proc/{}/ns/net", self.id());
+        File::open(&file).with_context(|| file)
+    }
+
+    /// Runs `ip` there.
+    pub(crate) fn ip<Word: AsRef<OsStr>>(&self, arguments: &[Word]) -> Result<()> {
+        let [nsenter, rest @ ..] = self.prefix();
+        done(Command::new(nsenter).args(rest).arg("ip").args(arguments))
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // The namespace goes with its last process, and the end of a link with the namespace.
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+impl Host {
+    /// Makes the host and its link. Returns the reason as the inner error if this process may not,
+    /// or a program for it is missing.
+    ///
+    /// # Errors
+    /// When the namespace can be made, but not the link.
+    pub fn make() -> Result<Result<Self, String>> {
+        let namespace = match Namespace::make()? {
+            Ok(namespace) => namespace,
             Err(reason) => return Ok(Err(reason)),
         };
         // Names and addresses that no other run of this machine uses.
@@ -41,16 +90,16 @@ impl Host {
         let [_, _, high, low] = own.to_be_bytes();
         let here = Ipv4Addr::new(198, 18 + (high & 1), low, 1);
         let there = Ipv4Addr::new(198, 18 + (high & 1), low, 2);
-        let host = Self { holder, link: format!("hf{own}a"), here };
-        let (near, far, id) = (&host.link, &format!("hf{own}b"), &host.holder.id().to_string());
+        let host = Self { namespace, link: format!("hf{own}a"), here };
+        let (near, far, id) = (&host.link, &format!("hf{own}b"), &host.namespace.id());
         if let Err(error) = ip(&["link", "add", near, "type", "veth", "peer", "name", far]) {
             return Ok(Err(error.to_string()));
         }
         ip(&["link", "set", far, "netns", id])?;
         ip(&["addr", "add", &format!("{here}/30"), "dev", near])?;
         ip(&["link", "set", near, "up"])?;
-        host.ip_there(&["addr", "add", &format!("{there}/30"), "dev", far])?;
-        host.ip_there(&["link", "set", far, "up"])?;
+        host.namespace.ip(&["addr", "add", &format!("{there}/30"), "dev", far])?;
+        host.namespace.ip(&["link", "set", far, "up"])?;
         Ok(Ok(host))
     }
 
@@ -60,15 +109,10 @@ impl Host {
         self.here.into()
     }
 
-    /// The words before a command that is to run there.
+    /// Returns the words before a command that is to run there.
     #[must_use]
     pub fn prefix(&self) -> [String; 4] {
-        [
-            "nsenter".to_owned(),
-            "--net".to_owned(),
-            "--target".to_owned(),
-            self.holder.id().to_string(),
-        ]
+        self.namespace.prefix()
     }
 
     /// Drops every packet from now on, without an error at either end.
@@ -85,19 +129,6 @@ impl Host {
     /// When the link is gone.
     pub fn heal(&self) -> Result<()> {
         ip(&["link", "set", &self.link, "up"])
-    }
-
-    fn ip_there(&self, arguments: &[&str]) -> Result<()> {
-        let [nsenter, rest @ ..] = self.prefix();
-        done(Command::new(nsenter).args(rest).arg("ip").args(arguments))
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        // The link goes with the namespace, and the namespace with its last process.
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
     }
 }
 
@@ -123,7 +154,8 @@ fn hold() -> Result<Result<Child, String>> {
     Ok(Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
-fn ip(arguments: &[&str]) -> Result<()> {
+/// Runs `ip` on this host.
+pub(crate) fn ip<Word: AsRef<OsStr>>(arguments: &[Word]) -> Result<()> {
     done(Command::new("ip").args(arguments))
 }
 

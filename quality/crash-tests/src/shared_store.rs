@@ -2,6 +2,7 @@
 //! of them, so that one coordinator alone can be cut off.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,11 +35,17 @@ pub struct SharedStore {
 }
 
 impl SharedStore {
-    /// Starts the servers, and the wires of this number of coordinators.
+    /// Starts the servers, and the wires of this number of coordinators, which reach this host at
+    /// an address.
     ///
     /// # Errors
     /// When a server does not start.
-    pub async fn start(kind: SharedKind, coordinators: usize, folder: &Path) -> Result<Self> {
+    pub async fn start(
+        kind: SharedKind,
+        coordinators: usize,
+        here: IpAddr,
+        folder: &Path,
+    ) -> Result<Self> {
         let servers = spawn_blocking(move || start_servers(kind)).await??;
         for server in &servers {
             make_database(server).await?;
@@ -47,7 +54,7 @@ impl SharedStore {
         for _ in 0..coordinators {
             let mut own = Vec::new();
             for server in &servers {
-                own.push(Wire::to(server.address()).await?);
+                own.push(Wire::from(here, server.address()).await?);
             }
             wires.push(own);
         }
@@ -79,6 +86,11 @@ impl SharedStore {
             SharedKind::Etcd => "store=etcd",
         };
         [vec![store.to_owned(), node], of_store].concat()
+    }
+
+    /// Changes what the wires of all coordinators do.
+    pub fn set_all_wires(&self, state: WireState) {
+        self.wires.iter().flatten().for_each(|wire| wire.set(state));
     }
 
     /// Returns the number of servers.

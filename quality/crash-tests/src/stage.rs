@@ -4,7 +4,7 @@ mod coordinators;
 mod record;
 mod services;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +19,7 @@ use crate::coordinator::Coordinator;
 use crate::database::{DatabaseLocation, JUDGE_PATIENCE, Pool};
 use crate::fault::{Fault, WireEnd};
 use crate::namespace::Host;
+use crate::network::Network;
 use crate::program::Program;
 use crate::service::{self, TimeLimits};
 use crate::shared_store::{SharedKind, SharedStore};
@@ -63,10 +64,14 @@ pub struct Settings {
 /// Coordinators that share a store.
 #[derive(Clone, Debug)]
 pub struct ClusterSettings {
-    /// The number of coordinators.
+    /// The number of coordinators that are there at a time.
     pub coordinators: usize,
+    /// The number of further ones, which come in the place of others.
+    pub spares: usize,
     /// The kind of store.
     pub store: SharedKind,
+    /// The hosts that they are on, if it is not this one: one for each.
+    pub network: Option<Arc<Network>>,
     /// The program that every second coordinator runs, if it is another: one of an earlier commit,
     /// as in the middle of an upgrade.
     pub earlier: Option<Program>,
@@ -76,8 +81,10 @@ pub struct ClusterSettings {
 #[derive(Debug)]
 pub struct RunningSystem {
     settings: Settings,
-    /// The coordinators.
+    /// The coordinators, those included that are away.
     pub coordinators: Vec<Coordinator>,
+    /// The numbers of those that are away until another one is replaced, longest first.
+    absent: VecDeque<usize>,
     /// The store that they share, if they are several.
     shared: Option<SharedStore>,
     /// Connections of our own to the databases, which bypass the wires.
@@ -102,6 +109,8 @@ impl RunningSystem {
     pub async fn start(settings: Settings) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("handfast-crash-").tempdir()?;
         let (coordinators, shared) = coordinators::start(&settings, folder.path()).await?;
+        let present = settings.cluster.as_ref().map_or(1, |cluster| cluster.coordinators);
+        let absent = (present..coordinators.len()).collect();
         let servers = start_servers(settings.products).await?;
         let places = [0, 1].map(|database| place(&folder, &servers, database, None));
         let pool = |place| Pool::new(place, 4, JUDGE_PATIENCE);
@@ -109,6 +118,7 @@ impl RunningSystem {
         let mut stage = Self {
             settings,
             coordinators,
+            absent,
             shared,
             pools,
             servers,
@@ -131,7 +141,8 @@ impl RunningSystem {
         Ok(stage)
     }
 
-    /// Returns the endpoints of the coordinators.
+    /// Returns the endpoints of the coordinators, those included that are away: clients know the
+    /// names of all that may come.
     #[must_use]
     pub fn endpoints(&self) -> Vec<String> {
         self.coordinators.iter().map(Coordinator::endpoint).collect()

@@ -1,6 +1,8 @@
 //! A wire between a service and a server, carried by this process, that can be cut or go silent.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use anyhow::Result;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -8,12 +10,18 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+/// How late each piece of what is said arrives on a slow wire.
+const SLOW_BY: Duration = Duration::from_millis(300);
 
 /// The state of a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireState {
     /// Carries everything.
     Sound,
+    /// Carries everything late, in both directions, as a server answers whose disk is slow.
+    Slow,
     /// Breaks every connection and takes none.
     Cut,
     /// Keeps connections and carries nothing, as a network does that loses every packet. What was
@@ -21,6 +29,18 @@ pub enum WireState {
     Silent,
     /// Carries what the client sends, and none of the answers.
     Deaf,
+}
+
+impl fmt::Display for WireState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sound => "sound",
+            Self::Slow => "slow",
+            Self::Cut => "cut",
+            Self::Silent => "silent",
+            Self::Deaf => "deaf one way",
+        })
+    }
 }
 
 /// A wire to one server.
@@ -39,7 +59,15 @@ impl Wire {
     /// # Errors
     /// When no port is free.
     pub async fn to(server: SocketAddr) -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        Self::from(Ipv4Addr::LOCALHOST.into(), server).await
+    }
+
+    /// Lays a wire to a server, for clients that reach this host at an address.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub async fn from(here: IpAddr, server: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind((here, 0)).await?;
         let address = listener.local_addr()?;
         let (state, watched) = watch::channel(WireState::Sound);
         let (breaks, broken) = watch::channel(0);
@@ -97,9 +125,11 @@ async fn carry(
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
         let asking = one_way(from_client, to_server, state.clone(), |state| {
-            matches!(state, WireState::Sound | WireState::Deaf)
+            matches!(state, WireState::Sound | WireState::Slow | WireState::Deaf)
         });
-        let answering = one_way(from_server, to_client, state, |state| state == WireState::Sound);
+        let answering = one_way(from_server, to_client, state, |state| {
+            matches!(state, WireState::Sound | WireState::Slow)
+        });
         tokio::join!(asking, answering);
     };
     tokio::select! {
@@ -117,8 +147,12 @@ async fn one_way(
 ) {
     let mut bytes = vec![0; 16 * 1024];
     while let Ok(read @ 1..) = from.read(&mut bytes).await {
-        if state.wait_for(|state| passes(*state)).await.is_err() {
+        let Ok(passing) = state.wait_for(|state| passes(*state)).await.map(|state| *state) else {
             return;
+        };
+        if passing == WireState::Slow {
+            // The delay is the fault itself.
+            sleep(SLOW_BY).await;
         }
         if to.write_all(&bytes[..read]).await.is_err() {
             return;

@@ -1,6 +1,7 @@
 //! Faults of coordinators that share a store, and a schedule of them from a seed. Pure.
 
 use std::fmt;
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -32,7 +33,7 @@ const LONGER_THAN_THE_LEASE: Duration = Duration::from_millis(2_500);
 pub enum FaultyNode {
     /// The one that leads.
     Leader,
-    /// The one of this number, whether it leads or not.
+    /// The one of this number among those that are there, whether it leads or not.
     Numbered(usize),
 }
 
@@ -55,21 +56,26 @@ pub enum ClusterFault {
     KillServer(usize),
     /// SIGSTOP of all servers of the store for so long.
     PauseStore(Duration),
+    /// The wires of all coordinators to the store are slow for so long.
+    SlowStore(Duration),
+    /// `kill -9` for good. Another coordinator, of another name and at other ports, comes in its
+    /// place: the one that has been away for longest.
+    Replace(FaultyNode),
 }
 
-impl ClusterFault {
-    /// Returns how many of this number of coordinators the fault kills.
-    #[must_use]
-    pub fn deaths(&self, coordinators: u64) -> u64 {
-        match self {
-            Self::Kill(..) => 1,
-            Self::KillAll | Self::CrashInTheLead { .. } => coordinators,
-            Self::Stop(_)
-            | Self::Pause(..)
-            | Self::CutOff(..)
-            | Self::KillServer(_)
-            | Self::PauseStore(_) => 0,
-        }
+/// The coordinators that died by faults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deaths {
+    /// All of them.
+    pub coordinators: u64,
+    /// Those that led when they died.
+    pub leaders: u64,
+}
+
+impl AddAssign for Deaths {
+    fn add_assign(&mut self, more: Self) {
+        self.coordinators += more.coordinators;
+        self.leaders += more.leaders;
     }
 }
 
@@ -81,18 +87,14 @@ impl fmt::Display for ClusterFault {
             Self::Stop(node) => write!(f, "{node} stopped as planned"),
             Self::Pause(node, _) => write!(f, "{node} frozen"),
             Self::CutOff(node, state, _) => {
-                let state = match state {
-                    WireState::Sound => "sound",
-                    WireState::Cut => "cut",
-                    WireState::Silent => "silent",
-                    WireState::Deaf => "deaf one way",
-                };
                 write!(f, "{node}, wires to the store {state}")
             }
             Self::KillAll => f.write_str("all coordinators killed"),
             Self::CrashInTheLead { point, .. } => write!(f, "next leader dies {point}"),
             Self::KillServer(_) => f.write_str("server of the store killed"),
             Self::PauseStore(_) => f.write_str("store frozen"),
+            Self::SlowStore(_) => f.write_str("store slow"),
+            Self::Replace(node) => write!(f, "{node} replaced by another"),
         }
     }
 }
@@ -128,22 +130,24 @@ impl ClusterSchedule {
     /// Returns the next fault.
     pub fn next_fault(&mut self) -> ClusterFault {
         let node = self.node();
-        match self.random.random_range(0..20) {
+        match self.random.random_range(0..24) {
             0..6 => {
                 let down = Duration::from_millis(self.random.random_range(0..3_000));
                 ClusterFault::Kill(node, down)
             }
             6..9 => ClusterFault::Stop(node),
             9..12 => ClusterFault::Pause(node, self.lasting()),
-            12..15 => {
-                let states = [WireState::Cut, WireState::Silent, WireState::Deaf];
+            12..16 => {
+                let states = [WireState::Cut, WireState::Silent, WireState::Deaf, WireState::Slow];
                 let state = states[self.random.random_range(0..states.len())];
                 ClusterFault::CutOff(node, state, self.lasting())
             }
-            15 => ClusterFault::KillAll,
-            16..18 => self.crash(),
-            18 => ClusterFault::KillServer(self.random.random_range(0..3)),
-            _ => ClusterFault::PauseStore(self.lasting()),
+            16 => ClusterFault::KillAll,
+            17..19 => self.crash(),
+            19 => ClusterFault::KillServer(self.random.random_range(0..3)),
+            20 => ClusterFault::PauseStore(self.lasting()),
+            21 => ClusterFault::SlowStore(self.lasting()),
+            _ => ClusterFault::Replace(node),
         }
     }
 
@@ -191,7 +195,8 @@ mod tests {
     #[test]
     fn every_kind_comes() {
         let kinds: BTreeSet<String> = faults(1).iter().map(ToString::to_string).collect();
-        // Killed, stopped, frozen, and cut off in three ways, each to the leader and to any node.
-        assert_eq!(kinds.len(), 2 * 6 + 1 + LEADER_POINTS.len() + 2);
+        // Killed, stopped, frozen, replaced, and four states of the wires, each to the leader and
+        // to any node. All killed; the points; the server killed, the store frozen and slow.
+        assert_eq!(kinds.len(), 2 * 8 + 1 + LEADER_POINTS.len() + 3);
     }
 }

@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use handfast_server::admin::model::ServerStatus;
 use tokio::time::{Instant, sleep};
 
 use super::{CRASH_WITHIN, PROGRESS_WITHIN, RunningSystem, Settings};
-use crate::cluster::fault::{ClusterFault, FaultyNode};
-use crate::coordinator::Coordinator;
+use crate::cluster::fault::{ClusterFault, Deaths, FaultyNode};
+use crate::coordinator::{Coordinator, CoordinatorPlace};
 use crate::shared_store::SharedStore;
 use crate::wire::WireState;
 
@@ -31,15 +31,23 @@ pub(super) async fn start(
         let one = Coordinator::start(&settings.program, &data_dir, &log, listen).await?;
         return Ok((vec![one], None));
     };
-    let store = SharedStore::start(cluster.store, cluster.coordinators, folder).await?;
+    let all = cluster.coordinators + cluster.spares;
+    let here = cluster.network.as_ref().map_or(here, |network| network.here());
+    let store = SharedStore::start(cluster.store, all, here, folder).await?;
     let mut nodes = Vec::new();
-    for number in 0..cluster.coordinators {
+    for number in 0..all {
         let data_dir = folder.join(format!("node-{number}"));
         let (log, settings_of_node) = (data_dir.with_extension("log"), store.settings(number));
         let is_earlier = number % 2 == 1;
         let program = cluster.earlier.as_ref().filter(|_| is_earlier).unwrap_or(&settings.program);
-        let mut node = Coordinator::new(program, &data_dir, &log, here, settings_of_node)?;
-        node.restart(None).await?;
+        let place = match &cluster.network {
+            Some(network) => CoordinatorPlace::on(network.host(number)),
+            None => CoordinatorPlace::here(here)?,
+        };
+        let mut node = Coordinator::new(program, &data_dir, &log, place, settings_of_node)?;
+        if number < cluster.coordinators {
+            node.restart(None).await?;
+        }
         nodes.push(node);
     }
     Ok((nodes, Some(store)))
@@ -72,24 +80,30 @@ impl RunningSystem {
     }
 
     /// Does a fault to coordinators that share a store, undoes it, and waits until an operation
-    /// commits again.
+    /// commits again. Returns the coordinators that died by it.
     ///
     /// # Errors
     /// Returns an error if the fault cannot be done, or no operation commits afterwards.
-    pub async fn suffer_in_cluster(&mut self, fault: &ClusterFault) -> Result<()> {
-        let happened = self.do_cluster_fault(fault).await.with_context(|| fault.to_string())?;
-        if happened {
+    pub async fn suffer_in_cluster(&mut self, fault: &ClusterFault) -> Result<Deaths> {
+        let mut deaths = Deaths::default();
+        let done = self.do_cluster_fault(fault, &mut deaths).await;
+        if done.with_context(|| fault.to_string())? {
             *self.faults.entry(fault.to_string()).or_default() += 1;
         }
-        self.until_progress().await.with_context(|| format!("after: {fault}"))
+        self.until_progress().await.with_context(|| format!("after: {fault}"))?;
+        Ok(deaths)
     }
 
     /// Returns `false` if a crash point was not reached in time.
-    async fn do_cluster_fault(&mut self, fault: &ClusterFault) -> Result<bool> {
+    async fn do_cluster_fault(
+        &mut self,
+        fault: &ClusterFault,
+        deaths: &mut Deaths,
+    ) -> Result<bool> {
         match fault {
             ClusterFault::Kill(node, down) => {
                 let node = self.number_of(*node).await?;
-                self.coordinators[node].kill().await?;
+                *deaths += self.kill_coordinator(node).await?;
                 // The sleeps here and below are the length of the fault itself.
                 sleep(*down).await;
                 self.coordinators[node].restart(None).await?;
@@ -112,13 +126,14 @@ impl RunningSystem {
                 self.shared()?.set_wires(node, WireState::Sound);
             }
             ClusterFault::KillAll => {
-                for coordinator in &mut self.coordinators {
-                    coordinator.kill().await?;
+                let present = self.present();
+                for node in &present {
+                    *deaths += self.kill_coordinator(*node).await?;
                 }
-                self.restart_all().await?;
+                self.restart(&present).await?;
             }
             ClusterFault::CrashInTheLead { point, pass } => {
-                return self.crash_in_the_lead(&format!("{point}:{pass}")).await;
+                return self.crash_in_the_lead(&format!("{point}:{pass}"), deaths).await;
             }
             ClusterFault::KillServer(server) => {
                 let shared = self.shared.as_mut().context("there is no shared store")?;
@@ -129,36 +144,68 @@ impl RunningSystem {
                 sleep(*lasting).await;
                 self.shared()?.go_on();
             }
+            ClusterFault::SlowStore(lasting) => {
+                self.shared()?.set_all_wires(WireState::Slow);
+                sleep(*lasting).await;
+                self.shared()?.set_all_wires(WireState::Sound);
+            }
+            ClusterFault::Replace(node) => {
+                let node = self.number_of(*node).await?;
+                *deaths += self.kill_coordinator(node).await?;
+                self.absent.push_back(node);
+                let next = self.absent.pop_front().context("one was put there")?;
+                self.coordinators[next].restart(None).await?;
+            }
         }
         Ok(true)
     }
 
+    async fn kill_coordinator(&mut self, node: usize) -> Result<Deaths> {
+        let leads = self.coordinators[node].admin().leads().await;
+        self.coordinators[node].kill().await?;
+        Ok(Deaths { coordinators: 1, leaders: u64::from(leads) })
+    }
+
     /// Lets a follower take the lead, and die at a point. The others are killed for it: each of
     /// them could take the lead as well.
-    async fn crash_in_the_lead(&mut self, point_and_pass: &str) -> Result<bool> {
-        let next = (self.leader().await? + 1) % self.coordinators.len();
+    async fn crash_in_the_lead(
+        &mut self,
+        point_and_pass: &str,
+        deaths: &mut Deaths,
+    ) -> Result<bool> {
+        let leader = self.leader().await?;
+        let present = self.present();
+        let followers = present.iter().copied().filter(|node| *node != leader);
+        let next = followers.min().context("a node follows")?;
         self.coordinators[next].restart(Some(point_and_pass)).await?;
-        for (_, other) in self.coordinators.iter_mut().enumerate().filter(|it| it.0 != next) {
-            other.kill().await?;
+        for other in present.iter().copied().filter(|node| *node != next) {
+            *deaths += self.kill_coordinator(other).await?;
         }
         let crashed = self.coordinators[next].running()?.crashed(CRASH_WITHIN).await?;
-        self.restart_all().await?;
+        if crashed {
+            *deaths += Deaths { coordinators: 1, leaders: 1 };
+        }
+        self.restart(&present).await?;
         Ok(crashed)
     }
 
-    async fn restart_all(&mut self) -> Result<()> {
-        for coordinator in &mut self.coordinators {
-            coordinator.restart(None).await?;
+    async fn restart(&mut self, nodes: &[usize]) -> Result<()> {
+        for node in nodes {
+            self.coordinators[*node].restart(None).await?;
         }
         Ok(())
+    }
+
+    /// Returns the numbers of the coordinators that are not away.
+    fn present(&self) -> Vec<usize> {
+        (0..self.coordinators.len()).filter(|node| !self.absent.contains(node)).collect()
     }
 
     async fn number_of(&self, node: FaultyNode) -> Result<usize> {
         match node {
             FaultyNode::Leader => self.leader().await,
             FaultyNode::Numbered(number) => {
-                ensure!(number < self.coordinators.len(), "there is no coordinator {number}");
-                Ok(number)
+                self.present().get(number).copied().context("no coordinator has this number")
             }
         }
     }

@@ -5,6 +5,7 @@
 mod clock;
 mod disk;
 mod hosts;
+mod inside;
 mod points;
 mod random;
 mod sagas;

@@ -28,7 +28,9 @@ async fn files_under_faults_at_random() {
 /// Three coordinators that are killed, stopped, frozen and cut off from their store, which is
 /// killed and frozen as well.
 async fn assert_sound_cluster(store: SharedKind, seed: u64) {
-    let cluster = Some(ClusterSettings { coordinators: 3, store, earlier: None });
+    let (coordinators, spares) = (3, 2);
+    let cluster = ClusterSettings { coordinators, spares, store, network: None, earlier: None };
+    let cluster = Some(cluster);
     let settings = Settings { limits: TimeLimits::LONG, cluster, ..settings(SERVERS, seed) };
     let report = Box::pin(run_cluster(settings, SHORT)).await.unwrap();
     report.require_sound().unwrap();
