@@ -6,7 +6,8 @@
 
 use crate::contract::{
     After, Asker, BranchId, ClientId, Command, Correlation, Decided, Decision, Effect,
-    GlobalStatus, Outcome, PhaseTwoOutcome, Reply, Request, SagaRecord, Timestamp, Xid,
+    GlobalStatus, OperatorAction, Outcome, PhaseTwoOutcome, Reply, Request, SagaRecord, Timestamp,
+    Xid,
 };
 use crate::deciding::{Environment, HandlerResult};
 use crate::global::departed::DepartedClients;
@@ -184,11 +185,8 @@ impl Coordinator {
             Command::CancelSaga { xid, by, reason } => {
                 self.saga_wing(now, out).cancel_saga(xid, by, &reason)
             }
-            Command::Operate { xid, action, operator } if self.sagas.get(xid).is_some() => {
-                self.saga_wing(now, out).operate_saga(xid, action, &operator)
-            }
             Command::Operate { xid, action, operator } => {
-                self.global_wing(now, out).operate(xid, action, &operator)
+                self.operate(now, xid, action, &operator, out)
             }
             Command::AcquireLock(new) => self.global_wing(now, out).acquire_named_lock(to, *new),
             Command::RenewLocks { tokens, lease_ms } => {
@@ -219,6 +217,20 @@ impl Coordinator {
             self.saga_wing(now, out).finish_step(xid, branch, decision, outcome);
         }
         Ok(Some(Reply::Reported))
+    }
+
+    fn operate(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        action: OperatorAction,
+        operator: &str,
+        out: &mut Outcome,
+    ) -> HandlerResult {
+        if self.sagas.get(xid).is_some() {
+            return self.saga_wing(now, out).operate_saga(xid, action, operator);
+        }
+        self.global_wing(now, out).operate(xid, action, operator)
     }
 
     fn find_lock(&self, now: Timestamp, name: &str) -> HandlerResult {

@@ -21,9 +21,9 @@ const NOWHERE: &str = "02:00:00:00:00:01";
 pub enum LinkCut {
     /// All of it.
     Both,
-    /// What others send to it.
+    /// The packets that others send to it.
     Incoming,
-    /// What it sends to others.
+    /// The packets that it sends to others.
     Outgoing,
 }
 

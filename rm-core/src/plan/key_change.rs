@@ -15,7 +15,7 @@ use super::{
     names,
 };
 
-/// What a key column certainly gets.
+/// The value that a key column certainly gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {
     /// The very value that it has.
@@ -28,7 +28,7 @@ enum Kept {
 
 /// The names by which a statement's expressions speak of rows.
 struct Rows<'a> {
-    /// Of the row that is changed; a column without a qualifier is one of its own.
+    /// The name of the row that is changed; a column without a qualifier is one of its own.
     own: Option<&'a Ident>,
     /// The columns in which the row offered is equal to the one that is changed.
     equal: &'a [usize],

@@ -194,7 +194,7 @@ fn sequence(rest: &[Lexeme]) -> Option<Rewritten> {
 
 /// SQLite: `a IS b` and `a IS NOT b` compare any values.
 fn comparison(rest: &[Lexeme]) -> Option<Rewritten> {
-    /// What may follow IS elsewhere, too.
+    /// Words that may follow IS elsewhere, too.
     const KNOWN: [&str; 7] = ["NULL", "NOT", "TRUE", "FALSE", "DISTINCT", "UNKNOWN", "JSON"];
     let is_known = |lexeme: &Lexeme| KNOWN.iter().any(|word| lexeme.is_word(word));
     match rest {

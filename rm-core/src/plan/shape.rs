@@ -113,13 +113,13 @@ pub struct Update {
     /// Whether the rows of a before image that is read end in the name of a constraint that they
     /// break, or NULL. A row that breaks one must not be changed: it could not be put back.
     pub judged: bool,
-    /// What becomes of the keys of the rows.
+    /// The effect on the keys of the rows.
     pub keys: KeyChange,
     /// Whether the user asked for rows; if not, the rows of the change are ours alone.
     pub user_returning: bool,
 }
 
-/// What a change of rows does to their keys.
+/// The effect of a change on the keys of its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyChange {
     /// It leaves them as they are.

@@ -182,7 +182,8 @@ pub enum Reply {
         /// Fencing token of the grant.
         token: FencingToken,
     },
-    /// To `ReportBranch`, `ReportDatabaseWait`, and to `FinishPhaseTwo` where a reply is waited for.
+    /// To `ReportBranch` and `ReportDatabaseWait`, and to `FinishPhaseTwo` where a reply is waited
+    /// for.
     Reported,
     /// To `CheckLocks`: no other global holds the rows.
     Unlocked,

@@ -117,8 +117,8 @@ fn assert_nothing_acknowledged(asked: &[Asked], cut_at: u64, healed_at: u64, cut
     assert!(acknowledged.is_empty(), "{cut:?}: acknowledged: {acknowledged:?}");
 }
 
-/// What was begun inside is known to no coordinator. Where the leader can still send, its last batch may be
-/// stored, although it does not learn that.
+/// Globals that were begun inside are known to no coordinator. Where the leader can still send, its
+/// last batch may be stored, although it does not learn that.
 async fn assert_nothing_known(stage: &RunningSystem, asked: &[Asked], cut_at: u64, until: u64) {
     let observer = stage.observer().await.unwrap();
     for it in asked.iter().filter(|it| it.at > cut_at && it.until < until) {
