@@ -163,10 +163,10 @@ impl Globals<'_> {
         self.refuse(id, rejection, touched);
     }
 
-    /// Refuses the requests that hold locks of a database and wait for a global that itself waits in
-    /// this very database: it may wait for theirs, and neither would ever go on. The database sees
-    /// one half of such a cycle and the wait-for graph the other. Only the database could tell which
-    /// of them is in the way, so each is taken for it.
+    /// Refuses the requests that hold locks of a database and wait for a global that itself waits
+    /// in this very database: it may wait for theirs, and neither would ever go on. The database
+    /// sees one half of such a cycle and the wait-for graph the other. Only the database could tell
+    /// which of them is in the way, so each is taken for it.
     pub(crate) fn report_database_wait(&mut self, xid: Xid, resource: &str) -> HandlerResult {
         if self.globals.get(xid).is_none() {
             return Err(self.finished_or_unknown(xid));
