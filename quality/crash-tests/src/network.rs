@@ -120,15 +120,15 @@ impl Network {
     /// Changes where this host and all others send what is for one.
     fn each_to(&self, host: &NetworkHost, change: &Change) -> Result<()> {
         ip(&change.arguments(host.address, &self.bridge))?;
-        let others = self.hosts.iter().filter(|it| it.address != host.address);
-        others.map(|it| it.namespace.ip(&change.arguments(host.address, &it.far))).collect()
+        let mut others = self.hosts.iter().filter(|it| it.address != host.address);
+        others.try_for_each(|it| it.namespace.ip(&change.arguments(host.address, &it.far)))
     }
 
     /// Changes where one host sends what is for this host and for all others.
     fn each_from(&self, host: &NetworkHost, change: &Change) -> Result<()> {
         let others = self.hosts.iter().map(|it| it.address).filter(|it| *it != host.address);
-        let all = others.chain([self.here]);
-        all.map(|to| host.namespace.ip(&change.arguments(to, &host.far))).collect()
+        let mut all = others.chain([self.here]);
+        all.try_for_each(|to| host.namespace.ip(&change.arguments(to, &host.far)))
     }
 }
 
