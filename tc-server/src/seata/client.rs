@@ -80,8 +80,29 @@ impl Client {
         resources: &RegisterResources,
         max: usize,
     ) -> Option<Vec<RegisteredResource>> {
+        self.add_distinct(distinct(resources, max)?, max)
+    }
+
+    /// Returns whether a branch that the client registers shows a resource of its own that it has
+    /// not registered. seata-go registers its resources on its first connection alone, and a branch
+    /// always in the process that ends it. A branch of another client may be an action of TCC that
+    /// another process carries out.
+    pub(super) fn shows(&self, resource: &str) -> bool {
+        let is_known = self.databases.contains_key(resource);
+        self.dialect.family == Family::Go && !is_known && !resource.is_empty()
+    }
+
+    /// Adds the resource of a branch, as [`Self::add_resources`] does.
+    pub(super) fn add_resource(
+        &mut self,
+        resource: &str,
+        max: usize,
+    ) -> Option<Vec<RegisteredResource>> {
+        self.add_distinct(HashSet::from_iter([resource]), max)
+    }
+
+    fn add_distinct(&mut self, ids: HashSet<&str>, max: usize) -> Option<Vec<RegisteredResource>> {
         use BranchType::{At, Saga, SagaAnnotation, Tcc, Xa};
-        let ids = distinct(resources, max)?;
         let mut registered = Vec::new();
         // Changed in copies, so that a list that is too long leaves nothing behind.
         let mut names = HashMap::clone(&self.resources);

@@ -30,6 +30,8 @@ pub(super) enum ConnectionEnd {
     PassedOnTwice,
     #[error("another connection has its address")]
     SameAddress,
+    #[error("the client registers branches, and has not registered itself")]
+    Unregistered,
     #[error("{0}")]
     Wire(#[from] WireError),
     #[error("{0}")]
@@ -55,6 +57,7 @@ impl ConnectionEnd {
             | Self::ByLeader
             | Self::PassedOnTwice
             | Self::Stopping
+            | Self::Unregistered
             | Self::Io(_) => {
                 tracing::debug!(%peer, why = %self, ?unwritten, "a connection of a Seata client ended");
             }

@@ -6,6 +6,8 @@
 //! handled in order. BOUNDED: if too many requests are in progress, the next one is completed
 //! before anything else is read, and does not wait for anything that is still to be read.
 
+mod registering;
+
 use std::convert::Infallible;
 use std::future;
 use std::net::SocketAddr;
@@ -15,9 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::{Buf as _, BytesMut};
 use futures::future::join_all;
 use handfast_seata_wire::frame::{Frame, HEADER_ONLY_BYTES, Header, MessageKind, Piece, split, v0};
-use handfast_seata_wire::message::{
-    BranchEnded, MergedWarp, Message, MessageType, Register, RegisterResources, Registered,
-};
+use handfast_seata_wire::message::{BranchEnded, MergedWarp, Message, MessageType, Registered};
 use handfast_seata_wire::{
     ClientVersion, DecodedMessage, Dialect, Encoding, FrameVersion, WireError, decode, refuse,
 };
@@ -30,14 +30,13 @@ use super::client::Client;
 use super::closing::ConnectionEnd;
 use super::merged::merge_or_split;
 use super::pending_requests::{PendingRequests, UnansweredDecision};
-use super::phase_two::ClientCallSink;
 use super::reading::{detect_version, read_more};
 use super::request::{RequestPlan, ended, plan_of};
 use super::request_handler::{RequestHandler, WaitPolicy};
 use super::send_queue::{ReplyAddress, SendQueue};
 use super::undo_logs::ListedClient;
 use super::{SERVER_VERSION, SeataFrontend};
-use crate::dispatch::{CallSink, ProcessRegistration};
+use crate::dispatch::ProcessRegistration;
 use crate::presence::Present;
 use crate::turned_away::{PortName, Why, note};
 
@@ -196,7 +195,7 @@ impl Connection {
             };
             bytes.advance(length);
             let DecodedMessage { header, message, encoding } = frame.try_into()?;
-            self.take_message(header, message, encoding).await;
+            self.take_message(header, message, encoding).await?;
         }
     }
 
@@ -244,11 +243,15 @@ impl Connection {
         if encoding != known && !is_heartbeat {
             self.update(|client| client.encoding = encoding);
         }
-        self.take_message(header, message, encoding).await;
-        Ok(())
+        self.take_message(header, message, encoding).await
     }
 
-    async fn take_message(&mut self, header: Header, message: Message, encoding: Encoding) {
+    async fn take_message(
+        &mut self,
+        header: Header,
+        message: Message,
+        encoding: Encoding,
+    ) -> Result<(), ConnectionEnd> {
         let id = header.id;
         if message == Message::Ping {
             self.send(&Message::Pong, id, Encoding::default());
@@ -267,9 +270,14 @@ impl Connection {
             self.answers.push((id, it));
         } else if let Message::MergedWarp(it) = message {
             self.work_on_merged(id, it, encoding).await;
+        } else if let Message::BranchRegister(it) = &message {
+            let shown = self.learn_resource(&it.resource_id);
+            self.work_on(id, message, encoding).await;
+            return shown;
         } else {
             self.work_on(id, message, encoding).await;
         }
+        Ok(())
     }
 
     /// Answers a frame whose body cannot be read with the reason, and ends the connection: the
@@ -290,49 +298,6 @@ impl Connection {
             self.send_queue.put(answer);
         }
         Err(error.into())
-    }
-
-    fn register_tm(&mut self, it: &Register, one_way: bool) -> Registered {
-        self.update(|client| client.introduce(it, one_way));
-        self.register_process();
-        Registered::accepted(SERVER_VERSION)
-    }
-
-    fn register_rm(&mut self, it: &RegisterResources) -> Registered {
-        let max = self.frontend.shared.settings.resources_max;
-        let registered = self.update(|client| {
-            // Before the resources: names of actions begin with the application.
-            client.introduce(&it.client, false);
-            client.add_resources(it, max)
-        });
-        let Some(resources) = registered else {
-            let reason = format!("HF-SEATA-TOO-LARGE: more than {max} resources");
-            return Registered::refused(SERVER_VERSION, &reason);
-        };
-        self.register_process();
-        if let Some((registration, _)) = &self.registration {
-            registration.register(resources);
-        }
-        Registered::accepted(SERVER_VERSION)
-    }
-
-    /// Registers the process at its first registration. From then on operators see the client, and
-    /// calls reach it.
-    fn register_process(&mut self) {
-        if self.registration.is_none() {
-            let process = lock(&self.client).process();
-            let sink: Arc<dyn CallSink> = Arc::new(ClientCallSink {
-                frontend: self.frontend.clone(),
-                send_queue: self.send_queue.clone(),
-                client: Arc::clone(&self.client),
-            });
-            let registration = self.frontend.shared.dispatcher.connect(process, sink);
-            let listed = ListedClient::add(&self.frontend, &self.client, &self.send_queue);
-            self.registration = Some((registration, listed));
-            let asker = lock(&self.client).asker();
-            self.present = Some(self.frontend.shared.presence.enter(asker.client));
-            self.pending.set_asker(asker);
-        }
     }
 
     /// Handles a merged request. Clients from 2.3 on get a separate answer to each part. Older ones

@@ -153,14 +153,12 @@ fn registering(
     Ok(RequestPlan::Single(Command::RegisterBranch { xid, branch, wait: limits.wait }, context))
 }
 
-/// Returns why no process could ever be called to end the branch, if that is so.
+/// Returns why no process could be called to end the branch, if that is so.
 fn why_unaskable(it: &BranchRegister, client: &Client) -> Option<&'static str> {
+    if !client.is_registered {
+        return Some(NO_APPLICATION);
+    }
     match it.branch_type {
-        BranchType::Tcc | BranchType::Saga | BranchType::SagaAnnotation
-            if !client.is_registered =>
-        {
-            Some(NO_APPLICATION)
-        }
         BranchType::Tcc | BranchType::SagaAnnotation if is_database(&it.resource_id) => {
             Some("it names a database, which is no action")
         }

@@ -7,6 +7,7 @@ use handfast_seata_wire::{
     ClientVersion, Compression, Dialect, Encoding, Family, FrameVersion, Lz4Form, Package,
     Serializer,
 };
+use handfast_server::serve::RunningServer;
 
 use crate::client::{Client, branch, start, start_with};
 
@@ -55,20 +56,27 @@ async fn an_unregistered_client_is_served() {
     assert_eq!(client.status(&xid).await, GlobalStatus::Begin);
 }
 
-/// No process could be called for such a branch: its resource's name contains the application.
+/// Nothing says which process to call for such a branch. The connection ends, so that the client
+/// connects again and registers: seata-go may have registered on another one.
+#[tokio::test]
+async fn a_branch_of_an_unregistered_client_is_refused() {
+    use BranchType::{At, Saga, SagaAnnotation, Tcc, Xa};
+    let server = start().await;
+    for kind in [At, Xa, Tcc, Saga, SagaAnnotation] {
+        let mut stranger = Client::connect(&server, "2.3.0").await;
+        let xid = stranger.begin(60_000).await;
+        let refused = stranger.register_branch(branch(&xid, kind, "deduct", "")).await;
+        let code = refused.result.unwrap_err().code;
+        assert_eq!(code, ExceptionCode::BranchRegisterFailed, "{kind:?}");
+        assert!(stranger.read().await.is_none(), "{kind:?}: the connection ends");
+    }
+}
+
 #[tokio::test]
 async fn a_branch_that_could_never_be_called_is_refused() {
     let server = start().await;
     let mut stranger = Client::connect(&server, "2.3.0").await;
     let xid = stranger.begin(60_000).await;
-    for kind in [BranchType::At, BranchType::Xa] {
-        stranger.register_branch(branch(&xid, kind, DATABASE, "")).await.result.unwrap();
-    }
-    for kind in [BranchType::Tcc, BranchType::Saga, BranchType::SagaAnnotation] {
-        let refused = stranger.register_branch(branch(&xid, kind, "deduct", "")).await;
-        let code = refused.result.unwrap_err().code;
-        assert_eq!(code, ExceptionCode::BranchRegisterFailed, "{kind:?}");
-    }
     let begun = stranger.begin_named("$Saga_order", 60_000).await;
     assert_eq!(begun.result.unwrap_err().code, ExceptionCode::BeginFailed);
 
@@ -150,17 +158,56 @@ async fn requests_are_answered_whatever_their_kind() {
     assert!(matches!(received.message, Message::GlobalBeginResult(_)));
 }
 
-/// seata-go registers a TM and an RM on one connection, with two versions. It has its own table of
-/// codes.
-#[tokio::test]
-async fn seata_go_is_recognized_by_its_first_registration() {
-    let server = start_with(|seata| seata.phase_two_wait_ms = 10).await;
-    let mut go = Client::connect(&server, "1.1.0").await;
+/// Connects seata-go, which has not registered a resource yet.
+async fn seata_go(server: &RunningServer) -> Client {
+    let mut go = Client::connect(server, "1.1.0").await;
     go.dialect = Dialect { family: Family::Go, ..go.dialect };
     let first = Message::RegisterTm(go.identity());
     let id = go.send(&first, MessageKind::OneWay).await;
     let Message::RegisterTmResult(registered) = go.answer_to(id).await else { panic!() };
     registered.outcome.unwrap();
+    go
+}
+
+/// A process of seata-go registers its resources once, and not again when it connects again.
+#[tokio::test]
+async fn a_branch_of_seata_go_shows_its_resource() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let mut first = seata_go(&server).await;
+    first.register_rm(DATABASE).await.outcome.unwrap();
+    let [held, later] = [tm.begin(60_000).await, tm.begin(60_000).await];
+    first.branch(&held, DATABASE, "t:1").await;
+    drop(first);
+    let mut next = seata_go(&server).await;
+    let (status, ()) = tokio::join!(tm.roll_back(&held), async {
+        next.branch(&later, DATABASE, "t:2").await;
+        next.carry_out_rollback().await;
+    });
+    assert_eq!(status, GlobalStatus::Rollbacked);
+}
+
+/// A process in Java may register the branch of an action that another one carries out.
+#[tokio::test]
+async fn a_branch_of_java_shows_no_resource() {
+    let server = start_with(|seata| seata.phase_two_wait_ms = 10).await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let mut caller = Client::tm(&server, "2.3.0").await;
+    let xid = tm.begin(60_000).await;
+    caller.register_branch(branch(&xid, BranchType::Tcc, "deduct", "")).await.result.unwrap();
+    assert_eq!(tm.commit(&xid).await, GlobalStatus::CommitRetrying);
+    caller.send(&Message::Ping, MessageKind::Ping).await;
+    assert_eq!(caller.read().await.unwrap().message, Message::Pong, "it is not called");
+    Client::rm(&server, "2.3.0", "deduct").await.carry_out_commit().await;
+    tm.reaches(&xid, GlobalStatus::Committed).await;
+}
+
+/// seata-go registers a TM and an RM on one connection, with two versions. It has its own table of
+/// codes.
+#[tokio::test]
+async fn seata_go_is_recognized_by_its_first_registration() {
+    let server = start_with(|seata| seata.phase_two_wait_ms = 10).await;
+    let mut go = seata_go(&server).await;
     let mut second = go.identity();
     second.version = "1.5.2".to_owned();
     let resource_list = DATABASE.to_owned();

@@ -1,7 +1,10 @@
 //! Several coordinators on one database, of which the one that leads is killed again and again.
 
+mod reservations;
+mod rows;
+
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -10,12 +13,12 @@ use anyhow::{Result, anyhow, bail, ensure};
 use crate::cluster::CoordinatorCluster;
 use crate::service::{Actor, Service};
 use crate::stage::{AMOUNT, TestBed, take_one};
-use crate::wait::{same, until};
+use crate::wait::until;
+use reservations::Reservations;
+use rows::RowOrders;
 
 const KILLS: usize = 4;
 const BUYERS: usize = 3;
-/// The pairs of rows of a buyer: a global whose end is open locks one of them.
-const PAIRS: usize = 8;
 /// A client may be silent for half a minute: it waits for as long for an answer that was lost.
 const BEGIN: &str = "begin 60000";
 
@@ -26,36 +29,96 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The pause after an order that succeeded.
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// A buyer's orders. Each moves one from a row to another.
+/// The orders of one buyer.
+trait Orders: Sized + Sync {
+    fn new(stage: &TestBed) -> Result<Self>;
+
+    /// Makes an order in a global, and rolls it back if the buyer changes its mind.
+    fn order(&self, buyer: &Buyer<'_>, number: usize, end: WantedEnd) -> Result<OrderEnd>;
+
+    /// Returns the number of orders that the client called committed.
+    fn committed(&self) -> i64;
+
+    /// Checks that nothing is lost or left over, and that what the buyer was told is so.
+    fn judge(&self, stage: &TestBed) -> Result<()>;
+}
+
+/// A buyer: a thread of a service.
 #[derive(Debug)]
-struct Orders {
-    pairs: Vec<(u32, u32)>,
-    committed: AtomicI64,
-    /// The client did not learn how they ended.
-    unknown: AtomicI64,
+struct Buyer<'a> {
+    stage: &'a TestBed,
+    client: Actor<'a>,
+}
+
+/// The end that a buyer wishes for an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WantedEnd {
+    Commit,
+    Rollback,
 }
 
 /// How an order ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum OrderEnd {
-    /// As the buyer wished.
-    Done,
-    /// The client told the buyer of a failure.
-    Failed,
+    /// As the buyer wished, in a global of this XID.
+    Done(String),
+    /// The client told the buyer of a failure, in a global of this XID if one was begun.
+    Failed(Option<String>),
+}
+
+/// The leader is killed between phase one and each decision, and the next one carries that out.
+pub(super) fn killed_between_phases(stage: &TestBed) -> Result<()> {
+    let cluster = stage.cluster()?;
+    for shop in stage.shops_at(&cluster)? {
+        for (end, amount) in [("commit", AMOUNT - 1), ("rollback", AMOUNT)] {
+            let (buyer, row) = (shop.actor(), stage.new_row()?);
+            let xid = buyer.tell_until_done(BEGIN)?;
+            buyer.tell(&format!("at {}", take_one(row)))?;
+            let leader = cluster.leader()?;
+            leader.kill()?;
+            buyer.tell(end)?;
+            order_until_done(stage, &shop.actor())?;
+            stage.until_amount(row, amount)?;
+            stage.until_no_undo_rows(&xid)?;
+            leader.restart()?;
+        }
+    }
+    cluster.until_idle()
+}
+
+/// Makes an order. A client that has connected again may need several attempts; what one of them
+/// has left in its row is not seen by the next.
+fn order_until_done(stage: &TestBed, buyer: &Actor<'_>) -> Result<()> {
+    until("an order at the next leader", || {
+        buyer.tell_until_done(BEGIN)?;
+        let take = format!("at {}", take_one(stage.new_row()?));
+        let is_taken = buyer.ask(&take)?.has_succeeded()?;
+        let end = if is_taken { "commit" } else { "rollback" };
+        Ok(buyer.ask(end)?.has_succeeded()? && is_taken)
+    })
 }
 
 /// Buyers go on while the leader is killed, again and again: no order is half done, none stays
 /// unfinished, and no buyer fails for long.
 pub(super) fn killed(stage: &TestBed) -> Result<()> {
+    play::<RowOrders>(stage)
+}
+
+/// The same with reservations in place of rows.
+pub(super) fn killed_with_tcc(stage: &TestBed) -> Result<()> {
+    play::<Reservations>(stage)
+}
+
+fn play<Kind: Orders>(stage: &TestBed) -> Result<()> {
     let cluster = stage.cluster()?;
     let shops = stage.shops_at(&cluster)?;
     let mut orders = Vec::new();
     for shop in &shops {
         for _ in 0..BUYERS {
-            orders.push((shop, Orders::new(stage)?));
+            orders.push((shop, Kind::new(stage)?));
         }
     }
-    let xids = buy_while_leaders_are_killed(&cluster, &orders)?;
+    let xids = buy_while_leaders_are_killed(stage, &cluster, &orders)?;
     cluster.until_idle()?;
     until("undo rows are gone", || {
         let left = stage.plain("select distinct xid from undo_log where log_status = 0")?;
@@ -64,13 +127,16 @@ pub(super) fn killed(stage: &TestBed) -> Result<()> {
     orders.iter().try_for_each(|(_, orders)| orders.judge(stage))
 }
 
-fn buy_while_leaders_are_killed(
+fn buy_while_leaders_are_killed<Kind: Orders>(
+    stage: &TestBed,
     cluster: &CoordinatorCluster,
-    orders: &[(&Service, Orders)],
+    orders: &[(&Service, Kind)],
 ) -> Result<HashSet<String>> {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let buy = |(shop, orders): &(&Service, Orders)| orders.buy(&shop.actor(), &is_over);
+        let buy = |(shop, orders): &(&Service, Kind)| {
+            buy(orders, &Buyer { stage, client: shop.actor() }, &is_over)
+        };
         let buyers: Vec<_> = orders.iter().map(|it| scope.spawn(move || buy(it))).collect();
         let is_buying = || buyers.iter().all(|buyer| !buyer.is_finished());
         let changed = kill_leaders(cluster, orders, is_buying);
@@ -84,9 +150,9 @@ fn buy_while_leaders_are_killed(
     })
 }
 
-fn kill_leaders(
+fn kill_leaders<Kind: Orders>(
     cluster: &CoordinatorCluster,
-    orders: &[(&Service, Orders)],
+    orders: &[(&Service, Kind)],
     is_buying: impl Fn() -> bool,
 ) -> Result<()> {
     until_all_have_ordered(orders, &is_buying)?;
@@ -101,11 +167,11 @@ fn kill_leaders(
 }
 
 /// Waits until each buyer has made some more orders.
-fn until_all_have_ordered(
-    orders: &[(&Service, Orders)],
+fn until_all_have_ordered<Kind: Orders>(
+    orders: &[(&Service, Kind)],
     is_buying: impl Fn() -> bool,
 ) -> Result<()> {
-    let counts = || orders.iter().map(|(_, orders)| orders.committed.load(Ordering::Relaxed));
+    let counts = || orders.iter().map(|(_, orders)| orders.committed());
     let before: Vec<i64> = counts().collect();
     until("each buyer orders", || {
         ensure!(is_buying(), "a buyer gave up");
@@ -113,72 +179,45 @@ fn until_all_have_ordered(
     })
 }
 
-impl Orders {
-    fn new(stage: &TestBed) -> Result<Self> {
-        let pairs = (0..PAIRS).map(|_| Ok((stage.new_row()?, stage.new_row()?)));
-        let pairs = pairs.collect::<Result<_>>()?;
-        Ok(Self { pairs, committed: AtomicI64::new(0), unknown: AtomicI64::new(0) })
+/// Orders until all is over, and returns the globals.
+fn buy(orders: &impl Orders, buyer: &Buyer<'_>, is_over: &AtomicBool) -> Result<Vec<String>> {
+    let (mut xids, mut failed) = (Vec::new(), 0);
+    for number in 0_usize.. {
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        let changes_its_mind = number.is_multiple_of(3);
+        let end = if changes_its_mind { WantedEnd::Rollback } else { WantedEnd::Commit };
+        let begun = match orders.order(buyer, number, end)? {
+            OrderEnd::Done(xid) => {
+                failed = 0;
+                Some(xid)
+            }
+            OrderEnd::Failed(_) if failed == FAILED_MAX => bail!("{FAILED_MAX} orders failed"),
+            OrderEnd::Failed(xid) => {
+                failed += 1;
+                xid
+            }
+        };
+        xids.extend(begun);
+        thread::sleep(if failed == 0 { BETWEEN } else { PAUSE });
+    }
+    Ok(xids)
+}
+
+impl Buyer<'_> {
+    /// Begins a global, and returns its XID unless the client failed.
+    fn begin(&self) -> Result<Option<String>> {
+        Ok(self.client.ask(BEGIN)?.said()?.ok())
     }
 
-    /// Orders until all is over, and returns the globals.
-    fn buy(&self, client: &Actor<'_>, is_over: &AtomicBool) -> Result<Vec<String>> {
-        let (mut xids, mut failed) = (Vec::new(), 0);
-        for (number, pair) in self.pairs.iter().cycle().enumerate() {
-            if is_over.load(Ordering::Relaxed) {
-                break;
-            }
-            match self.order(client, *pair, number.is_multiple_of(3), &mut xids)? {
-                OrderEnd::Done => failed = 0,
-                OrderEnd::Failed if failed == FAILED_MAX => bail!("{FAILED_MAX} orders failed"),
-                OrderEnd::Failed => failed += 1,
-            }
-            thread::sleep(if failed == 0 { BETWEEN } else { PAUSE });
-        }
-        Ok(xids)
+    /// Returns whether the client says that it succeeded.
+    fn succeeds(&self, command: &str) -> Result<bool> {
+        self.client.ask(command)?.has_succeeded()
     }
 
-    /// Moves one in a global of two branches, and rolls it back if the buyer changes its mind.
-    fn order(
-        &self,
-        client: &Actor<'_>,
-        (from, to): (u32, u32),
-        changes_its_mind: bool,
-        xids: &mut Vec<String>,
-    ) -> Result<OrderEnd> {
-        let Ok(xid) = client.ask(BEGIN)?.said()? else { return Ok(OrderEnd::Failed) };
-        xids.push(xid);
-        let give = format!("update stock set amount = amount + 1 where id = {to}");
-        for statement in [take_one(from), give] {
-            if !client.ask(&format!("at {statement}"))?.has_succeeded()? {
-                // The rollback may fail, too: then the global is rolled back at its deadline.
-                client.ask("rollback")?.has_succeeded()?;
-                return Ok(OrderEnd::Failed);
-            }
-        }
-        if changes_its_mind {
-            let has_succeeded = client.ask("rollback")?.has_succeeded()?;
-            return Ok(if has_succeeded { OrderEnd::Done } else { OrderEnd::Failed });
-        }
-        let is_committed = client.ask("commit")?.said()?.is_ok_and(|end| end == "Committed");
-        let count = if is_committed { &self.committed } else { &self.unknown };
-        count.fetch_add(1, Ordering::Relaxed);
-        Ok(if is_committed { OrderEnd::Done } else { OrderEnd::Failed })
-    }
-
-    /// Nothing was lost or made, and what the buyer was told is so.
-    fn judge(&self, stage: &TestBed) -> Result<()> {
-        let (mut moved, mut arrived) = (0, 0);
-        for (from, to) in &self.pairs {
-            moved += AMOUNT - stage.amount(*from)?;
-            arrived += stage.amount(*to)? - AMOUNT;
-        }
-        same("what arrived", &arrived, &moved)?;
-        let committed = self.committed.load(Ordering::Relaxed);
-        let most = committed + self.unknown.load(Ordering::Relaxed);
-        ensure!(
-            (committed..=most).contains(&moved),
-            "{moved} were moved, {committed} to {most} are committed"
-        );
-        Ok(())
+    /// Returns whether the client says that the global is committed.
+    fn commits(&self) -> Result<bool> {
+        Ok(self.client.ask("commit")?.said()?.is_ok_and(|end| end == "Committed"))
     }
 }

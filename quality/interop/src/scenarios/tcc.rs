@@ -7,7 +7,7 @@ use crate::stage::TestBed;
 use crate::wait::{same, until_same};
 
 /// Returns the state of a reservation, and how often phase two was called.
-fn state(stage: &TestBed, key: u32) -> Result<String> {
+pub(super) fn state(stage: &TestBed, key: u32) -> Result<String> {
     stage.plain(&format!("select state, ends from reservation where id = {key}"))
 }
 
