@@ -68,7 +68,9 @@ impl Client {
     pub(crate) fn can_play(&self, database: ServerKind, scenario: &Scenario) -> bool {
         match self {
             // What a client does when the leader changes does not depend on its database.
-            Self::Java(_) if scenario.name.starts_with("leader-") => database == ServerKind::MariaDb,
+            Self::Java(_) if scenario.name.starts_with("leader-") => {
+                database == ServerKind::MariaDb
+            }
             Self::Java(_) => true,
             Self::Go(go) => go.can_play(database, scenario),
         }

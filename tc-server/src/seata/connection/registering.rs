@@ -1,5 +1,5 @@
-//! Who the client of a connection is, and what it has: what it says of itself, and what its
-//! branches show.
+//! The identity of the client of a connection, and its resources: by what it says of itself, and by
+//! what its branches show.
 
 use std::sync::Arc;
 

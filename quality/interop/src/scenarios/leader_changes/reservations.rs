@@ -12,7 +12,7 @@ use crate::stage::TestBed;
 #[derive(Debug, Default)]
 pub(super) struct Reservations(Mutex<Vec<(u32, KnownEnd)>>);
 
-/// What a buyer knows of a reservation.
+/// The end of a reservation, as far as its buyer knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KnownEnd {
     Confirmed,
