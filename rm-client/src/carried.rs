@@ -39,7 +39,8 @@ mod tests {
     /// to look up.
     #[test]
     fn own_errors_are_no_database_errors_and_show_their_code() {
-        let refused = AtError::Refused(StatementRefusal::SeveralTables { statement: "UPDATE" });
+        let refused =
+            AtError::Refused(StatementRefusal::SeveralTables { statement: "UPDATE", reason: "r" });
         let ours: [(sqlx::Error, &str); 4] = [
             (refused.into(), "HF-AT-SEVERAL-TABLES"),
             (AtError::Coordinator(Error::Closed).into(), "HF-TM-CLOSED"),

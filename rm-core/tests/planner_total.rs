@@ -22,6 +22,15 @@ const STATEMENTS: &[&str] = &[
     "with w as (select 1) update t set age=1 where id in (select * from w)",
     "select name, a is distinct from b from t where id=? for update skip locked",
     "explain analyze delete from t; begin; /* c */ -- d",
+    "update t a join s on s.id=a.id and s.code=? set a.name=?, s.name=? where a.age=?",
+    "update t, s set t.name='x' where t.id=s.id",
+    "with n as (insert into t(id, code) values ($1, 'x') returning id), m as (select 1 as a) \
+     update t set age=$2 where id in (select id from n) returning *",
+    "update t set name=q.name from (select id, name from s where age=$1 limit 1) q where t.id=q.id",
+    "delete a, b.* from t a left join s b using (id) where a.age=?",
+    "delete from t using s where s.id=t.id returning *",
+    "select distinct t.name, ? from t left join s on s.id=t.id where s.age=? for update",
+    "insert into t(id, code, name) select ?, 'a', 'b' from dual where not exists (select 1 from s)",
 ];
 const WORDS: &[&str] = &[
     "",
@@ -130,6 +139,11 @@ fn queries(plan: &Plan) -> Vec<Query> {
     match plan {
         Plan::Pass => Vec::new(),
         Plan::LockingRead(read) => vec![read.query.clone()],
+        Plan::JoinedRead(read) => {
+            read.keys.iter().chain(std::iter::once(&read.query)).cloned().collect()
+        }
+        Plan::With(plan) => vec![plan.query.clone()],
+        Plan::Several(plan) => plan.parts.iter().map(|part| part.before.clone()).collect(),
         Plan::Update(plan) => match &plan.image {
             UpdateImage::Together(query) => vec![query.clone()],
             UpdateImage::Read { before, change: run, .. } => {

@@ -23,16 +23,18 @@ const EVERYWHERE: &[&str] = &[
     "DELETE FROM {t}; DELETE FROM {t}",
     "SELECT 1; DELETE FROM {t}",
     "DELETE FROM undo_log; SELECT 1",
-    "SELECT {k} FROM {t} GROUP BY {k} FOR UPDATE",
-    "SELECT DISTINCT {k} FROM {t} FOR UPDATE",
     "DELETE FROM {t} WHERE",
 ];
 
 const POSTGRES: &[&str] = &[
     "TRUNCATE {t}",
     "UPDATE {t} SET {k} = {t}.{k} FROM {bare} WHERE a = 1",
-    "DELETE FROM {t} USING {bare} WHERE a = 1",
+    "DELETE FROM {bare} USING {t} WHERE a = 1",
+    "UPDATE {bare} SET a = 1 FROM {t}",
+    "SELECT {k} FROM {t} GROUP BY {k} FOR UPDATE",
+    "SELECT DISTINCT {k} FROM {t} FOR UPDATE",
     "WITH gone AS (DELETE FROM {t} RETURNING 1) SELECT * FROM gone",
+    "WITH gone AS (DELETE FROM {bare} RETURNING a) SELECT * FROM gone",
     "MERGE INTO {t} USING {bare} ON a = 1 WHEN MATCHED THEN DELETE",
     "DO $$ BEGIN DELETE FROM {t}; END $$",
     "COPY {t} TO STDOUT",
@@ -48,7 +50,8 @@ const POSTGRES: &[&str] = &[
 const MYSQL: &[&str] = &[
     "TRUNCATE TABLE {t}",
     "UPDATE {t}, {bare} SET a = 1",
-    "DELETE {t} FROM {t} JOIN {bare} ON a = 1",
+    "DELETE {bare} FROM {t} JOIN {bare} ON a = 1",
+    "DELETE {t}, {bare} FROM {t} JOIN {bare} ON a = 1",
     "UPDATE IGNORE {t} SET {k} = 1",
     "DELETE QUICK FROM {t}",
     "REPLACE INTO {t} SELECT * FROM {t}",

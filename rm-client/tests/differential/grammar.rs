@@ -299,20 +299,53 @@ fn update(mut draft: Draft<'_>, target: Target<'_>) -> Statement {
         .collect();
     assigned.extend(assigned_key(&mut draft, target));
     let introduced = target.introduced(draft.dialect);
-    let mut text = format!("UPDATE {introduced} SET {}{condition}", assigned.join(", "));
-    text.push_str(&limited(&mut draft, target.table));
+    let assigned = assigned.join(", ");
+    let mut text = match (joined(&mut draft, target), draft.dialect) {
+        (None, _) => {
+            let limit = limited(&mut draft, target.table);
+            format!("UPDATE {introduced} SET {assigned}{condition}{limit}")
+        }
+        (Some(other), Dialect::MySql) => {
+            format!("UPDATE {introduced} JOIN {other} ON other_key > 0 SET {assigned}{condition}")
+        }
+        (Some(other), Dialect::Postgres | Dialect::Sqlite) => {
+            format!("UPDATE {introduced} SET {assigned} FROM {other}{condition}")
+        }
+    };
     text.push_str(&returning(&mut draft, target.table));
     draft.finish(Kind::Update, &text)
 }
 
 fn delete(mut draft: Draft<'_>, target: Target<'_>) -> Statement {
-    let alias = if draft.dialect == Dialect::MySql { None } else { target.alias };
-    let target = Target { alias, ..target };
+    let other = joined(&mut draft, target).filter(|_| draft.dialect != Dialect::Sqlite);
+    let is_plain = draft.dialect == Dialect::MySql && other.is_none();
+    let target = Target { alias: target.alias.filter(|_| !is_plain), ..target };
     let condition = restriction(&mut draft, target);
-    let mut text = format!("DELETE FROM {}{condition}", target.introduced(draft.dialect));
-    text.push_str(&limited(&mut draft, target.table));
+    let introduced = target.introduced(draft.dialect);
+    let row = target.qualifier(draft.dialect);
+    let mut text = match (other, draft.dialect) {
+        (Some(other), Dialect::MySql) => {
+            format!("DELETE {row} FROM {introduced} JOIN {other} ON other_key > 0{condition}")
+        }
+        (Some(other), _) => format!("DELETE FROM {introduced} USING {other}{condition}"),
+        (None, _) => {
+            let limit = limited(&mut draft, target.table);
+            format!("DELETE FROM {introduced}{condition}{limit}")
+        }
+    };
     text.push_str(&returning(&mut draft, target.table));
     draft.finish(Kind::Delete, &text)
+}
+
+/// Generates a further source of a change, which shows each row once for each row of another table,
+/// or none.
+fn joined(draft: &mut Draft<'_>, target: Target<'_>) -> Option<String> {
+    if !draft.random.chance(15) {
+        return None;
+    }
+    let other = &target.others[draft.random.below(target.others.len())];
+    let rows = other.quoted(draft.dialect);
+    Some(format!("(SELECT 1 AS other_key FROM {rows}) AS o"))
 }
 
 /// Generates a WHERE clause, or none.

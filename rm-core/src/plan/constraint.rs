@@ -125,6 +125,47 @@ pub(super) fn verdict(
     format!(", CASE {} END AS hf_broken", cases.join(" "))
 }
 
+/// The same where several tables are read: each column stands with its row.
+pub(super) fn verdict_among(
+    dialect: Dialect,
+    table: &Table,
+    row: &str,
+    constraints: &[&Constraint],
+) -> String {
+    let own = |constraint: &&Constraint| match &constraint.rule {
+        Rule::Check(condition) => Constraint {
+            rule: Rule::Check(qualified(dialect, table, row, condition)),
+            ..(*constraint).clone()
+        },
+        Rule::Reference { .. } => (*constraint).clone(),
+    };
+    let constraints: Vec<Constraint> = constraints.iter().map(own).collect();
+    verdict(dialect, table, row, &constraints.iter().collect::<Vec<_>>())
+}
+
+/// A condition with the row's name before each of its columns. Names of types and functions are
+/// none.
+fn qualified(dialect: Dialect, table: &Table, row: &str, condition: &str) -> String {
+    let Ok(texts) = Text::statements(dialect, condition) else { return condition.to_owned() };
+    let [text] = texts.as_slice() else { return condition.to_owned() };
+    let (mut out, mut from) = (String::new(), 0);
+    for (at, word) in text.lexemes.iter().enumerate() {
+        let name = word.word().filter(|name| table.column(dialect, name).is_some());
+        let before = at.checked_sub(1).map(|before| &text.lexemes[before]);
+        let bound = |token: &Token| before.is_some_and(|before| before.is(token));
+        let called = text.lexemes.get(at + 1).is_some_and(|next| next.is(&Token::LParen));
+        if name.is_none() || called || bound(&Token::Period) || bound(&Token::DoubleColon) {
+            continue;
+        }
+        out.push_str(&condition[from..word.place.start]);
+        out.push_str(row);
+        out.push('.');
+        from = word.place.start;
+    }
+    out.push_str(&condition[from..]);
+    out
+}
+
 /// MySQL: the condition that checks again, under locks, whether the row breaks a foreign key.
 /// `None` for constraints that depend on nothing but the row, which the first read has locked.
 pub(super) fn again(dialect: Dialect, table: &Table, row: &str, name: &str) -> Option<String> {

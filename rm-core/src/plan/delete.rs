@@ -4,7 +4,7 @@ use sqlparser::ast::{Delete as Tree, FromTable, TableFactor};
 
 use super::{
     Delete, DeleteImage, Dialect, Plan, StatementRefusal, Table,
-    clauses::{Clauses, Expected},
+    clauses::{Clauses, Expected, misread},
     constraint,
     guard::{self, Event},
     image::{self, RowLock},
@@ -50,12 +50,8 @@ fn read(
 /// The table's item; refuses clauses that no image can follow, without knowing the table.
 pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<&TableFactor, StatementRefusal> {
     let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &tree.from;
-    let ([target], None, []) = (from.as_slice(), &tree.using, tree.tables.as_slice()) else {
-        return Err(StatementRefusal::SeveralTables { statement: "DELETE" });
-    };
-    if !target.joins.is_empty() {
-        return Err(StatementRefusal::SeveralTables { statement: "DELETE" });
-    }
+    // What has several sources is planned elsewhere.
+    let [target] = from.as_slice() else { return Err(misread()) };
     guard::no_returning(dialect, tree.returning.is_some())?;
     guard::no_limit(dialect, !tree.order_by.is_empty() || tree.limit.is_some())?;
     Ok(&target.relation)

@@ -12,8 +12,10 @@ pub fn fuzz_entry(dialect: Dialect, reads: Reads, sql: &str) -> Option<Plan> {
     match parse(dialect, reads, sql).ok()? {
         Parsed::Pass => Some(Plan::Pass),
         Parsed::Statement(statement) => {
-            let table = sample(statement.table().name.clone());
-            statement.plan(&table, statement.argument_count()).ok()
+            let tables: Vec<Table> =
+                statement.tables().iter().map(|table| sample(table.name.clone())).collect();
+            let tables: Vec<&Table> = tables.iter().collect();
+            statement.plan(&tables, statement.argument_count()).ok().map(|(_, plan)| plan)
         }
     }
 }

@@ -37,27 +37,57 @@ pub(super) fn select_list(dialect: Dialect, table: &Table, columns: &[usize]) ->
     format!("{}, {}", quote::columns(dialect, columns), key_list(dialect, table))
 }
 
+/// The same of a row by its name, where several tables are read.
+pub(super) fn select_list_of(
+    dialect: Dialect,
+    table: &Table,
+    columns: &[usize],
+    row: &str,
+) -> String {
+    let name = |&index: &usize| {
+        format!("{row}.{}", quote::identifier(dialect, &table.columns[index].name))
+    };
+    let names: Vec<String> = columns.iter().map(name).collect();
+    format!("{}, {}", names.join(", "), key_list_of(dialect, table, &format!("{row}.")))
+}
+
 /// The key texts alone.
 pub(super) fn key_list(dialect: Dialect, table: &Table) -> String {
-    let texts = key::key_texts(dialect, table).into_iter().enumerate();
+    key_list_of(dialect, table, "")
+}
+
+/// The key texts of a row whose name and dot are `row`.
+pub(super) fn key_list_of(dialect: Dialect, table: &Table, row: &str) -> String {
+    let texts = key::key_texts(dialect, table, row).into_iter().enumerate();
     let named = texts.map(|(index, text)| format!("{text} AS hf_key{}", index + 1));
     named.collect::<Vec<_>>().join(", ")
 }
 
 /// The same as items of RETURNING, under names that no table column should have.
-fn returning_list(dialect: Dialect, table: &Table, columns: &[usize]) -> String {
+fn returning_list(dialect: Dialect, table: &Table, columns: &[usize], row: &str) -> String {
     let mut items: Vec<String> = Vec::new();
     for (position, &index) in columns.iter().enumerate() {
         let name = quote::identifier(dialect, &table.columns[index].name);
-        items.push(format!("{name} AS hf_col{}", position + 1));
+        items.push(format!("{row}{name} AS hf_col{}", position + 1));
     }
-    items.push(key_list(dialect, table));
+    items.push(key_list_of(dialect, table, row));
     items.join(", ")
 }
 
 /// `RETURNING` of the user's own items, if any, then ours.
 pub(super) fn returning(text: &Text, table: &Table, columns: &[usize], own: &str) -> String {
-    let ours = returning_list(text.dialect, table, columns);
+    returning_of(text.dialect, table, columns, own, "")
+}
+
+/// The same, of a row whose name and dot are `row`.
+pub(super) fn returning_of(
+    dialect: Dialect,
+    table: &Table,
+    columns: &[usize],
+    own: &str,
+    row: &str,
+) -> String {
+    let ours = returning_list(dialect, table, columns, row);
     if own.is_empty() { format!(" RETURNING {ours}") } else { format!(" RETURNING {own}, {ours}") }
 }
 
@@ -209,16 +239,17 @@ pub(super) fn by_key(
             .collect(),
         arguments,
         at_once: has_query(text, clauses.assignments.clone()),
+        joined: false,
         dialect,
     }
 }
 
-fn swallow_in(text: &Text, tokens: Range<usize>) -> Vec<String> {
+pub(super) fn swallow_in(text: &Text, tokens: Range<usize>) -> Vec<String> {
     placeholder::swallow(text.dialect, text.arguments(tokens).len())
 }
 
 /// ` WHERE` of terms, each in brackets if there are several.
-fn condition(terms: &[String]) -> String {
+pub(super) fn condition(terms: &[String]) -> String {
     match terms {
         [] => String::new(),
         [term] => format!(" WHERE {term}"),

@@ -47,14 +47,16 @@ impl KeyFold {
     }
 }
 
-/// The expressions that give the texts of a row's key parts.
-pub(super) fn key_texts(dialect: Dialect, table: &Table) -> Vec<String> {
-    table.key.columns.iter().map(|&index| key_text(dialect, &table.columns[index])).collect()
+/// The expressions that give the texts of a row's key parts. `row` stands before each column: it is
+/// empty, or the row's name and a dot.
+pub(super) fn key_texts(dialect: Dialect, table: &Table, row: &str) -> Vec<String> {
+    let columns = table.key.columns.iter().map(|&index| &table.columns[index]);
+    columns.map(|column| key_text(dialect, column, row)).collect()
 }
 
 /// The expression that gives a key column's value as canonical text.
-fn key_text(dialect: Dialect, column: &Column) -> String {
-    let name = quote::identifier(dialect, &column.name);
+fn key_text(dialect: Dialect, column: &Column, row: &str) -> String {
+    let name = format!("{row}{}", quote::identifier(dialect, &column.name));
     let text = match dialect {
         Dialect::Postgres => return postgres_text(&name, column),
         Dialect::MySql => mysql_text(&name, column),

@@ -62,6 +62,11 @@ impl KeyedQuery {
         self.at_once
     }
 
+    /// Returns whether the before image may show a row several times.
+    pub fn is_joined(&self) -> bool {
+        self.joined
+    }
+
     /// How many rows one query may name: what the database's limit on arguments leaves, and never
     /// more than 1,000 where others can follow.
     pub fn rows_max(&self) -> usize {
@@ -73,6 +78,54 @@ impl KeyedQuery {
         if self.at_once { left.max(1) } else { left.clamp(1, ROWS_MAX) }
     }
 }
+
+/// A change of rows of several tables, named by their keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JointQuery {
+    /// The text up to the key predicates.
+    pub(super) head: String,
+    /// The text after them.
+    pub(super) tail: String,
+    pub(super) keys: Vec<JointKeys>,
+    /// How many arguments the user bound, which come before the key cells.
+    pub(super) arguments: usize,
+    pub(super) dialect: Dialect,
+}
+
+/// The key of one written table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct JointKeys {
+    /// The key columns, quoted and with their row.
+    pub(super) columns: Vec<String>,
+    /// A row of the join may have no row of this table.
+    pub(super) optional: bool,
+}
+
+impl JointQuery {
+    /// The query for a number of rows of each table, to be bound to the user's whole argument list
+    /// followed by the key cells of the tables, one table after the other. `None` if it can change
+    /// nothing, or has more arguments than the database takes.
+    pub fn for_rows(&self, rows: &[usize]) -> Option<Query> {
+        let mut first = self.arguments;
+        let mut terms = Vec::with_capacity(self.keys.len());
+        for (key, &rows) in self.keys.iter().zip(rows) {
+            let named = (rows > 0).then(|| predicate(self.dialect, &key.columns, rows, first));
+            let none = key.optional.then(|| format!("{} IS NULL", key.columns[0]));
+            terms.push(match (named, none) {
+                (Some(named), Some(none)) => format!("({named} OR {none})"),
+                (Some(only), None) | (None, Some(only)) => only,
+                (None, None) => return None,
+            });
+            first += rows * key.columns.len();
+        }
+        let text = format!("{}{}{}", self.head, terms.join(" AND "), self.tail);
+        (first <= JOINT_ARGUMENTS_MAX)
+            .then_some(Query { text, arguments: Arguments::AsBoundThenKeys })
+    }
+}
+
+/// MySQL's limit on the arguments of a statement.
+const JOINT_ARGUMENTS_MAX: usize = 65_535;
 
 /// How many rows a by-key query names at most: longer lists cost more to plan than they save.
 pub const ROWS_MAX: usize = 1_000;

@@ -46,14 +46,15 @@ pub(super) fn table(text: &Text, tree: &Tree) -> Result<TableName, StatementRefu
     Ok(table)
 }
 
-const SEVERAL: &str = "it does not read exactly one table; lock the rows of each table by itself";
+const SEVERAL: &str =
+    "it reads more than plain rows of tables; lock the rows of each table by itself";
 
 fn refused(reason: &'static str) -> StatementRefusal {
     StatementRefusal::LockingRead { reason }
 }
 
 /// Returns whether a row of the result stands for several rows of the table.
-fn groups(select: &Select) -> bool {
+pub(super) fn groups(select: &Select) -> bool {
     let grouped = match &select.group_by {
         GroupByExpr::Expressions(by, _) => !by.is_empty(),
         GroupByExpr::All(_) => true,
@@ -65,7 +66,7 @@ fn groups(select: &Select) -> bool {
 }
 
 /// Returns whether the result computes an expression of this kind.
-fn projects(select: &Select, kind: fn(&Expr) -> bool) -> bool {
+pub(super) fn projects(select: &Select, kind: fn(&Expr) -> bool) -> bool {
     select.projection.iter().any(|item| {
         let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else {
             return false;
@@ -75,7 +76,7 @@ fn projects(select: &Select, kind: fn(&Expr) -> bool) -> bool {
 }
 
 /// PostgreSQL locks no rows of such a read.
-fn is_window(expr: &Expr) -> bool {
+pub(super) fn is_window(expr: &Expr) -> bool {
     matches!(expr, Expr::Function(function) if function.over.is_some())
 }
 
@@ -107,7 +108,7 @@ pub(super) fn plan(text: &Text, table: &Table, mode: LockMode) -> Result<Plan, S
 }
 
 /// Returns the lock clause that a read does not have yet.
-fn lock(dialect: Dialect, mode: LockMode) -> &'static str {
+pub(super) fn lock(dialect: Dialect, mode: LockMode) -> &'static str {
     match (mode, dialect) {
         (LockMode::Exclusive | LockMode::Shared, _) | (_, Dialect::Sqlite) => "",
         (LockMode::Committed, Dialect::Postgres) => " FOR SHARE",
@@ -117,13 +118,13 @@ fn lock(dialect: Dialect, mode: LockMode) -> &'static str {
 }
 
 /// SQLite has no lock clause: the local transaction holds the lock on the whole database.
-fn end(text: &Text, from: usize) -> usize {
+pub(super) fn end(text: &Text, from: usize) -> usize {
     let clause = text.find(from, &[Keyword::FOR]);
     clause.filter(|_| text.dialect == Dialect::Sqlite).unwrap_or(text.end())
 }
 
 /// Finds the FROM of the statement; the one in `a IS DISTINCT FROM b` is another.
-fn projection_end(text: &Text, select: usize) -> Option<usize> {
+pub(super) fn projection_end(text: &Text, select: usize) -> Option<usize> {
     let mut at = select;
     loop {
         at = text.find(at + 1, &[Keyword::FROM])?;

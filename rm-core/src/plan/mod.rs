@@ -18,6 +18,8 @@ mod guard;
 mod image;
 mod insert;
 mod inserted;
+mod joined;
+mod joined_read;
 mod key;
 mod key_change;
 mod keyed;
@@ -31,6 +33,7 @@ mod plain_insert;
 mod quote;
 pub mod referring_sql;
 mod refusal;
+mod repeatable;
 mod shape;
 mod stable;
 mod table;
@@ -39,19 +42,21 @@ pub mod undo_sql;
 mod update;
 mod upsert;
 mod values;
+mod with_writes;
 
 pub use self::{
     constraint::{Constraint, Rule, checks},
     dialect::Dialect,
     fuzz::fuzz_entry,
     key::row_key,
-    keyed::ROWS_MAX,
+    keyed::{JointQuery, ROWS_MAX},
     parse::{OPT_OUT, Parsed, Reads, Statement, parse},
     refusal::StatementRefusal,
     shape::{
         Arguments, Change, Delete, DeleteImage, ForetoldKey, GeneratedKeys, Insert, InsertAfter,
-        KeyChange, KeyedQuery, LockMode, LockingRead, Plan, Query, Update, UpdateImage, Upsert,
-        UpsertAfter, UpsertKind,
+        JoinedRead, KeyChange, KeyedQuery, LockMode, LockingRead, Plan, Query, ReadPart, Several,
+        SeveralChange, SeveralPart, Update, UpdateImage, Upsert, UpsertAfter, UpsertKind,
+        WithCount, WithPart, WithPartKind, WithWrites,
     },
     table::{
         Column, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Table, TableKind,

@@ -4,6 +4,7 @@
 //! parser reads need not mean the same, if no decision depends on the difference.
 
 mod conflict;
+mod target;
 
 use sqlparser::{
     keywords::Keyword,
@@ -13,6 +14,7 @@ use sqlparser::{
 use super::{Dialect, lexeme::Lexeme, text::Text};
 
 pub(super) use self::conflict::{ConflictColumn, conflict_column};
+use self::target::Target;
 
 /// The statement's tokens for the parser.
 pub(super) fn tokens(text: &Text) -> Vec<TokenWithSpan> {
@@ -22,9 +24,12 @@ pub(super) fn tokens(text: &Text) -> Vec<TokenWithSpan> {
 /// The tokens of a part of a statement for the parser.
 pub(super) fn tokens_of(dialect: Dialect, lexemes: &[Lexeme]) -> Vec<TokenWithSpan> {
     let mut tokens = Vec::with_capacity(lexemes.len());
+    let mut target = Target::default();
     let mut at = 0;
     while at < lexemes.len() {
-        match rewrite(dialect, lexemes, at) {
+        target.pass(dialect, lexemes, at);
+        let read = target.rewrite(lexemes, at).or_else(|| rewrite(dialect, lexemes, at));
+        match read {
             Some((read, written)) => {
                 let span = lexemes[at].token.span;
                 tokens.extend(read.into_iter().map(|token| TokenWithSpan { token, span }));

@@ -8,17 +8,20 @@ use sqlparser::{
     },
     keywords::Keyword,
     parser::Parser,
-    tokenizer::Token,
 };
 
 use super::{
     Dialect, LockMode, Plan, StatementRefusal, Table, TableName,
     classify::{self, Class},
+    clauses::misread,
     delete, insert,
+    joined::{self, Joined},
+    joined_read::JoinedRead,
     lexeme::Lexeme,
     locking_read, names, normal,
     text::{Text, grammar},
     update,
+    with_writes::Writes,
 };
 
 /// The result of [`parse`].
@@ -45,7 +48,8 @@ pub enum Reads {
 #[derive(Clone, Debug)]
 pub struct Statement {
     text: Text,
-    table: TableName,
+    /// At least one.
+    tables: Vec<TableName>,
     kind: Kind,
 }
 
@@ -55,6 +59,9 @@ enum Kind {
     Delete(Box<ast::Delete>),
     Insert(Box<ast::Insert>),
     Read(LockMode),
+    Joined(Box<Joined>),
+    JoinedRead(Box<JoinedRead>),
+    With(Box<Writes>),
 }
 
 /// Begins a text that the application wants to run without undo.
@@ -112,9 +119,6 @@ fn parse_one(reads: Reads, text: Text) -> Result<Parsed, StatementRefusal> {
         Ok(tree) => tree,
         // The parser knows less than the database: a read that it does not understand is still one.
         Err(_) if is_plain_read(reads, class, &text) => return Ok(Parsed::Pass),
-        Err(_) if lists_tables(&text) => {
-            return Err(StatementRefusal::SeveralTables { statement: "UPDATE" });
-        }
         Err(_) if says_conflict_twice(&text) => {
             return Err(StatementRefusal::Upsert {
                 reason: "it has several ON CONFLICT clauses; write the one that counts",
@@ -127,18 +131,11 @@ fn parse_one(reads: Reads, text: Text) -> Result<Parsed, StatementRefusal> {
     }
     let mut search = Search::default();
     let _ = tree.visit(&mut search);
-    parse_change(reads, text, tree, search.tables)
+    parse_change(reads, text, tree, None, search.tables)
 }
 
 fn is_plain_read(reads: Reads, class: Class, text: &Text) -> bool {
     reads == Reads::Local && class == Class::Query && !text.lexemes.iter().any(classify::may_write)
-}
-
-/// Returns whether this is MySQL's `UPDATE a, b SET ...`, which the parser does not know.
-fn lists_tables(text: &Text) -> bool {
-    let update = text.lexemes.first().is_some_and(|first| first.keyword() == Keyword::UPDATE);
-    let target = text.lexemes.iter().take_while(|lexeme| lexeme.keyword() != Keyword::SET);
-    update && target.filter(|lexeme| lexeme.depth == 0).any(|lexeme| lexeme.is(&Token::Comma))
 }
 
 /// Returns whether this is SQLite's INSERT with a conflict clause for each of several indexes.
@@ -166,7 +163,7 @@ fn parse_query(reads: Reads, text: Text, query: QueryTree) -> Result<Parsed, Sta
     let outer = is_change(&query.body);
     // The change itself counts as one write. Any other one stands in a WITH.
     if search.writes > usize::from(outer) {
-        return Err(StatementRefusal::WriteInWith);
+        return parse_writes(reads, text, &query, search.writes);
     }
     if search.into {
         return Err(StatementRefusal::Clause {
@@ -178,13 +175,37 @@ fn parse_query(reads: Reads, text: Text, query: QueryTree) -> Result<Parsed, Sta
         SetExpr::Insert(tree)
         | SetExpr::Update(tree)
         | SetExpr::Delete(tree)
-        | SetExpr::Merge(tree) => parse_change(reads, text, tree, search.tables),
+        | SetExpr::Merge(tree) => parse_change(reads, text, tree, query.with, search.tables),
         SetExpr::Select(_)
         | SetExpr::Query(_)
         | SetExpr::SetOperation { .. }
         | SetExpr::Values(_)
         | SetExpr::Table(_) => parse_read(reads, text, &query, search.tables),
     }
+}
+
+/// A statement with writes in its WITH.
+fn parse_writes(
+    reads: Reads,
+    text: Text,
+    query: &QueryTree,
+    count: usize,
+) -> Result<Parsed, StatementRefusal> {
+    if reads == Reads::Committed {
+        return Err(StatementRefusal::UncheckedRead { statement: "WITH" });
+    }
+    let dialect = text.dialect;
+    let parse_write = |sql: &str| match <[Text; 1]>::try_from(Text::statements(dialect, sql)?) {
+        Ok([text]) => match parse_one(Reads::Local, text)? {
+            Parsed::Statement(statement) => Ok(*statement),
+            Parsed::Pass => Err(misread()),
+        },
+        Err(_) => Err(misread()),
+    };
+    let writes = Writes::of(&text, query, count, parse_write)?;
+    let tables = writes.tables().to_vec();
+    let kind = Kind::With(Box::new(writes));
+    Ok(Parsed::Statement(Box::new(Statement { text, tables, kind })))
 }
 
 fn is_change(body: &SetExpr) -> bool {
@@ -248,13 +269,22 @@ fn parse_read(
         (None, Reads::Committed) => LockMode::Committed,
         (Some(mode), _) => mode,
     };
-    let table = locking_read::table(&text, query)?;
+    let table = match locking_read::table(&text, query) {
+        Ok(table) => table,
+        Err(refusal) => {
+            let read = JoinedRead::of(text.dialect, query, mode, tables, refusal)?;
+            let tables = read.tables().to_vec();
+            let kind = Kind::JoinedRead(Box::new(read));
+            return Ok(Parsed::Statement(Box::new(Statement { text, tables, kind })));
+        }
+    };
     if reads == Reads::Committed && tables > 1 {
         return Err(StatementRefusal::LockingRead {
             reason: "a sub-select reads a table unchecked; read the rows of each table by itself",
         });
     }
-    Ok(Parsed::Statement(Box::new(Statement { text, table, kind: Kind::Read(mode) })))
+    let (tables, kind) = (vec![table], Kind::Read(mode));
+    Ok(Parsed::Statement(Box::new(Statement { text, tables, kind })))
 }
 
 /// A change. Its own rows are locked, and so checked; what its sub-selects read is not.
@@ -262,16 +292,23 @@ fn parse_change(
     reads: Reads,
     text: Text,
     tree: Tree,
+    with: Option<ast::With>,
     tables: usize,
 ) -> Result<Parsed, StatementRefusal> {
     let dialect = text.dialect;
     no_modifier(&text)?;
     // The search does not count the target of an INSERT, which is no item of a FROM.
     let (statement, targets, table, kind) = if let Tree::Update(tree) = tree {
+        if joined::is_joined_update(&tree) {
+            return parse_joined(reads, "UPDATE", text, Joined::update(dialect, tree, with)?);
+        }
         update::acceptable(dialect, &tree)?;
         let table = table_name(dialect, &tree.table.relation)?;
         ("UPDATE", 1, table, Kind::Update(Box::new(tree)))
     } else if let Tree::Delete(tree) = tree {
+        if joined::is_joined_delete(&tree) {
+            return parse_joined(reads, "DELETE", text, Joined::delete(dialect, tree, with)?);
+        }
         let target = delete::acceptable(dialect, &tree)?;
         ("DELETE", 1, table_name(dialect, target)?, Kind::Delete(Box::new(tree)))
     } else if let Tree::Insert(tree) = tree {
@@ -285,7 +322,22 @@ fn parse_change(
     if reads == Reads::Committed && tables > targets {
         return Err(StatementRefusal::UncheckedRead { statement });
     }
-    Ok(Parsed::Statement(Box::new(Statement { text, table, kind })))
+    Ok(Parsed::Statement(Box::new(Statement { text, tables: vec![table], kind })))
+}
+
+/// A change over several sources, of which only the written rows are locked.
+fn parse_joined(
+    reads: Reads,
+    statement: &'static str,
+    text: Text,
+    joined: Joined,
+) -> Result<Parsed, StatementRefusal> {
+    if reads == Reads::Committed && joined.reads_others() {
+        return Err(StatementRefusal::UncheckedRead { statement });
+    }
+    let tables = joined.tables().to_vec();
+    let kind = Kind::Joined(Box::new(joined));
+    Ok(Parsed::Statement(Box::new(Statement { text, tables, kind })))
 }
 
 /// Refuses MySQL's words between verb and table, which the parser takes for the table.
@@ -315,9 +367,9 @@ fn table_name(dialect: Dialect, item: &TableFactor) -> Result<TableName, Stateme
 }
 
 impl Statement {
-    /// The table whose metadata [`Statement::plan`] needs.
-    pub fn table(&self) -> &TableName {
-        &self.table
+    /// The tables whose metadata [`Statement::plan`] needs, at least one.
+    pub fn tables(&self) -> &[TableName] {
+        &self.tables
     }
 
     /// How many arguments the text has placeholders for.
@@ -325,14 +377,19 @@ impl Statement {
         self.text.argument_count()
     }
 
-    /// Plans the statement for a table.
+    /// Plans the statement for its tables, and says which of them the plan is about; one that is
+    /// about several says it itself.
     ///
     /// `argument_count` is how many arguments are bound (0 for a text sent without any).
     ///
     /// # Errors
     ///
     /// The reason why the statement cannot be undone exactly.
-    pub fn plan(&self, table: &Table, argument_count: usize) -> Result<Plan, StatementRefusal> {
+    pub fn plan(
+        &self,
+        tables: &[&Table],
+        argument_count: usize,
+    ) -> Result<(usize, Plan), StatementRefusal> {
         let placeholders = self.argument_count();
         if placeholders != argument_count {
             return Err(StatementRefusal::ArgumentCount {
@@ -340,11 +397,16 @@ impl Statement {
                 arguments: argument_count,
             });
         }
-        match &self.kind {
+        let table = tables.first().ok_or_else(misread)?;
+        let plan = match &self.kind {
+            Kind::Joined(joined) => return joined.plan(&self.text, tables),
+            Kind::JoinedRead(read) => read.plan(&self.text, tables),
+            Kind::With(writes) => writes.plan(&self.text, tables),
             Kind::Update(tree) => update::plan(&self.text, tree, table),
             Kind::Delete(tree) => delete::plan(&self.text, tree, table),
             Kind::Insert(tree) => insert::plan(&self.text, tree, table),
             Kind::Read(mode) => locking_read::plan(&self.text, table, *mode),
-        }
+        };
+        Ok((0, plan?))
     }
 }

@@ -90,20 +90,25 @@ pub enum StatementRefusal {
         /// Its first words.
         statement: String,
     },
-    /// INSERT, UPDATE or DELETE inside WITH.
+    /// INSERT, UPDATE or DELETE inside WITH whose images the statement cannot return.
     #[error(
-        "a write inside WITH cannot be imaged: execute it as a statement of its own ({})",
+        "a write inside WITH cannot be imaged: {reason} ({})",
         self.code()
     )]
-    WriteInWith,
-    /// UPDATE or DELETE over several tables.
+    WriteInWith {
+        /// Why, and what to do.
+        reason: &'static str,
+    },
+    /// UPDATE or DELETE over several tables whose rows cannot be chosen twice.
     #[error(
-        "{statement} over several tables cannot be imaged: write one statement a table, with a sub-select in WHERE ({})",
+        "{statement} over several tables cannot be imaged: {reason} ({})",
         self.code()
     )]
     SeveralTables {
         /// UPDATE or DELETE.
         statement: &'static str,
+        /// Why, and what to do.
+        reason: &'static str,
     },
     /// No primary key, nor a unique index in its place.
     #[error(
@@ -328,7 +333,7 @@ impl StatementRefusal {
             Self::Merge => "HF-AT-MERGE",
             Self::BulkLoad { .. } => "HF-AT-BULK-LOAD",
             Self::TableLock { .. } => "HF-AT-TABLE-LOCK",
-            Self::WriteInWith => "HF-AT-WRITE-IN-WITH",
+            Self::WriteInWith { .. } => "HF-AT-WRITE-IN-WITH",
             Self::SeveralTables { .. } => "HF-AT-SEVERAL-TABLES",
             Self::NoPrimaryKey { .. } => "HF-AT-NO-PRIMARY-KEY",
             Self::KeyChanged { .. } => "HF-AT-KEY-CHANGED",

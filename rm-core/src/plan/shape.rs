@@ -13,6 +13,8 @@ pub enum Plan {
     Pass,
     /// Run a read whose rows are locked globally.
     LockingRead(LockingRead),
+    /// Run a read of several tables, or of groups of rows, whose rows are locked globally.
+    JoinedRead(JoinedRead),
     /// UPDATE of one table.
     Update(Update),
     /// DELETE of one table.
@@ -22,18 +24,29 @@ pub enum Plan {
     Insert(Insert),
     /// INSERT that may change or remove rows that exist.
     Upsert(Upsert),
+    /// MySQL: UPDATE or DELETE of several tables.
+    Several(Several),
+    /// PostgreSQL: a statement with writes in its WITH.
+    With(WithWrites),
 }
 
 impl Plan {
-    /// The columns of its images.
+    /// The columns of its images, those of each table with its place among the statement's. `own` is
+    /// the place of the table that the plan is about, see [`Statement::plan`](super::Statement::plan).
     #[must_use]
-    pub fn image_columns(&self) -> &[usize] {
+    pub fn image_columns(&self, own: usize) -> Vec<(usize, &[usize])> {
         match self {
-            Self::Update(plan) => &plan.columns,
-            Self::Delete(plan) => &plan.columns,
-            Self::Insert(plan) => &plan.columns,
-            Self::Upsert(plan) => &plan.columns,
-            Self::Pass | Self::LockingRead(_) => &[],
+            Self::Update(plan) => vec![(own, &plan.columns)],
+            Self::Delete(plan) => vec![(own, &plan.columns)],
+            Self::Insert(plan) => vec![(own, &plan.columns)],
+            Self::Upsert(plan) => vec![(own, &plan.columns)],
+            Self::Several(plan) => {
+                plan.parts.iter().map(|part| (part.table, &*part.columns)).collect()
+            }
+            Self::With(plan) => {
+                plan.parts.iter().map(|part| (part.table, part.kind.columns())).collect()
+            }
+            Self::Pass | Self::LockingRead(_) | Self::JoinedRead(_) => Vec::new(),
         }
     }
 
@@ -43,7 +56,13 @@ impl Plan {
         match self {
             Self::Update(plan) => matches!(plan.image, UpdateImage::Read { .. }),
             Self::Delete(plan) => matches!(plan.image, DeleteImage::Read { .. }),
-            Self::Pass | Self::LockingRead(_) | Self::Insert(_) | Self::Upsert(_) => false,
+            Self::Pass
+            | Self::LockingRead(_)
+            | Self::JoinedRead(_)
+            | Self::Insert(_)
+            | Self::Upsert(_)
+            | Self::Several(_)
+            | Self::With(_) => false,
         }
     }
 }
@@ -81,6 +100,8 @@ pub struct KeyedQuery {
     /// Whether what is assigned comes from a query, which in a second change of the same statement
     /// would see the first.
     pub(super) at_once: bool,
+    /// Whether the rows were read by a join, which may show one of them several times.
+    pub(super) joined: bool,
     pub(super) dialect: super::Dialect,
 }
 
@@ -176,6 +197,110 @@ pub enum UpdateImage {
     },
 }
 
+/// UPDATE or DELETE of several tables by one statement. All images are read before anything is
+/// changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Several {
+    /// The written tables, in the order of their undo items.
+    pub parts: Vec<SeveralPart>,
+    /// The change of the imaged rows.
+    pub change: SeveralChange,
+}
+
+/// A statement with writes in its WITH, as one query. A row of its answer is one of the
+/// application's or one image of one part.
+///
+/// Layout of a row: the application's columns, the number of the row if it is the application's
+/// (else NULL), then the columns of each part: as of every image, and for an UPDATE the image
+/// columns once more, as they were before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WithWrites {
+    /// The statement to run.
+    pub query: Query,
+    /// The writes, in the order of the layout.
+    pub parts: Vec<WithPart>,
+    /// The writes in the order of their undo items.
+    pub order: Vec<usize>,
+    /// How many rows the statement has affected.
+    pub count: WithCount,
+}
+
+/// One write of [`WithWrites`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WithPart {
+    /// The place of its table among the statement's.
+    pub table: usize,
+    /// The effect, and the image columns.
+    pub kind: WithPartKind,
+}
+
+/// The effect of a [`WithPart`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WithPartKind {
+    /// Rows are inserted.
+    Insert {
+        /// The image columns.
+        columns: Vec<usize>,
+    },
+    /// Rows are updated.
+    Update {
+        /// The image columns.
+        columns: Vec<usize>,
+        /// As of [`Update::maintained`].
+        maintained: Vec<usize>,
+    },
+    /// Rows are deleted.
+    Delete {
+        /// The image columns.
+        columns: Vec<usize>,
+    },
+}
+
+impl WithPartKind {
+    /// The image columns.
+    #[must_use]
+    pub fn columns(&self) -> &[usize] {
+        match self {
+            Self::Insert { columns } | Self::Update { columns, .. } | Self::Delete { columns } => {
+                columns
+            }
+        }
+    }
+}
+
+/// How many rows a [`WithWrites`] has affected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WithCount {
+    /// As many as the application gets: the statement behind WITH is a read.
+    Rows,
+    /// As many as a part has images: it is the statement behind WITH.
+    Part(usize),
+}
+
+/// One written table of [`Several`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeveralPart {
+    /// The place of its table among the statement's.
+    pub table: usize,
+    /// The image columns.
+    pub columns: Vec<usize>,
+    /// As of [`Update::maintained`].
+    pub maintained: Vec<usize>,
+    /// The before image, locking its rows. It may show a row several times.
+    pub before: Query,
+    /// As of [`Update::judged`].
+    pub judged: bool,
+}
+
+/// The change of [`Several`]. As many rows must be changed as were imaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SeveralChange {
+    /// The statement itself, for rows named by key. The after images are read by key.
+    Update(super::keyed::JointQuery),
+    /// A DELETE for each part, in their order.
+    Delete(Vec<KeyedQuery>),
+}
+
 /// DELETE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delete {
@@ -268,6 +393,9 @@ pub struct Upsert {
     pub after: UpsertAfter,
     /// How many rows the statement offers, if its text shows it.
     pub rows: Option<usize>,
+    /// Whether a condition of the statement decides if the row is offered at all. It was not if the
+    /// statement has affected no row.
+    pub conditional: bool,
     /// Whether the user asked for rows; if not, the rows of the change are ours alone.
     pub user_returning: bool,
     /// MySQL: the probes prove the absence of a row only while gaps stay locked, so that the local
@@ -321,6 +449,31 @@ pub struct LockingRead {
     /// How many columns at the end of a row are ours: one for each key part.
     pub key_columns: usize,
     /// How the rows are to be locked.
+    pub mode: LockMode,
+}
+
+/// A read whose rows come from several tables, or stand for several rows each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinedRead {
+    /// Reads and locks the rows first: the key texts of each part stand at the front of its rows.
+    /// `None`: they stand behind the columns of the read itself.
+    pub keys: Option<Query>,
+    /// The user's read.
+    pub query: Query,
+    /// The tables whose rows are locked.
+    pub parts: Vec<ReadPart>,
+    /// As of [`Upsert::needs_gap_locks`]: no further row may come between the two reads.
+    pub needs_gap_locks: bool,
+}
+
+/// One table of a [`JoinedRead`]. Where the join has no row of it, its key texts are NULL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadPart {
+    /// The place of its table among the statement's.
+    pub table: usize,
+    /// How many key texts it has.
+    pub key_columns: usize,
+    /// How its rows are to be locked.
     pub mode: LockMode,
 }
 

@@ -58,64 +58,70 @@ impl Visitor for Search {
 impl Search {
     fn allows(&self, expr: &Expr) -> bool {
         if let Expr::Function(function) = expr {
-            return self.allows_function(function);
+            return is_pure(self.dialect, function);
         }
-        if let Expr::Identifier(name) = expr {
-            return is_column(name);
-        }
-        matches!(
-            expr,
-            Expr::CompoundIdentifier(_)
-                | Expr::IsFalse(_)
-                | Expr::IsNotFalse(_)
-                | Expr::IsTrue(_)
-                | Expr::IsNotTrue(_)
-                | Expr::IsNull(_)
-                | Expr::IsNotNull(_)
-                | Expr::IsUnknown(_)
-                | Expr::IsNotUnknown(_)
-                | Expr::IsDistinctFrom(..)
-                | Expr::IsNotDistinctFrom(..)
-                | Expr::InList { .. }
-                | Expr::InSubquery { .. }
-                | Expr::Exists { .. }
-                | Expr::Subquery(_)
-                | Expr::Between { .. }
-                | Expr::BinaryOp { .. }
-                | Expr::UnaryOp { .. }
-                | Expr::Like { .. }
-                | Expr::ILike { .. }
-                | Expr::SimilarTo { .. }
-                | Expr::RLike { .. }
-                | Expr::AnyOp { .. }
-                | Expr::AllOp { .. }
-                | Expr::Cast { .. }
-                | Expr::Extract { .. }
-                | Expr::Ceil { .. }
-                | Expr::Floor { .. }
-                | Expr::Position { .. }
-                | Expr::Substring { .. }
-                | Expr::Trim { .. }
-                | Expr::Overlay { .. }
-                | Expr::Collate { .. }
-                | Expr::Nested(_)
-                | Expr::Value(_)
-                | Expr::Case { .. }
-                | Expr::Tuple(_)
-                | Expr::Array(_)
-                | Expr::Interval(_)
-                | Expr::JsonAccess { .. }
-                | Expr::MemberOf(_)
-        )
+        is_plain(expr)
     }
+}
 
-    fn allows_function(&self, function: &Function) -> bool {
-        let [part] = function.name.0.as_slice() else { return false };
-        let name = part.as_ident().map(|name| name.value.to_ascii_lowercase());
-        let name = name.as_deref().unwrap_or_default();
-        let dated = self.dialect != Dialect::Sqlite && DATED.contains(&name);
-        function.over.is_none() && (dated || PURE.contains(&name))
+/// Returns whether an expression that calls no function depends on its parts alone.
+pub(super) fn is_plain(expr: &Expr) -> bool {
+    if let Expr::Identifier(name) = expr {
+        return is_column(name);
     }
+    matches!(
+        expr,
+        Expr::CompoundIdentifier(_)
+            | Expr::IsFalse(_)
+            | Expr::IsNotFalse(_)
+            | Expr::IsTrue(_)
+            | Expr::IsNotTrue(_)
+            | Expr::IsNull(_)
+            | Expr::IsNotNull(_)
+            | Expr::IsUnknown(_)
+            | Expr::IsNotUnknown(_)
+            | Expr::IsDistinctFrom(..)
+            | Expr::IsNotDistinctFrom(..)
+            | Expr::InList { .. }
+            | Expr::InSubquery { .. }
+            | Expr::Exists { .. }
+            | Expr::Subquery(_)
+            | Expr::Between { .. }
+            | Expr::BinaryOp { .. }
+            | Expr::UnaryOp { .. }
+            | Expr::Like { .. }
+            | Expr::ILike { .. }
+            | Expr::SimilarTo { .. }
+            | Expr::RLike { .. }
+            | Expr::AnyOp { .. }
+            | Expr::AllOp { .. }
+            | Expr::Cast { .. }
+            | Expr::Extract { .. }
+            | Expr::Ceil { .. }
+            | Expr::Floor { .. }
+            | Expr::Position { .. }
+            | Expr::Substring { .. }
+            | Expr::Trim { .. }
+            | Expr::Overlay { .. }
+            | Expr::Collate { .. }
+            | Expr::Nested(_)
+            | Expr::Value(_)
+            | Expr::Case { .. }
+            | Expr::Tuple(_)
+            | Expr::Array(_)
+            | Expr::Interval(_)
+            | Expr::JsonAccess { .. }
+            | Expr::MemberOf(_)
+    )
+}
+
+/// Returns whether a function's result depends on its arguments alone.
+pub(super) fn is_pure(dialect: Dialect, function: &Function) -> bool {
+    let [part] = function.name.0.as_slice() else { return false };
+    let name = part.as_ident().map(|name| name.value.to_ascii_lowercase());
+    let name = name.as_deref().unwrap_or_default();
+    let dated = dialect != Dialect::Sqlite && DATED.contains(&name);
+    function.over.is_none() && (dated || PURE.contains(&name))
 }
 
 /// Returns whether a name is a column: not an unquoted word that reads a clock, nor a session

@@ -64,17 +64,22 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
 
 /// Refuses clauses that no image can follow, without knowing the table.
 pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<(), StatementRefusal> {
-    if tree.from.is_some() || !tree.table.joins.is_empty() {
-        return Err(StatementRefusal::SeveralTables { statement: "UPDATE" });
-    }
+    no_clause_without_image(dialect, tree)?;
+    guard::no_limit(dialect, !tree.order_by.is_empty() || tree.limit.is_some())
+}
+
+/// The same for any number of sources.
+pub(super) fn no_clause_without_image(
+    dialect: Dialect,
+    tree: &Tree,
+) -> Result<(), StatementRefusal> {
     match tree.or {
         None | Some(SqliteOnConflict::Abort) => {}
         Some(clause) => {
             return Err(StatementRefusal::ConflictClause { clause: format!("UPDATE {clause}") });
         }
     }
-    guard::no_returning(dialect, tree.returning.is_some())?;
-    guard::no_limit(dialect, !tree.order_by.is_empty() || tree.limit.is_some())
+    guard::no_returning(dialect, tree.returning.is_some())
 }
 
 fn clauses(text: &Text, tree: &Tree) -> Result<Clauses, StatementRefusal> {
@@ -105,7 +110,7 @@ fn is_ambiguous(text: &Text, table: &Table) -> bool {
 }
 
 /// Returns the columns that the database may change along with the assigned ones.
-fn maintained(table: &Table, assigned: &[usize]) -> Vec<usize> {
+pub(super) fn maintained(table: &Table, assigned: &[usize]) -> Vec<usize> {
     let triggers = guard::own_row_triggers(table, &[Event::Update]);
     let along = |index: &usize| {
         let column = &table.columns[*index];
@@ -117,7 +122,7 @@ fn maintained(table: &Table, assigned: &[usize]) -> Vec<usize> {
     table.stored().into_iter().filter(along).collect()
 }
 
-fn image_columns(table: &Table, assigned: &[usize], maintained: &[usize]) -> Vec<usize> {
+pub(super) fn image_columns(table: &Table, assigned: &[usize], maintained: &[usize]) -> Vec<usize> {
     let imaged = |index: &usize| {
         table.key.columns.contains(index) || assigned.contains(index) || maintained.contains(index)
     };
@@ -126,7 +131,7 @@ fn image_columns(table: &Table, assigned: &[usize], maintained: &[usize]) -> Vec
 
 /// Returns the lock of the image. Checks of foreign keys of other tables may read the row
 /// meanwhile, unless the columns that they refer to are changed.
-fn row_lock(table: &Table, assigned: &[usize]) -> RowLock {
+pub(super) fn row_lock(table: &Table, assigned: &[usize]) -> RowLock {
     let unique = |column: &usize| {
         let mut indexes = std::iter::once(&table.key).chain(&table.unique);
         indexes.any(|index| index.columns.contains(column))

@@ -76,6 +76,7 @@ pub(super) fn plan(
         UpsertAfter::Probed { found, generated: generated(text, table, &offered, &columns) }
     };
     let rows = Some(offered.rows.len());
+    let conditional = offered.conditional;
     let needs_gap_locks = text.dialect == Dialect::MySql;
     let user_returning = tree.returning.is_some();
     Ok(Plan::Upsert(Upsert {
@@ -86,6 +87,7 @@ pub(super) fn plan(
         change,
         after,
         rows,
+        conditional,
         user_returning,
         needs_gap_locks,
         key_obstacle: key_change::obstacle(table, &respelt),

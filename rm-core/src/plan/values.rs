@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use sqlparser::{
-    ast::{Expr, Insert as Tree, SetExpr},
+    ast::{Expr, GroupByExpr, Insert as Tree, Query, Select, SelectItem, SetExpr, TableWithJoins},
     keywords::Keyword,
     tokenizer::Token,
 };
@@ -18,6 +18,8 @@ pub(super) struct Offered<'a> {
     pub(super) rows: Vec<Vec<PlannedValue<'a>>>,
     /// The token after the last row.
     pub(super) end: usize,
+    /// A condition decides whether the row is offered at all.
+    pub(super) conditional: bool,
 }
 
 /// One value of a row.
@@ -65,8 +67,11 @@ pub(super) fn offered<'a>(
     }
     let Some(source) = &tree.source else {
         let end = text.end();
-        return Ok(Some(Offered { rows: vec![Vec::new()], end }));
+        return Ok(Some(Offered { rows: vec![Vec::new()], end, conditional: false }));
     };
+    if let SetExpr::Select(select) = &*source.body {
+        return selected(text, tree, source, select, table);
+    }
     let SetExpr::Values(values) = &*source.body else { return Ok(None) };
     if source.with.is_some() || source.order_by.is_some() || source.limit_clause.is_some() {
         return Ok(None);
@@ -78,7 +83,79 @@ pub(super) fn offered<'a>(
     for row in &values.rows {
         rows.push(cut_row(text, &mut at, &columns, row)?);
     }
-    Ok(Some(Offered { rows, end: at }))
+    Ok(Some(Offered { rows, end: at, conditional: false }))
+}
+
+/// The row of `SELECT expressions [FROM DUAL] [WHERE condition]`: one row or none. `None` if the
+/// rows come from a table.
+fn selected<'a>(
+    text: &Text,
+    tree: &'a Tree,
+    source: &'a Query,
+    select: &'a Select,
+    table: &Table,
+) -> Result<Option<Offered<'a>>, StatementRefusal> {
+    let found = text.find(0, &[Keyword::SELECT]);
+    let (Some(found), true) = (found, is_one_row(text.dialect, source, select)) else {
+        return Ok(None);
+    };
+    let ends = [Keyword::FROM, Keyword::WHERE, Keyword::ON, Keyword::RETURNING, Keyword::AS];
+    let mut end = found + 1;
+    // The names that items are given do not end the list.
+    loop {
+        end = text.find(end, &ends).unwrap_or(text.end());
+        if !text.lexemes.get(end).is_some_and(|at| at.keyword() == Keyword::AS) {
+            break;
+        }
+        end += 1;
+    }
+    let columns = columns(text.dialect, tree, table)?;
+    let pieces = split(text, found + 1..end, 0);
+    if pieces.len() != select.projection.len() || pieces.len() > columns.len() {
+        return Err(misread());
+    }
+    let mut row = Vec::with_capacity(pieces.len());
+    for ((&column, tokens), item) in columns.iter().zip(pieces).zip(&select.projection) {
+        let value = if let SelectItem::UnnamedExpr(expr) = item {
+            cell(text, column, tokens, expr)?
+        } else if let SelectItem::ExprWithAlias { expr, .. } = item {
+            cell(text, column, unnamed(text, tokens), expr)?
+        } else {
+            return Ok(None);
+        };
+        row.push(value);
+    }
+    Ok(Some(Offered { rows: vec![row], end, conditional: true }))
+}
+
+/// Returns whether a query reads no table for its rows, and gives one at most.
+fn is_one_row(dialect: Dialect, source: &Query, select: &Select) -> bool {
+    let plain = source.with.is_none()
+        && source.order_by.is_none()
+        && source.limit_clause.is_none()
+        && source.fetch.is_none()
+        && source.locks.is_empty();
+    let grouped = match &select.group_by {
+        GroupByExpr::Expressions(by, _) => !by.is_empty(),
+        GroupByExpr::All(_) => true,
+    };
+    let dual = |item: &TableWithJoins| {
+        let name = item.relation.to_string();
+        dialect == Dialect::MySql && item.joins.is_empty() && name.eq_ignore_ascii_case("dual")
+    };
+    let rowless = match select.from.as_slice() {
+        [] => true,
+        [only] => dual(only),
+        _ => false,
+    };
+    plain && rowless && !grouped && select.having.is_none() && select.distinct.is_none()
+}
+
+/// An item of a select list without the name that it is given.
+fn unnamed(text: &Text, tokens: Range<usize>) -> Range<usize> {
+    let before = tokens.end.saturating_sub(2);
+    let named = tokens.contains(&before) && text.lexemes[before].keyword() == Keyword::AS;
+    tokens.start..if named { before } else { tokens.end - 1 }
 }
 
 /// The columns that the values of a row are for, in their order.
@@ -174,7 +251,7 @@ fn assigned<'a>(
         let equals = tokens.clone().find(equals).ok_or_else(misread)?;
         row.push(cell(text, column, equals + 1..tokens.end, &assignment.value)?);
     }
-    Ok(Offered { rows: vec![row], end })
+    Ok(Offered { rows: vec![row], end, conditional: false })
 }
 
 /// Returns what a row offers for a column.

@@ -1,23 +1,31 @@
 //! Prints plans as text.
 
 use handfast_rm_core::plan::{
-    Change, Delete, DeleteImage, Dialect, GeneratedKeys, Insert, InsertAfter, KeyChange, Plan,
-    Query, Table, Update, UpdateImage, Upsert, UpsertAfter, undo_sql,
+    Change, Delete, DeleteImage, Dialect, GeneratedKeys, Insert, InsertAfter, JoinedRead,
+    KeyChange, Plan, Query, Several, SeveralChange, Table, Update, UpdateImage, Upsert,
+    UpsertAfter, WithPartKind, WithWrites, undo_sql,
 };
 
 /// Prints all parts of a plan, and its undo SQL.
-pub(crate) fn plan(dialect: Dialect, table: &Table, plan: &Plan) -> String {
+pub(crate) fn plan(dialect: Dialect, tables: &[&Table], place: usize, plan: &Plan) -> String {
     let mut out = Vec::new();
+    let table = tables[place];
+    if tables.len() > 1 && !matches!(plan, Plan::Several(_) | Plan::JoinedRead(_) | Plan::With(_)) {
+        out.push(format!("of {}", table.name));
+    }
     match plan {
         Plan::Pass => out.push("pass".to_owned()),
         Plan::LockingRead(read) => {
             out.push(format!("locking read {:?}, keys {}", read.mode, read.key_columns));
             out.push(query("read", &read.query));
         }
+        Plan::JoinedRead(read) => joined_read(tables, read, &mut out),
         Plan::Update(plan) => update(dialect, table, plan, &mut out),
         Plan::Delete(plan) => delete(dialect, table, plan, &mut out),
         Plan::Insert(plan) => insert(dialect, table, plan, &mut out),
         Plan::Upsert(plan) => upsert(dialect, table, plan, &mut out),
+        Plan::Several(plan) => several(tables, plan, &mut out),
+        Plan::With(plan) => with_writes(tables, plan, &mut out),
     }
     out.join("\n")
 }
@@ -97,6 +105,7 @@ fn insert(dialect: Dialect, table: &Table, plan: &Insert, out: &mut Vec<String>)
 fn upsert(dialect: Dialect, table: &Table, plan: &Upsert, out: &mut Vec<String>) {
     let offered = plan.rows.map_or("?".to_owned(), |rows| rows.to_string());
     let gaps = if plan.needs_gap_locks { ", needs gap locks" } else { "" };
+    let offered = if plan.conditional { format!("{offered} or 0") } else { offered };
     let returning = rows(plan.user_returning);
     out.push(format!("upsert {:?}, {offered} offered{gaps}{returning}", plan.kind));
     out.extend(plan.probes.iter().map(|probe| query("probe", probe)));
@@ -122,6 +131,50 @@ fn upsert(dialect: Dialect, table: &Table, plan: &Upsert, out: &mut Vec<String>)
         "undo    {}",
         unmarked(&undo_sql::restore_updated(dialect, table, &restored))
     ));
+}
+
+fn with_writes(tables: &[&Table], plan: &WithWrites, out: &mut Vec<String>) {
+    out.push(query("change", &plan.query));
+    for &place in &plan.order {
+        let part = &plan.parts[place];
+        let table = tables[part.table];
+        let kind = match part.kind {
+            WithPartKind::Insert { .. } => "inserted",
+            WithPartKind::Update { .. } => "updated",
+            WithPartKind::Delete { .. } => "deleted",
+        };
+        out.push(format!("{kind} {}: {}", table.name, columns(table, part.kind.columns())));
+    }
+    out.push(format!("counts {:?}", plan.count));
+}
+
+fn joined_read(tables: &[&Table], plan: &JoinedRead, out: &mut Vec<String>) {
+    for part in &plan.parts {
+        let name = &tables[part.table].name;
+        out.push(format!("locking read of {name} {:?}, keys {}", part.mode, part.key_columns));
+    }
+    if plan.needs_gap_locks {
+        out.push("needs gap locks".to_owned());
+    }
+    out.extend(plan.keys.as_ref().map(|keys| query("keys", keys)));
+    out.push(query("read", &plan.query));
+}
+
+fn several(tables: &[&Table], plan: &Several, out: &mut Vec<String>) {
+    for part in &plan.parts {
+        let table = tables[part.table];
+        out.push(format!("part {}: {}", table.name, columns(table, &part.columns)));
+        out.push(query("before", &part.before));
+    }
+    match &plan.change {
+        SeveralChange::Update(joint) => {
+            let rows: Vec<usize> = (1..=plan.parts.len()).collect();
+            out.push(query("by key", &joint.for_rows(&rows).unwrap()));
+        }
+        SeveralChange::Delete(queries) => {
+            out.extend(queries.iter().map(|keyed| query("by key", &keyed.for_rows(2))));
+        }
+    }
 }
 
 fn change(change: &Change, out: &mut Vec<String>) {

@@ -12,7 +12,7 @@
 
 use handfast_rm_core::plan::{
     Column, Constraint, Dialect, ForeignKey, Generation, KeyFold, Parsed, Reads, ReferentialAction,
-    Referring, Rule, StatementRefusal, Table, TableKind, Trigger, UniqueIndex, parse,
+    Referring, Rule, StatementRefusal, Table, TableKind, TableName, Trigger, UniqueIndex, parse,
 };
 
 use super::describe;
@@ -89,15 +89,19 @@ impl Case {
             Parsed::Pass => return Ok("pass".to_owned()),
             Parsed::Statement(statement) => statement,
         };
-        let named = statement.table();
+        let tables: Vec<&Table> =
+            statement.tables().iter().map(|named| self.table(named, sql)).collect();
+        let (place, plan) = statement.plan(&tables, arguments)?;
+        Ok(describe::plan(self.dialect, &tables, place, &plan))
+    }
+
+    fn table(&self, named: &TableName, sql: &str) -> &Table {
         let same = |table: &&Table| match self.dialect {
             Dialect::Postgres => table.name == named.name,
             Dialect::MySql | Dialect::Sqlite => table.name.eq_ignore_ascii_case(&named.name),
         };
         let table = self.tables.iter().find(same);
-        let table = table.unwrap_or_else(|| panic!("no table {named} for: {sql}"));
-        let plan = statement.plan(table, arguments)?;
-        Ok(describe::plan(self.dialect, table, &plan))
+        table.unwrap_or_else(|| panic!("no table {named} for: {sql}"))
     }
 
     fn add_table(&mut self, head: &str, details: &[&str]) {
@@ -196,8 +200,8 @@ fn add_constraint(table: &mut Table, dialect: Dialect, kind: &str, text: &str) {
     table.unproved.push(Constraint { name: name.to_owned(), columns, rule, partition: None });
 }
 
-/// Parses `referenced NAME(columns) [self=columns] [delete] [update]`. With the last two, the
-/// reference changes other rows.
+/// Parses `referenced NAME(columns) [self=columns] [by=TABLE] [delete] [update]`. With the last
+/// two, the reference changes other rows.
 fn add_reference(table: &mut Table, dialect: Dialect, text: &str) {
     let mut words = text.split_whitespace();
     let (name, referenced) = words.next().unwrap().trim_end_matches(')').split_once('(').unwrap();
@@ -212,6 +216,10 @@ fn add_reference(table: &mut Table, dialect: Dialect, text: &str) {
     for word in words {
         match word.split_once('=') {
             Some(("self", own)) => key.own_columns = columns_of(table, dialect, own),
+            Some(("by", referring)) => {
+                key.referring.schema.clone_from(&table.schema);
+                key.referring.table = referring.to_owned();
+            }
             Some(_) => panic!("not understood: {word}"),
             None if word == "delete" => key.on_delete = ReferentialAction::Change,
             None => key.on_update = ReferentialAction::Change,

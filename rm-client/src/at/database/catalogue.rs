@@ -45,9 +45,19 @@ pub(crate) struct Catalogue<DB: Backend> {
 /// A plan and what it was made for.
 #[derive(Debug)]
 pub(crate) struct Planned<DB: Backend> {
+    /// The table that the plan is about.
     pub(crate) loaded: Arc<LoadedTable<DB>>,
+    /// All tables of the statement that were described to the planner.
+    pub(crate) tables: Vec<Arc<LoadedTable<DB>>>,
     arguments: usize,
     pub(crate) plan: Plan,
+}
+
+impl<DB: Backend> Planned<DB> {
+    fn is_for(&self, tables: &[Arc<LoadedTable<DB>>]) -> bool {
+        let mut pairs = self.tables.iter().zip(tables);
+        self.tables.len() == tables.len() && pairs.all(|(own, other)| Arc::ptr_eq(own, other))
+    }
 }
 
 fn own_name(table: &Table) -> TableName {
@@ -94,7 +104,7 @@ impl<DB: Backend> Catalogue<DB> {
         cache.get_with_by_ref(sql, classify).map_err(AtError::Refused)
     }
 
-    /// Plans a statement for its table as it is now, or remembers the plan.
+    /// Plans a statement for its tables as they are now, or remembers the plan.
     pub(crate) async fn plan(
         &self,
         connection: &mut DB::Connection,
@@ -102,25 +112,27 @@ impl<DB: Backend> Catalogue<DB> {
         statement: &Statement,
         query: &BoundQuery<DB>,
     ) -> Result<Arc<Planned<DB>>, sqlx::Error> {
-        let loaded = self.table(connection, statement.table()).await?;
+        let mut tables = Vec::with_capacity(statement.tables().len());
+        for name in statement.tables() {
+            tables.push(self.table(connection, name).await?);
+        }
         let arguments = query.arguments.as_ref().map_or(0, sqlx::Arguments::len);
         let key = (query.sql().clone(), reads == Reads::Committed);
         if let Some(planned) = self.plans.get(&key)
             // A plan names columns by position, so it is valid only for the description that it
             // was made from.
-            && Arc::ptr_eq(&planned.loaded, &loaded)
+            && planned.is_for(&tables)
             && planned.arguments == arguments
         {
             return Ok(planned);
         }
-        let plan = statement.plan(&loaded.table, arguments).map_err(AtError::Refused)?;
-        let unread = |column: &&usize| DB::is_unread(&loaded.types[**column]);
-        if let Some(&column) = plan.image_columns().iter().find(unread) {
-            let column = loaded.table.columns[column].name.clone();
-            let reason = "the driver does not read its type".to_owned();
-            return Err(AtError::Value { column, reason }.into());
+        let described: Vec<&Table> = tables.iter().map(|loaded| &loaded.table).collect();
+        let (place, plan) = statement.plan(&described, arguments).map_err(AtError::Refused)?;
+        for (place, columns) in plan.image_columns(place) {
+            readable(&tables[place], columns)?;
         }
-        let planned = Arc::new(Planned { loaded, arguments, plan });
+        let loaded = Arc::clone(&tables[place]);
+        let planned = Arc::new(Planned { loaded, tables, arguments, plan });
         self.plans.insert(key, Arc::clone(&planned));
         Ok(planned)
     }
@@ -197,5 +209,16 @@ impl<DB: Backend> Catalogue<DB> {
         }
         let (table, resource) = (table.full_name(), self.resource_id.clone());
         Err(AtError::OtherDatabase { table, resource })
+    }
+}
+
+/// Refuses columns whose values the driver cannot hand over.
+fn readable<DB: Backend>(loaded: &LoadedTable<DB>, columns: &[usize]) -> Result<(), AtError> {
+    match columns.iter().find(|column| DB::is_unread(&loaded.types[**column])) {
+        Some(&column) => Err(AtError::Value {
+            column: loaded.table.columns[column].name.clone(),
+            reason: "the driver does not read its type".to_owned(),
+        }),
+        None => Ok(()),
     }
 }

@@ -53,7 +53,7 @@ impl<'p> Layout<'p> {
         Ok(ImageRow { key, values })
     }
 
-    fn values<DB: Backend>(
+    pub(crate) fn values<DB: Backend>(
         self,
         loaded: &LoadedTable<DB>,
         row: &DB::Row,

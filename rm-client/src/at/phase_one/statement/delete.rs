@@ -2,6 +2,7 @@
 
 use handfast_rm_core::plan::{Delete, DeleteImage};
 
+use super::several::once;
 use super::{Extent, StatementRun, for_application, rows_of};
 use crate::at::database::{Backend, Steps};
 use crate::at::undo::image::Layout;
@@ -15,6 +16,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
             }
             DeleteImage::Read { before, change } => {
                 let before = self.read_before(before, &plan.columns, plan.judged).await?;
+                let before = once(change, before);
                 let steps = self.change_rows(change, Extent::Any, &before, &plan.columns).await?;
                 (before, steps)
             }

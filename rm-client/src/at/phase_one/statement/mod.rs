@@ -8,8 +8,12 @@ mod delete;
 mod insert;
 mod key_change;
 mod read;
+mod several;
 mod update;
 mod upsert;
+mod with_writes;
+
+use std::sync::Arc;
 
 use either::Either;
 use handfast_rm_core::plan::{
@@ -35,7 +39,10 @@ pub(crate) struct StatementRun<'r, DB: Backend> {
     /// Whether several statements may go out in one call.
     pub(crate) merges: bool,
     pub(crate) log: &'r mut BranchLog,
+    /// The table that the plan is about.
     pub(crate) loaded: &'r LoadedTable<DB>,
+    /// All tables of the statement that were described to the planner.
+    pub(crate) tables: &'r [Arc<LoadedTable<DB>>],
     /// The application's query.
     pub(crate) query: BoundQuery<DB>,
 }
@@ -55,10 +62,13 @@ impl<DB: Backend> StatementRun<'_, DB> {
         match plan {
             Plan::Pass => DB::steps(self.connection, self.query).await,
             Plan::LockingRead(plan) => self.locking_read(plan).await,
+            Plan::JoinedRead(plan) => self.joined_read(plan).await,
             Plan::Update(plan) => self.update(plan).await,
             Plan::Delete(plan) => self.delete(plan).await,
             Plan::Insert(plan) => self.insert(plan).await,
             Plan::Upsert(plan) => self.upsert(plan).await,
+            Plan::Several(plan) => self.several(plan).await,
+            Plan::With(plan) => self.with_writes(plan).await,
         }
     }
 

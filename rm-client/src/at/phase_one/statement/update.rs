@@ -4,6 +4,7 @@
 use handfast_rm_core::plan::undo_sql::{self, RowLocking};
 use handfast_rm_core::plan::{Change, KeyChange, Query, Update, UpdateImage};
 
+use super::several::once;
 use super::{Extent, StatementRun, for_application, rows_of};
 use crate::at::database::bind::bind_keys;
 use crate::at::database::bound_query::BoundQuery;
@@ -20,6 +21,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
                     return self.update_keys(plan, before, change, *returns_after).await;
                 }
                 let before = self.read_before(before, &plan.columns, plan.judged).await?;
+                let before = once(change, before);
                 if let Some(query) = self.merged(change, &before) {
                     return self.update_merged(plan, query, before).await;
                 }

@@ -146,8 +146,10 @@ impl<DB: Backend> StatementRun<'_, DB> {
         after: &Rows,
         steps: &Steps<DB>,
     ) -> Option<AtError> {
+        // The condition of the statement has kept the row from being offered.
+        let offered = plan.rows.filter(|_| !plan.conditional || affected::<DB>(steps) > 0);
         let fresh = after.keys().filter(|key| !before.contains_key(*key)).count();
-        let (statement, found, expected) = match (plan.kind, plan.rows) {
+        let (statement, found, expected) = match (plan.kind, offered) {
             (UpsertKind::Ignore, _) => ("INSERT IGNORE", fresh as u64, affected::<DB>(steps)),
             (UpsertKind::Update | UpsertKind::Replace, Some(offered)) => {
                 ("upsert", (fresh + before.len()) as u64, offered as u64)
@@ -220,7 +222,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         Ok(())
     }
 
-    async fn require_gap_locks(&mut self) -> Result<(), sqlx::Error> {
+    pub(super) async fn require_gap_locks(&mut self) -> Result<(), sqlx::Error> {
         if self.log.gaps_locked {
             return Ok(());
         }
