@@ -272,7 +272,11 @@ impl Maker<'_> {
         let Some(default) = values.first().cloned() else { return };
         let name = self.name(&format!("c{}", self.columns.len()));
         let (type_text, own) = split_declaration(column.declared);
-        let constraints = format!("{own} {}", self.constraints(&default));
+        let mut constraints = format!("{own} {}", self.constraints(&default));
+        if own == "NULL" {
+            // A MariaDB TIMESTAMP that is NOT NULL takes NULL for the time of the session.
+            constraints = constraints.replace(" NOT NULL", "");
+        }
         self.add(Column {
             name,
             class: Class::of(self.dialect, type_text),

@@ -1,7 +1,7 @@
 //! Triggers that fire when a statement is undone.
 
-use handfast::AtResource;
-use sqlx::{MySql, Sqlite};
+use handfast::{AtResource, GlobalStatus};
+use sqlx::{MySql, Postgres, Sqlite};
 
 use crate::at::{Stage, TestDatabase, code, on_every_database};
 
@@ -117,6 +117,31 @@ async fn a_replace_is_not_undone_past_a_trigger() {
         stage.roll_back(global).await;
         assert_eq!(code(&written.unwrap_err()), "HF-AT-TRIGGER", "{event}");
     }
+}
+
+/// With a trusted trigger, every column counts as one that the database changes along. The undo of
+/// the second statement wrote them all, and with them what another program had written to the
+/// column of the first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dirty_write_is_seen_past_a_later_statement() {
+    let stage = Stage::<Postgres>::new(&[
+        "CREATE TABLE seat (id INTEGER PRIMARY KEY, t TEXT, c INTEGER, stamp INTEGER)",
+        "CREATE FUNCTION stamps() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN NEW.stamp := NEW.c * 7; RETURN NEW; END $$",
+        "CREATE TRIGGER stamps BEFORE UPDATE ON seat FOR EACH ROW EXECUTE FUNCTION stamps()",
+        "INSERT INTO seat VALUES (1, 'a', 1, 7)",
+    ])
+    .await;
+    let resource = stage.handfast.at(stage.pool.clone()).trust_trigger("stamps").await.unwrap();
+    let global = stage.begin().await;
+    for sql in ["UPDATE seat SET t = 'b'", "UPDATE seat SET c = 2"] {
+        global.scope(Postgres::run_alone(&resource, sql)).await.unwrap();
+    }
+    Postgres::raw(&stage.pool, "UPDATE seat SET t = 'zz'").await.unwrap();
+    let xid = global.xid().clone();
+    global.rollback("test").await.ok();
+    stage.await_status(&xid, |status| matches!(status, GlobalStatus::NeedsOperator(_))).await;
+    assert_eq!(stage.value("SELECT t FROM seat").await.as_deref(), Some("zz"));
 }
 
 /// RETURNING shows a row as it was before its AFTER triggers ran: the undo took their changes for a

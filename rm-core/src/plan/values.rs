@@ -104,7 +104,7 @@ fn selected<'a>(
     // The names that items are given do not end the list.
     loop {
         end = text.find(end, &ends).unwrap_or(text.end());
-        if !text.lexemes.get(end).is_some_and(|at| at.keyword() == Keyword::AS) {
+        if text.lexemes.get(end).is_none_or(|at| at.keyword() != Keyword::AS) {
             break;
         }
         end += 1;

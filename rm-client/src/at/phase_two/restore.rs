@@ -140,14 +140,14 @@ impl<DB: Backend> Restore<'_, DB> {
             UndoKind::Update => {
                 let rows = put_back.iter().map(|(row, _)| row).collect();
                 let rows = self.leavers_first(rows);
-                self.write_back(rows.into_iter().filter_map(|row| row.before)).await
+                self.write_back(rows.into_iter().map(|row| (row.before, row.after))).await
             }
             UndoKind::Insert => self.remove(put_back.iter().map(|(row, _)| row.named())).await,
             UndoKind::Delete => {
                 // Forced over a row that has taken the key meanwhile: that row is written over.
                 let (there, gone): (Vec<_>, Vec<_>) =
                     put_back.iter().partition(|(_, found)| found.is_some());
-                self.write_back(there.iter().filter_map(|(row, _)| row.before)).await?;
+                self.write_back(there.iter().map(|(row, _)| (row.before, row.after))).await?;
                 self.insert_again(gone.iter().filter_map(|(row, _)| row.before)).await
             }
         }
@@ -288,26 +288,37 @@ impl<DB: Backend> Restore<'_, DB> {
         Obstacle::Refused { error: format!("dirty write: {}", reasons.join("; ")), rows: shown }
     }
 
+    /// Writes over rows what they were, given with what the branch left of them.
     async fn write_back<'i>(
         &mut self,
-        rows: impl Iterator<Item = &'i Vec<Value>>,
+        rows: impl Iterator<Item = (Option<&'i Vec<Value>>, Option<&'i Vec<Value>>)>,
     ) -> Result<(), Obstacle> {
-        let places: Vec<usize> =
-            (0..self.columns.len()).filter(|at| self.is_written(*at)).collect();
-        if places.is_empty() {
-            return Ok(());
-        }
-        let columns: Vec<usize> = places.iter().map(|at| self.columns[*at]).collect();
-        let text = undo_sql::restore_updated(DB::DIALECT, &self.loaded.table, &columns);
-        for row in rows {
+        for (row, after) in rows {
+            let Some(row) = row else { continue };
+            let written = |at: &usize| self.is_written(*at) && !self.is_left(*at, row, after);
+            let places: Vec<usize> = (0..self.columns.len()).filter(written).collect();
+            if places.is_empty() {
+                continue;
+            }
+            let columns: Vec<usize> = places.iter().map(|at| self.columns[*at]).collect();
+            let text = undo_sql::restore_updated(DB::DIALECT, &self.loaded.table, &columns);
             let mut arguments = DB::Arguments::default();
             for at in &places {
                 bind(&mut arguments, self.loaded, self.columns[*at], &row[*at])?;
             }
             bind_key(&mut arguments, self.loaded, row, &self.columns)?;
-            self.write(text.clone(), arguments, &[row]).await?;
+            self.write(text, arguments, &[row]).await?;
         }
         Ok(())
+    }
+
+    /// Returns whether a trigger of the table could have changed a column and has not: what another
+    /// program has written there meanwhile is not compared, and must stay for the item that has
+    /// written the column. `ON UPDATE` columns are written all the same, or the database sets them.
+    fn is_left(&self, at: usize, before: &[Value], after: Option<&Vec<Value>>) -> bool {
+        let follows = self.loaded.table.columns[self.columns[at]].on_update;
+        let maintained = self.item.columns[at].role == ColumnRole::Maintained && !follows;
+        maintained && after.is_some_and(|after| before[at] == after[at])
     }
 
     /// Runs a restoring statement. Where strict rules refuse a value that was there, it goes back

@@ -93,7 +93,7 @@ impl Together<'_> {
             let factors = std::iter::once(&item.relation);
             let mut factors = factors.chain(item.joins.iter().map(|join| &join.relation));
             factors.all(|factor| is_lifted(factor) || same(factor))
-                && item.joins.iter().all(|join| condition_is_repeatable(join))
+                && item.joins.iter().all(condition_is_repeatable)
         });
         let with = unmaterialized(self.joined.with.as_ref());
         sources
