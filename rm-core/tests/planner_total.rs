@@ -239,3 +239,18 @@ fn parents_come_first() {
     // A later parent of two chains is placed once.
     check(&[(Some(4), Some(1)), (Some(5), Some(1)), (Some(1), None)], &[2, 0, 1]);
 }
+
+#[test]
+fn circles_are_found() {
+    let check = |ahead: &[&[usize]], circular: bool| {
+        let ahead: Vec<Vec<usize>> = ahead.iter().map(|row| row.to_vec()).collect();
+        assert_eq!(undo_sql::is_circular(&ahead), circular, "{ahead:?}");
+    };
+    check(&[], false);
+    check(&[&[], &[0], &[0, 1]], false);
+    check(&[&[2, 1], &[2], &[]], false);
+    // A row that refers to itself is put back along with itself.
+    check(&[&[0]], false);
+    check(&[&[1], &[0]], true);
+    check(&[&[], &[3, 0], &[1], &[2]], true);
+}

@@ -33,6 +33,7 @@ impl Handfast {
             coordinator: self.coordinator().clone(),
             pool,
             trusted_triggers: Vec::new(),
+            unlocked_parents: Vec::new(),
             lock_timeout: LOCK_TIMEOUT,
             compound_statements: true,
             only_in_global: false,
@@ -47,6 +48,7 @@ pub struct At<DB: Database> {
     coordinator: Coordinator,
     pool: Pool<DB>,
     trusted_triggers: Vec<String>,
+    unlocked_parents: Vec<String>,
     lock_timeout: Duration,
     compound_statements: bool,
     only_in_global: bool,
@@ -57,11 +59,32 @@ impl<DB: AtDatabase> At<DB> {
     /// a statement that would fire a trigger is refused, because what a trigger writes elsewhere is
     /// not undone; so is one whose undo would fire it.
     ///
-    /// The trigger fires during the undo too: an INSERT trigger when a DELETE is undone. A column
-    /// that it fills with something that does not follow from the row, such as the time or a
-    /// counter, holds what it fills in then, and not what was there before.
+    /// The trigger fires during the undo too: an INSERT trigger when a DELETE is undone. Columns
+    /// that it has then filled with something else are written back once more, alone. They hold
+    /// what was there before, unless the trigger fires for that UPDATE as well and overrides what
+    /// it says. So these come back: what follows from the row alone; what a trigger on `UPDATE OF`
+    /// other columns fills in; what a trigger leaves alone if the statement itself changes it, such
+    /// as `diesel_manage_updated_at` or a `WHEN` that compares the old value with the new; what an
+    /// INSERT trigger fills in, if no UPDATE trigger does. These do not: a time that every UPDATE
+    /// sets (`NEW.updated_at = now()`), which is that of the undo; a number that every UPDATE counts
+    /// up, which is higher than before.
     pub fn trust_trigger(mut self, name: impl Into<String>) -> Self {
         self.trusted_triggers.push(name.into());
+        self
+    }
+
+    /// Leaves the rows of a table unlocked where rows of other tables refer to them.
+    ///
+    /// Without this, a row that is inserted, or whose foreign key is assigned, takes a shared global
+    /// lock on the row that it refers to. So it waits where another global has inserted or changed
+    /// that row and is undecided: were that global rolled back, its row could not be removed any
+    /// more. The price is that a global which changes the row waits for all globals that have
+    /// written rows that refer to it. Set this for tables whose rows many others refer to and which
+    /// are changed often, such as the balance of a customer with many orders, if rows that refer to
+    /// them are not written before their own global has committed. The table is named as in the
+    /// catalogue, with or without its schema.
+    pub fn unlocked_parent(mut self, table: impl Into<String>) -> Self {
+        self.unlocked_parents.push(table.into());
         self
     }
 
@@ -101,6 +124,7 @@ impl<DB: AtDatabase> At<DB> {
             identity.resource_id.clone(),
             identity.only_schema.clone(),
             self.trusted_triggers,
+            self.unlocked_parents,
         );
         let merges = self.compound_statements && identity.takes_compounds;
         let (branches, stale_guards) = RunningBranches::new();

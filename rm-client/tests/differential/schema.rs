@@ -394,7 +394,14 @@ impl Maker<'_> {
         let column = self.referring("boss");
         let (table, key) =
             (quoted(self.dialect, name), quoted(self.dialect, &self.columns[only].name));
-        Some(format!("FOREIGN KEY ({column}) REFERENCES {table} ({key})"))
+        // InnoDB deletes row by row, so that its counts depend on the order of the rows.
+        let action = match self.dialect {
+            Dialect::MySql => "",
+            Dialect::Postgres | Dialect::Sqlite => {
+                *self.random.pick(&["", "", " ON DELETE CASCADE", " ON DELETE SET NULL"])
+            }
+        };
+        Some(format!("FOREIGN KEY ({column}) REFERENCES {table} ({key}){action}"))
     }
 
     /// Adds a column that refers to a row, and returns its name.

@@ -45,7 +45,10 @@ async fn a_row_of_another_global_is_kept<DB: TestDatabase>() {
         let global = stage.begin().await;
         stage.branch(&global, &[INSERT, "INSERT INTO par VALUES (13, 1)"]).await;
         let other = stage.begin().await;
-        stage.branch(&other, &["INSERT INTO chi VALUES (200, 12, 7)"]).await;
+        // Otherwise this would wait for the first global.
+        let unlocked = stage.handfast.at(stage.pool.clone()).unlocked_parent("par").await.unwrap();
+        let insert = "INSERT INTO chi VALUES (200, 12, 7)";
+        other.scope(DB::run_alone(&unlocked, insert)).await.unwrap();
         stage.commit(other).await;
         let before = stage.dump("chi", COLUMNS).await;
 

@@ -20,9 +20,16 @@ pub(super) enum Class {
 /// Sorts a statement.
 pub(super) fn classify(text: &Text) -> Result<Class, StatementRefusal> {
     let class = by_first_words(text)?;
-    let is_read_on = class != Class::Pass;
-    if is_read_on && text.dialect == Dialect::Postgres && text.lexemes.windows(3).any(sets) {
+    if text.dialect != Dialect::Postgres {
+        return Ok(class);
+    }
+    let calls = |function: &str| text.lexemes.windows(3).any(|words| calls(words, function));
+    if class != Class::Pass && calls("set_config") {
         return Err(StatementRefusal::SessionState { statement: "SET_CONFIG".to_owned() });
+    }
+    // EXPLAIN ANALYZE runs what it explains, so this counts for every class.
+    if calls("pg_notify") {
+        return Err(StatementRefusal::Notify { statement: "PG_NOTIFY".to_owned() });
     }
     Ok(class)
 }
@@ -45,6 +52,9 @@ fn by_first_words(text: &Text) -> Result<Class, StatementRefusal> {
         "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" | "SAVEPOINT" | "RELEASE"
         | "XA" => Err(StatementRefusal::TransactionControl { statement: word }),
         "COPY" | "LOAD" | "IMPORT" => Err(StatementRefusal::BulkLoad { statement: word }),
+        "NOTIFY" if text.dialect == Dialect::Postgres => {
+            Err(StatementRefusal::Notify { statement: word })
+        }
         "LOCK" | "UNLOCK" | "FLUSH" => Err(StatementRefusal::TableLock { statement: named() }),
         "USE" | "RESET" | "DISCARD" | "ATTACH" | "DETACH" => {
             Err(StatementRefusal::SessionState { statement: named() })
@@ -54,12 +64,12 @@ fn by_first_words(text: &Text) -> Result<Class, StatementRefusal> {
     }
 }
 
-/// Returns whether PostgreSQL's `set_config`, which is SET as a function, is called. A table may
-/// have its name too.
-fn sets(words: &[Lexeme]) -> bool {
+/// Returns whether a function is called, such as `set_config`, which is SET as a function. A table
+/// may have its name too.
+fn calls(words: &[Lexeme], function: &str) -> bool {
     let [before, name, bracket] = words else { return false };
     let is_named = matches!(&name.token.token, Token::Word(word)
-        if word.value.eq_ignore_ascii_case("set_config"));
+        if word.value.eq_ignore_ascii_case(function));
     is_named && bracket.is(&Token::LParen) && before.keyword() != Keyword::INTO
 }
 

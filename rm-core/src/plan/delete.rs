@@ -3,7 +3,7 @@
 use sqlparser::ast::{Delete as Tree, FromTable, TableFactor};
 
 use super::{
-    Delete, DeleteImage, Dialect, Plan, StatementRefusal, Table,
+    Change, Delete, DeleteImage, Dialect, Plan, StatementRefusal, Table,
     clauses::{Clauses, Expected, misread},
     constraint,
     guard::{self, Event},
@@ -15,20 +15,22 @@ use super::{
 /// Plans a DELETE whose shape [`super::parse`] has accepted.
 pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, StatementRefusal> {
     guard::writable(table, &[Event::Delete])?;
-    guard::no_cascading_delete(table)?;
     let clauses = clauses(text, tree)?;
     let columns = table.imaged();
     let constraints = constraint::of_whole_rows(table);
     let judged = !constraints.is_empty();
-    // Rows that are returned are gone already, too late to judge them.
-    let image = if text.dialect.returns_rows() && !judged {
+    let acts = table.acting_on_delete().next().is_some();
+    // Rows that are returned are gone already, too late to judge them, and so are the rows that
+    // went along with them.
+    let image = if text.dialect.returns_rows() && !judged && !acts {
         returned(text, table, &columns, &clauses)
     } else {
         let row = constraint::row_of(acceptable(text.dialect, tree)?)?;
         let verdict = constraint::verdict(text.dialect, table, &row, &constraints);
         read(text, tree, table, &columns, &verdict, &clauses)
     };
-    Ok(Plan::Delete(Delete { columns, image, judged, user_returning: tree.returning.is_some() }))
+    let user_returning = tree.returning.is_some();
+    Ok(Plan::Delete(Delete { columns, image, judged, acts, user_returning }))
 }
 
 fn read(
@@ -41,10 +43,17 @@ fn read(
 ) -> DeleteImage {
     let own = clauses.returning.clone().map(|items| text.cut(items));
     let returning = own.map(|own| format!(" RETURNING {own}")).unwrap_or_default();
-    DeleteImage::Read {
-        before: image::before(text, table, columns, &[], verdict, clauses, RowLock::Update),
-        change: update::change_by(text, table, clauses, tree.selection.as_ref(), &returning),
-    }
+    // InnoDB deletes row by row, and what foreign keys change along may change which rows match; a
+    // row that has gone along would hide one that another transaction has added. So the rows that
+    // were found are named. SQLite has one writer, and finds its rows first.
+    let acts = table.acting_on_delete().next().is_some();
+    let change = if acts && text.dialect != Dialect::Sqlite {
+        Change::ByKey(image::by_key(text, table, clauses, text.argument_count(), &returning))
+    } else {
+        update::change_by(text, table, clauses, tree.selection.as_ref(), &returning)
+    };
+    let before = image::before(text, table, columns, &[], verdict, clauses, RowLock::Update);
+    DeleteImage::Read { before, change }
 }
 
 /// The table's item; refuses clauses that no image can follow, without knowing the table.

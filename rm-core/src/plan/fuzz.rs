@@ -36,6 +36,7 @@ fn sample(name: String) -> Table {
         key: UniqueIndex { columns: vec![0, 1], ..UniqueIndex::named("key") },
         unique: vec![UniqueIndex { columns: vec![2, 3], ..UniqueIndex::named("name_age") }],
         referenced_by: Vec::new(),
+        references: Vec::new(),
         triggers: Vec::new(),
         unproved: vec![
             Constraint::check("grown".to_owned(), "age > 0".to_owned(), &[]),

@@ -1,8 +1,7 @@
 //! Whether a table can be written in a branch at all, and which clauses a dialect does not allow.
 
 use super::{
-    Dialect, ForeignKey, Generation, KeyFold, ReferentialAction, StatementRefusal, Table,
-    TableKind, Trigger,
+    Dialect, ForeignKey, Generation, KeyFold, StatementRefusal, Table, TableKind, Trigger,
 };
 
 /// The effect of a statement on rows.
@@ -49,9 +48,21 @@ pub(super) fn writable(table: &Table, events: &[Event]) -> Result<(), StatementR
     }
 }
 
+/// As [`writable`], for what the database does to a table by a foreign key of it.
+pub(super) fn writable_along(
+    dialect: Dialect,
+    table: &Table,
+    event: Event,
+) -> Result<(), StatementRefusal> {
+    // InnoDB fires no trigger for what a foreign key does. The undo is a statement, which does.
+    let fires = if dialect == Dialect::MySql { &[][..] } else { &[event] };
+    writable(table, fires)?;
+    no_trigger_of_undo(table, &[event])
+}
+
 /// Refuses a table on which the statement of the undo fires a trigger. Rules and policies are
-/// checked for every event above. A cascade cannot be checked here: which rows refer to an inserted
-/// row is known only at its undo.
+/// checked for every event above. Which rows refer to an inserted row is known only at its undo, so
+/// foreign keys are not checked here.
 pub(super) fn no_trigger_of_undo(table: &Table, events: &[Event]) -> Result<(), StatementRefusal> {
     for inverse in events.iter().map(|event| event.inverse()) {
         if let Some(trigger) = unseen_trigger(table, &[inverse]) {
@@ -103,9 +114,19 @@ fn fires(trigger: &Trigger, events: &[Event]) -> bool {
     })
 }
 
-/// Refuses to delete rows whose deletion changes other rows.
-pub(super) fn no_cascading_delete(table: &Table) -> Result<(), StatementRefusal> {
-    cascade(table, |key| key.on_delete == ReferentialAction::Change)
+/// Refuses to assign columns of the key; `reason` says how they would be changed.
+pub(super) fn keeps_keys(
+    table: &Table,
+    assigned: &[usize],
+    reason: &'static str,
+) -> Result<(), StatementRefusal> {
+    match assigned.iter().find(|index| table.key.columns.contains(index)) {
+        Some(&index) => {
+            let column = table.columns[index].name.clone();
+            Err(StatementRefusal::KeyChanged { column, reason })
+        }
+        None => Ok(()),
+    }
 }
 
 /// Refuses to assign columns whose change changes other rows, also if the database changes them
@@ -126,14 +147,11 @@ pub(super) fn assignable(table: &Table, assigned: &[usize]) -> Result<(), Statem
     }
     let computed = |column: &usize| table.columns[*column].generation == Generation::Computed;
     let follows = |column: &usize| table.columns[*column].on_update || computed(column);
-    cascade(table, |key| {
-        key.on_update == ReferentialAction::Change
+    let changes = |key: &&ForeignKey| {
+        key.on_update.acts()
             && key.referenced.iter().any(|column| assigned.contains(column) || follows(column))
-    })
-}
-
-fn cascade(table: &Table, changes: impl Fn(&ForeignKey) -> bool) -> Result<(), StatementRefusal> {
-    match table.referenced_by.iter().find(|key| changes(key)) {
+    };
+    match table.referenced_by.iter().find(changes) {
         Some(key) => Err(StatementRefusal::Cascade { constraint: key.name.clone() }),
         None => Ok(()),
     }

@@ -7,6 +7,7 @@
 //!
 //! Default deny: a statement whose shape is not known here is refused, never run without an image.
 
+pub mod along;
 mod classify;
 mod clauses;
 mod constraint;
@@ -27,6 +28,7 @@ mod lexeme;
 mod locking_read;
 mod names;
 mod normal;
+pub mod parent_key;
 mod parse;
 mod placeholder;
 mod plain_insert;
@@ -59,7 +61,7 @@ pub use self::{
         WithCount, WithPart, WithPartKind, WithWrites,
     },
     table::{
-        Column, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Table, TableKind,
-        TableName, Trigger, UniqueIndex,
+        Column, ForeignKey, Generation, KeyFold, Reference, ReferentialAction, Referring, Table,
+        TableKind, TableName, Trigger, UniqueIndex,
     },
 };

@@ -1,4 +1,5 @@
-//! The SQL that looks, before rows are deleted, for rows that refer to them.
+//! The SQL that looks, before rows are deleted, for rows that refer to them: for the undo of an
+//! INSERT, whether there are any; for a DELETE, which ones.
 //!
 //! All texts name the rows about to go `hf_row`, and bind the key cells of each in key order; those
 //! that refer to them are `hf_referring`. The two are compared by the database itself, as the
@@ -76,6 +77,40 @@ pub fn referring_rows(
         named(dialect, table, rows),
         lock(dialect),
         image::mark("", table)
+    )
+}
+
+/// Selects the rows that refer to those named, if the session enforces the key: their primary key
+/// columns, or anything where their table is not known. Locks them. Binds the key cells of the rows
+/// named.
+#[must_use]
+pub fn referring_keys(
+    dialect: Dialect,
+    table: &Table,
+    key: &ForeignKey,
+    from: Option<&Table>,
+    rows: usize,
+    limit: usize,
+) -> String {
+    let enforced = match dialect {
+        Dialect::Postgres => "current_setting('session_replication_role') <> 'replica'",
+        Dialect::MySql => "@@SESSION.foreign_key_checks = 1",
+        Dialect::Sqlite => "(SELECT foreign_keys FROM pragma_foreign_keys)",
+    };
+    let columns = match from {
+        Some(from) => key_columns(dialect, from, "hf_referring").join(", "),
+        None => "1".to_owned(),
+    };
+    let marks = [Some(table), from].into_iter().flatten().map(|table| image::mark("", table));
+    format!(
+        "SELECT {columns} FROM {} AS hf_row JOIN {} ON {} WHERE {} AND {enforced} \
+         LIMIT {limit}{}{}",
+        quote::table(dialect, table),
+        referring(dialect, key),
+        refers(dialect, table, key),
+        named(dialect, table, rows),
+        lock(dialect),
+        marks.collect::<String>()
     )
 }
 

@@ -57,6 +57,15 @@ pub enum StatementRefusal {
         /// Its first words.
         statement: String,
     },
+    /// NOTIFY of PostgreSQL, as a statement or as a function.
+    #[error(
+        "{statement} sends its message with the local COMMIT, whatever becomes of the global transaction: emit an event of the outbox, which is held until the global commits ({})",
+        self.code()
+    )]
+    Notify {
+        /// NOTIFY or PG_NOTIFY.
+        statement: String,
+    },
     /// CALL, DO, EXECUTE.
     #[error(
         "{statement} may write anything unseen: send its statements themselves ({})",
@@ -153,14 +162,36 @@ pub enum StatementRefusal {
         /// The key column.
         column: String,
     },
-    /// A foreign key changes other rows along.
+    /// A foreign key changes other rows along with a column that is assigned.
     #[error(
-        "foreign key {constraint} changes other rows unseen (CASCADE, SET NULL or SET DEFAULT): declare it NO ACTION, and write to the referencing table yourself ({})",
+        "foreign key {constraint} would change the rows that refer to a column that is assigned (ON UPDATE CASCADE, SET NULL or SET DEFAULT): insert a row with the other value, point those rows to it, and delete the old row ({})",
         self.code()
     )]
     Cascade {
         /// The constraint.
         constraint: String,
+    },
+    /// A foreign key deletes or changes rows along, of a table in which that cannot be undone.
+    #[error(
+        "foreign key {constraint} would delete or change rows of another table along, which cannot be undone there: {reason} ({})",
+        self.code()
+    )]
+    CascadeTo {
+        /// The constraint.
+        constraint: String,
+        /// What is wrong with a statement that does the same in the other table.
+        reason: Box<StatementRefusal>,
+    },
+    /// A foreign key deletes or changes rows along that cannot be put back.
+    #[error(
+        "foreign key {constraint} would delete or change other rows along, and {reason} ({})",
+        self.code()
+    )]
+    CascadeLimit {
+        /// The constraint.
+        constraint: String,
+        /// Why, and what to do.
+        reason: &'static str,
     },
     /// A trigger that may write elsewhere.
     #[error(
@@ -328,6 +359,7 @@ impl StatementRefusal {
             Self::Ddl { .. } => "HF-AT-DDL",
             Self::TransactionControl { .. } => "HF-AT-TRANSACTION-CONTROL",
             Self::SessionState { .. } => "HF-AT-SESSION-STATE",
+            Self::Notify { .. } => "HF-AT-NOTIFY",
             Self::Procedure { .. } => "HF-AT-PROCEDURE",
             Self::ExplainAnalyze => "HF-AT-EXPLAIN-ANALYZE",
             Self::Merge => "HF-AT-MERGE",
@@ -340,7 +372,9 @@ impl StatementRefusal {
             Self::KeyUnknown { .. } => "HF-AT-KEY-UNKNOWN",
             Self::KeyNull { .. } => "HF-AT-KEY-NULL",
             Self::KeyCollation { .. } => "HF-AT-KEY-COLLATION",
-            Self::Cascade { .. } => "HF-AT-CASCADE",
+            Self::Cascade { .. } | Self::CascadeTo { .. } | Self::CascadeLimit { .. } => {
+                "HF-AT-CASCADE"
+            }
             Self::Trigger { .. } | Self::TriggerOfUndo { .. } => "HF-AT-TRIGGER",
             Self::RowBreaksConstraint { .. } => "HF-AT-ROW-BREAKS-CONSTRAINT",
             Self::RowRefersToItself { .. } => "HF-AT-ROW-REFERS-TO-ITSELF",

@@ -310,6 +310,9 @@ pub struct Delete {
     pub image: DeleteImage,
     /// As of [`Update::judged`].
     pub judged: bool,
+    /// Whether foreign keys may delete or change rows of other tables along with the rows: these
+    /// have to be found before the change. The rows are then read first, and named by the change.
+    pub acts: bool,
     /// Whether the user asked for rows; if not, the rows of the change are ours alone.
     pub user_returning: bool,
 }
@@ -391,6 +394,8 @@ pub struct Upsert {
     pub change: Query,
     /// The source of the after image.
     pub after: UpsertAfter,
+    /// As of [`Delete::acts`], for the rows that a REPLACE removes.
+    pub acts: bool,
     /// How many rows the statement offers, if its text shows it.
     pub rows: Option<usize>,
     /// Whether a condition of the statement decides if the row is offered at all. It was not if the

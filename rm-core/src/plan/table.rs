@@ -41,6 +41,8 @@ pub struct Table {
     pub unique: Vec<UniqueIndex>,
     /// Foreign keys of any table, this one included, that reference this table.
     pub referenced_by: Vec<ForeignKey>,
+    /// Foreign keys of this table to rows that this connection may read.
+    pub references: Vec<Reference>,
     /// User triggers that are enabled (internal ones of foreign keys left out).
     pub triggers: Vec<Trigger>,
     /// Constraints that rows of the table may break already.
@@ -180,13 +182,38 @@ pub struct Referring {
     pub checked_by: Option<String>,
 }
 
+/// A foreign key of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// The columns that refer.
+    pub columns: Vec<usize>,
+    /// As in [`Table::schema`].
+    pub schema: String,
+    /// As in [`Table::name`].
+    pub table: String,
+    /// The columns referred to, one for each of `columns`.
+    pub referenced: Vec<String>,
+}
+
 /// The action of a foreign key when the referenced row changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReferentialAction {
     /// NO ACTION or RESTRICT: the statement fails while rows refer to it.
     Refuse,
-    /// CASCADE, SET NULL or SET DEFAULT: other rows are changed unseen.
-    Change,
+    /// CASCADE: the rows that refer to it are deleted, or changed, along with it.
+    Cascade,
+    /// SET NULL or SET DEFAULT: the rows that refer to it get other values.
+    Reset,
+}
+
+impl ReferentialAction {
+    /// Returns whether other rows are deleted or changed.
+    pub fn acts(self) -> bool {
+        match self {
+            Self::Refuse => false,
+            Self::Cascade | Self::Reset => true,
+        }
+    }
 }
 
 /// A user trigger.
@@ -266,7 +293,12 @@ impl Table {
 
     /// The foreign keys along which deleting a row deletes or changes others.
     pub fn acting_on_delete(&self) -> impl Iterator<Item = &ForeignKey> {
-        self.referenced_by.iter().filter(|key| key.on_delete == ReferentialAction::Change)
+        self.referenced_by.iter().filter(|key| key.on_delete.acts())
+    }
+
+    /// Returns whether a full name in the catalogue's spelling is this table's.
+    pub fn is_named(&self, name: &TableName) -> bool {
+        name.schema.as_ref() == Some(&self.schema) && name.name == self.name
     }
 
     /// `schema.name`, for error texts and lock keys.

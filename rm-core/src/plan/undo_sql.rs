@@ -125,12 +125,30 @@ fn value(dialect: Dialect, table: &Table, column: usize, argument: usize) -> Str
 /// one foreign key of the table to itself compares them (`None`: NULL). Rows in a cycle keep their
 /// order; they could not have been inserted one by one either.
 pub fn parents_first<K: Eq + std::hash::Hash>(rows: &[(Option<K>, Option<K>)]) -> Vec<usize> {
+    after_their_own(&referred_rows(rows))
+}
+
+/// Returns for each row those that it refers to, itself left out. Rows as of [`parents_first`].
+pub fn referred_rows<K: Eq + std::hash::Hash>(rows: &[(Option<K>, Option<K>)]) -> Vec<Vec<usize>> {
     let by_name: HashMap<&K, usize> =
         rows.iter().enumerate().filter_map(|(row, (own, _))| Some((own.as_ref()?, row))).collect();
     let parent = |row: &(Option<K>, Option<K>)| row.1.as_ref().and_then(|name| by_name.get(name));
-    let ahead: Vec<Vec<usize>> =
-        rows.iter().map(|row| parent(row).copied().into_iter().collect()).collect();
-    after_their_own(&ahead)
+    let referred = |(at, row)| parent(row).copied().filter(|parent| *parent != at);
+    rows.iter().enumerate().map(|row| referred(row).into_iter().collect()).collect()
+}
+
+/// Returns whether some row is ahead of itself by way of others, so that no order of the rows
+/// fulfils `ahead`.
+pub fn is_circular(ahead: &[Vec<usize>]) -> bool {
+    let order = after_their_own(ahead);
+    let mut place = vec![0; order.len()];
+    for (at, row) in order.into_iter().enumerate() {
+        place[row] = at;
+    }
+    let is_behind = |(row, ahead): (usize, &Vec<usize>)| {
+        ahead.iter().any(|other| *other != row && place[*other] > place[row])
+    };
+    ahead.iter().enumerate().any(is_behind)
 }
 
 /// Returns an order of the rows in which each comes after those that `ahead` names for it. Rows in

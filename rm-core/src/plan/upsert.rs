@@ -7,8 +7,9 @@
 use sqlparser::ast::{Assignment, ConflictTarget, Ident, Insert as Tree, TableObject};
 
 use super::{
-    Arguments, Dialect, GeneratedKeys, Plan, Query, StatementRefusal, Table, TableKind,
-    UniqueIndex, Upsert, UpsertAfter, UpsertKind, constraint,
+    Arguments, Dialect, ForeignKey, GeneratedKeys, Plan, Query, ReferentialAction,
+    StatementRefusal, Table, TableKind, UniqueIndex, Upsert, UpsertAfter, UpsertKind, along,
+    constraint,
     guard::{self, Event},
     image::RowLock,
     inserted::ByValues,
@@ -88,6 +89,7 @@ pub(super) fn plan(
         after,
         rows,
         conditional,
+        acts: kind == UpsertKind::Replace && table.acting_on_delete().next().is_some(),
         user_returning,
         needs_gap_locks,
         key_obstacle: key_change::obstacle(table, &respelt),
@@ -145,7 +147,7 @@ fn permitted(
         }
         Conflict::Replace => {
             guard::writable(table, &[Event::Insert, Event::Update, Event::Delete])?;
-            guard::no_cascading_delete(table)?;
+            check_replaceable(text.dialect, table)?;
             Ok((UpsertKind::Replace, Vec::new()))
         }
     }
@@ -174,6 +176,22 @@ fn equal_columns(
         met_by.iter().all(|index| index.columns.contains(column) && as_key(index, *column))
     };
     Ok(table.key.columns.iter().copied().filter(in_all).collect())
+}
+
+/// Refuses a REPLACE that SQLite lets break a foreign key: it does not check the references of a
+/// table to itself where the key says SET NULL (seen with 3.40 and later).
+fn check_replaceable(dialect: Dialect, table: &Table) -> Result<(), StatementRefusal> {
+    let unchecked = |key: &&ForeignKey| {
+        key.on_delete == ReferentialAction::Reset && !key.own_columns.is_empty()
+    };
+    let found = table.referenced_by.iter().find(unchecked);
+    match found.filter(|_| dialect == Dialect::Sqlite) {
+        Some(key) => Err(StatementRefusal::CascadeLimit {
+            constraint: key.name.clone(),
+            reason: along::reason::UNCHECKED,
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Refuses DO UPDATE on a partitioned table: no system column distinguishes an inserted row from an

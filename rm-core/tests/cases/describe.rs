@@ -78,6 +78,7 @@ fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>)
 
 fn delete(dialect: Dialect, table: &Table, plan: &Delete, out: &mut Vec<String>) {
     out.push(format!("delete{}", rows(plan.user_returning)));
+    out.extend(along(table, plan.acts));
     match &plan.image {
         DeleteImage::Returned(returned) => out.push(query("change", returned)),
         DeleteImage::Read { before, change: changes } => {
@@ -86,6 +87,11 @@ fn delete(dialect: Dialect, table: &Table, plan: &Delete, out: &mut Vec<String>)
         }
     }
     out.push(format!("undo    {}", unmarked(&undo_sql::restore_deleted(dialect, table, 1))));
+}
+
+fn along(table: &Table, acts: bool) -> Option<String> {
+    let names: Vec<&str> = table.acting_on_delete().map(|key| key.name.as_str()).collect();
+    acts.then(|| format!("along   {}", names.join(", ")))
 }
 
 fn insert(dialect: Dialect, table: &Table, plan: &Insert, out: &mut Vec<String>) {
@@ -108,6 +114,7 @@ fn upsert(dialect: Dialect, table: &Table, plan: &Upsert, out: &mut Vec<String>)
     let offered = if plan.conditional { format!("{offered} or 0") } else { offered };
     let returning = rows(plan.user_returning);
     out.push(format!("upsert {:?}, {offered} offered{gaps}{returning}", plan.kind));
+    out.extend(along(table, plan.acts));
     out.extend(plan.probes.iter().map(|probe| query("probe", probe)));
     out.push(query("change", &plan.change));
     let must = plan.key_obstacle.as_ref();

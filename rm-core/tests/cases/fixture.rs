@@ -115,6 +115,7 @@ impl Case {
             key: UniqueIndex::named(format!("{name}_pkey")),
             unique: Vec::new(),
             referenced_by: Vec::new(),
+            references: Vec::new(),
             triggers: Vec::new(),
             unproved: Vec::new(),
             rewrites: false,
@@ -221,8 +222,8 @@ fn add_reference(table: &mut Table, dialect: Dialect, text: &str) {
                 key.referring.table = referring.to_owned();
             }
             Some(_) => panic!("not understood: {word}"),
-            None if word == "delete" => key.on_delete = ReferentialAction::Change,
-            None => key.on_update = ReferentialAction::Change,
+            None if word == "delete" => key.on_delete = ReferentialAction::Cascade,
+            None => key.on_update = ReferentialAction::Cascade,
         }
     }
     table.referenced_by.push(key);

@@ -33,6 +33,10 @@ pub(crate) struct Catalogue<DB: Backend> {
     local: Cache<SqlStr, Classified>,
     committed: Cache<SqlStr, Classified>,
     tables: Cache<TableName, Arc<LoadedTable<DB>>>,
+    /// Tables that rows refer to, described as for restoring.
+    parents: Cache<TableName, Arc<LoadedTable<DB>>>,
+    /// Tables whose rows are not locked by rows that refer to them.
+    unlocked_parents: Vec<String>,
     /// By text and whether reads must be globally committed.
     plans: Cache<(SqlStr, bool), Arc<Planned<DB>>>,
     /// Triggers that the application vouches for: they write their own row only.
@@ -69,12 +73,15 @@ impl<DB: Backend> Catalogue<DB> {
         resource_id: String,
         only_schema: Option<String>,
         trusted_triggers: Vec<String>,
+        unlocked_parents: Vec<String>,
     ) -> Self {
-        let tables = Cache::builder().max_capacity(TABLES_MAX).time_to_live(TABLE_TTL).build();
+        let tables = || Cache::builder().max_capacity(TABLES_MAX).time_to_live(TABLE_TTL).build();
         Self {
             local: Cache::new(TEXTS_MAX),
             committed: Cache::new(TEXTS_MAX),
-            tables,
+            tables: tables(),
+            parents: tables(),
+            unlocked_parents,
             plans: Cache::new(TEXTS_MAX),
             trusted_triggers,
             only_schema,
@@ -137,8 +144,13 @@ impl<DB: Backend> Catalogue<DB> {
         Ok(planned)
     }
 
+    /// A table's description, if it is in memory.
+    pub(crate) fn known(&self, name: &TableName) -> Option<Arc<LoadedTable<DB>>> {
+        self.tables.get(name)
+    }
+
     /// A table's description, from the catalogue or from memory.
-    async fn table(
+    pub(crate) async fn table(
         &self,
         connection: &mut DB::Connection,
         name: &TableName,
@@ -153,6 +165,29 @@ impl<DB: Backend> Catalogue<DB> {
             self.tables.insert(own_name(&loaded.table), Arc::clone(&loaded));
         }
         Ok(loaded)
+    }
+
+    /// A table that rows of others refer to. `None` if its rows are not to be locked by that, or
+    /// belong to another resource.
+    pub(crate) async fn parent(
+        &self,
+        connection: &mut DB::Connection,
+        name: &TableName,
+    ) -> Result<Option<Arc<LoadedTable<DB>>>, sqlx::Error> {
+        let full_name = name.to_string();
+        if self.unlocked_parents.iter().any(|table| *table == name.name || *table == full_name) {
+            return Ok(None);
+        }
+        if let Some(loaded) = self.tables.get(name).or_else(|| self.parents.get(name)) {
+            return Ok(Some(loaded));
+        }
+        let loaded = DB::load_table(connection, name, Purpose::Restoring).await?;
+        let Some(loaded) = loaded.filter(|loaded| self.require_own(loaded).is_ok()) else {
+            return Ok(None);
+        };
+        let loaded = Arc::new(loaded);
+        self.parents.insert(name.clone(), Arc::clone(&loaded));
+        Ok(Some(loaded))
     }
 
     /// Adds the tables that refer to this one to a description that was loaded for restoring, which
@@ -195,6 +230,7 @@ impl<DB: Backend> Catalogue<DB> {
     /// Forgets every table: a statement and its table did not agree.
     pub(crate) fn forget_tables(&self) {
         self.tables.invalidate_all();
+        self.parents.invalidate_all();
     }
 
     fn trusts(&self, trigger: &Trigger) -> bool {

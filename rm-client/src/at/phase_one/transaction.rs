@@ -196,8 +196,10 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         let begins = planned.plan.reads_first() && self.local.begins_with_next_call();
         let merges = self.local.is_merged();
         let connection = if begins { self.local.connection() } else { self.local.begun().await? };
-        let (log, loaded, tables) = (&mut self.log, &*planned.loaded, &*planned.tables);
-        let run = StatementRun { connection, begins, merges, log, loaded, tables, query };
+        let (log, loaded, tables) = (&mut self.log, &planned.loaded, &*planned.tables);
+        let catalogue = &shared.catalogue;
+        let run =
+            StatementRun { connection, begins, merges, log, loaded, tables, catalogue, query };
         let steps = run.execute(&planned.plan).await?;
         // An error may come from before or behind START TRANSACTION, so only success counts.
         if begins {

@@ -140,7 +140,8 @@ impl<DB: Backend> Restore<'_, DB> {
             UndoKind::Update => {
                 let rows = put_back.iter().map(|(row, _)| row).collect();
                 let rows = self.leavers_first(rows);
-                self.write_back(rows.into_iter().map(|row| (row.before, row.after))).await
+                self.write_back(rows.into_iter().map(|row| (row.before, row.after))).await?;
+                self.settle(&put_back).await
             }
             UndoKind::Insert => self.remove(put_back.iter().map(|(row, _)| row.named())).await,
             UndoKind::Delete => {
@@ -148,9 +149,65 @@ impl<DB: Backend> Restore<'_, DB> {
                 let (there, gone): (Vec<_>, Vec<_>) =
                     put_back.iter().partition(|(_, found)| found.is_some());
                 self.write_back(there.iter().map(|(row, _)| (row.before, row.after))).await?;
-                self.insert_again(gone.iter().filter_map(|(row, _)| row.before)).await
+                self.insert_again(gone.iter().filter_map(|(row, _)| row.before)).await?;
+                self.settle(&put_back).await
             }
         }
+    }
+
+    /// Writes columns back once more over which a trusted trigger has written something else. An
+    /// UPDATE of these alone may not fire it.
+    async fn settle(&mut self, put_back: &[Found<'_, '_>]) -> Result<(), Obstacle> {
+        let triggered = self.loaded.table.triggers.iter().any(|trigger| trigger.own_row_only);
+        if put_back.is_empty() || !triggered {
+            return Ok(());
+        }
+        let row = |before| Row { before: Some(before), after: None };
+        let rows: Vec<Row<'_>> =
+            put_back.iter().filter_map(|(found, _)| found.before).map(row).collect();
+        let current = self.current(&rows).await?;
+        for (row, earlier) in put_back {
+            let (Some(before), Some(found)) = (row.before, current.get(&self.name(row.named())))
+            else {
+                continue;
+            };
+            let mut settled = before.clone();
+            for (at, value) in settled.iter_mut().enumerate() {
+                if let Some(earlier) = earlier
+                    && self.is_left(at, before, row.after)
+                {
+                    value.clone_from(&earlier[at]);
+                }
+            }
+            let differs = |at: &usize| self.is_written(*at) && found[*at] != settled[*at];
+            let places: Vec<usize> = (0..self.columns.len()).filter(differs).collect();
+            if !places.is_empty() {
+                self.settle_row(&settled, &places).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn settle_row(&mut self, settled: &Vec<Value>, places: &[usize]) -> Result<(), Obstacle> {
+        self.control("SAVEPOINT hf_settle").await?;
+        let is_back = match self.write_places(places, settled).await {
+            Ok(()) => {
+                let current = self.current(&[Row { before: Some(settled), after: None }]).await?;
+                let found = current.get(&self.name(settled));
+                found.is_some_and(|found| places.iter().all(|at| found[*at] == settled[*at]))
+            }
+            Err(_) => false,
+        };
+        if !is_back {
+            // The trigger writes the column whatever the statement says.
+            self.control("ROLLBACK TO SAVEPOINT hf_settle").await?;
+        }
+        self.control("RELEASE SAVEPOINT hf_settle").await
+    }
+
+    async fn control(&mut self, text: &str) -> Result<(), Obstacle> {
+        DB::steps(self.connection, BoundQuery::plain(text.to_owned())).await?;
+        Ok(())
     }
 
     /// Decides what to do with a row, by what is there.
@@ -297,17 +354,9 @@ impl<DB: Backend> Restore<'_, DB> {
             let Some(row) = row else { continue };
             let written = |at: &usize| self.is_written(*at) && !self.is_left(*at, row, after);
             let places: Vec<usize> = (0..self.columns.len()).filter(written).collect();
-            if places.is_empty() {
-                continue;
+            if !places.is_empty() {
+                self.write_places(&places, row).await?;
             }
-            let columns: Vec<usize> = places.iter().map(|at| self.columns[*at]).collect();
-            let text = undo_sql::restore_updated(DB::DIALECT, &self.loaded.table, &columns);
-            let mut arguments = DB::Arguments::default();
-            for at in &places {
-                bind(&mut arguments, self.loaded, self.columns[*at], &row[*at])?;
-            }
-            bind_key(&mut arguments, self.loaded, row, &self.columns)?;
-            self.write(text, arguments, &[row]).await?;
         }
         Ok(())
     }
@@ -319,6 +368,18 @@ impl<DB: Backend> Restore<'_, DB> {
         let follows = self.loaded.table.columns[self.columns[at]].on_update;
         let maintained = self.item.columns[at].role == ColumnRole::Maintained && !follows;
         maintained && after.is_some_and(|after| before[at] == after[at])
+    }
+
+    /// Writes some columns of a row back, by their places in the image.
+    async fn write_places(&mut self, places: &[usize], row: &Vec<Value>) -> Result<(), Obstacle> {
+        let columns: Vec<usize> = places.iter().map(|at| self.columns[*at]).collect();
+        let text = undo_sql::restore_updated(DB::DIALECT, &self.loaded.table, &columns);
+        let mut arguments = DB::Arguments::default();
+        for at in places {
+            bind(&mut arguments, self.loaded, self.columns[*at], &row[*at])?;
+        }
+        bind_key(&mut arguments, self.loaded, row, &self.columns)?;
+        self.write(text, arguments, &[row]).await
     }
 
     /// Runs a restoring statement. Where strict rules refuse a value that was there, it goes back
@@ -416,13 +477,18 @@ impl<DB: Backend> Restore<'_, DB> {
     /// Orders rows that refer to each other. PostgreSQL and SQLite check a statement as a whole,
     /// MySQL row by row.
     fn parents_first<'i>(&self, rows: Vec<&'i Vec<Value>>) -> Vec<&'i Vec<Value>> {
-        let mut keys = self.loaded.table.referenced_by.iter();
-        let Some(key) = keys.find(|key| !key.own_columns.is_empty()) else { return rows };
-        let links: Vec<_> = rows
-            .iter()
-            .map(|row| (self.part(row, &key.referenced), self.part(row, &key.own_columns)))
-            .collect();
-        undo_sql::parents_first(&links).into_iter().map(|index| rows[index]).collect()
+        let mut ahead = vec![Vec::new(); rows.len()];
+        let keys = self.loaded.table.referenced_by.iter();
+        for key in keys.filter(|key| !key.own_columns.is_empty()) {
+            let link = |row: &&'i Vec<Value>| {
+                (self.part(row, &key.referenced), self.part(row, &key.own_columns))
+            };
+            let links: Vec<_> = rows.iter().map(link).collect();
+            for (ahead, more) in ahead.iter_mut().zip(undo_sql::referred_rows(&links)) {
+                ahead.extend(more);
+            }
+        }
+        undo_sql::after_their_own(&ahead).into_iter().map(|index| rows[index]).collect()
     }
 
     /// Orders rows by their unique values: a row that holds a value which another row had before

@@ -4,7 +4,7 @@ use sqlparser::ast::Delete as Tree;
 
 use super::super::{
     Arguments, Change, Delete, DeleteImage, Dialect, Plan, Query, StatementRefusal, Table,
-    TableName,
+    TableName, along,
     clauses::misread,
     constraint,
     guard::{self, Event},
@@ -43,7 +43,7 @@ pub(super) fn plan(
         let change = if user_returning { written.whole_by_key() } else { written.delete_by_key() };
         DeleteImage::Read { before, change: Change::ByKey(change) }
     };
-    let plan = Delete { columns, image, judged, user_returning };
+    let plan = Delete { columns, image, judged, acts: false, user_returning };
     Ok((joined.place_of(*place)?, Plan::Delete(plan)))
 }
 
@@ -54,7 +54,10 @@ pub(super) fn imaged(
     row: &str,
 ) -> Result<(Vec<usize>, String), StatementRefusal> {
     guard::writable(table, &[Event::Delete])?;
-    guard::no_cascading_delete(table)?;
+    if let Some(key) = table.acting_on_delete().next() {
+        let (constraint, reason) = (key.name.clone(), along::reason::JOINED);
+        return Err(StatementRefusal::CascadeLimit { constraint, reason });
+    }
     let constraints = constraint::of_whole_rows(table);
     let verdict = constraint::verdict_among(dialect, table, row, &constraints);
     Ok((table.imaged(), verdict))

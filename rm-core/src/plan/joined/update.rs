@@ -38,6 +38,9 @@ pub(super) fn plan(
     one(joined, text, tree, &clauses, 0, &assigned, tables)
 }
 
+/// The rows of the join would have to be followed to their other keys.
+const OTHER_KEY: &str = "by an UPDATE over several tables: change the key by an UPDATE of its own";
+
 /// What an UPDATE images of one table.
 pub(super) struct Imaged {
     pub(super) maintained: Vec<usize>,
@@ -54,24 +57,13 @@ pub(super) fn imaged(
     assigned: &[usize],
 ) -> Result<Imaged, StatementRefusal> {
     guard::writable(table, &[Event::Update])?;
-    keeps_keys(table, assigned)?;
+    guard::keeps_keys(table, assigned, OTHER_KEY)?;
     guard::assignable(table, assigned)?;
     let maintained = single::maintained(table, assigned);
     let columns = single::image_columns(table, assigned, &maintained);
     let constraints = constraint::of_update(table, &[assigned, &maintained].concat());
     let verdict = constraint::verdict_among(dialect, table, row, &constraints);
     Ok(Imaged { maintained, columns, verdict, lock: single::row_lock(table, assigned) })
-}
-
-/// Refuses to assign key columns: the rows of the join would have to be followed to other keys.
-fn keeps_keys(table: &Table, assigned: &[usize]) -> Result<(), StatementRefusal> {
-    match assigned.iter().find(|index| table.key.columns.contains(index)) {
-        Some(&index) => Err(StatementRefusal::KeyChanged {
-            column: table.columns[index].name.clone(),
-            reason: "by an UPDATE over several tables: change the key by an UPDATE of its own",
-        }),
-        None => Ok(()),
-    }
 }
 
 fn one(

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use handfast_rm_core::plan::{
-    Column, Constraint, Dialect, ForeignKey, Generation, KeyFold, ReferentialAction, Referring,
-    Rule, Table, TableKind, TableName, Trigger, UniqueIndex, checks,
+    Column, Constraint, Dialect, ForeignKey, Generation, KeyFold, Reference, ReferentialAction,
+    Referring, Rule, Table, TableKind, TableName, Trigger, UniqueIndex, checks,
 };
 use sqlx::mysql::{MySqlArguments, MySqlDatabaseError, MySqlRow};
 use sqlx::{Arguments, Column as _, Executor, MySql, MySqlConnection, Statement};
@@ -92,6 +92,10 @@ pub(super) async fn load_table(
     let types = types(connection, &full, &columns, &found).await?;
     let collations: Vec<_> = found.iter().map(collation).collect::<Result<_, _>>()?;
     let (key, unique) = indexes(connection, &full, &columns, &collations).await?;
+    let references = match purpose {
+        Purpose::Planning => references(connection, &full, &columns).await?,
+        Purpose::Restoring => Vec::new(),
+    };
     let mut table = Table {
         kind: kind(relation)?,
         key,
@@ -99,9 +103,12 @@ pub(super) async fn load_table(
         referenced_by: foreign_keys(connection, &full, &columns, purpose).await?,
         triggers: triggers(connection, &full).await?,
         unproved: match purpose {
-            Purpose::Planning => unproved(connection, &full, &columns, mariadb).await?,
+            Purpose::Planning => {
+                unproved(connection, &full, &columns, mariadb, &references).await?
+            }
             Purpose::Restoring => Vec::new(),
         },
+        references: references.into_iter().map(|(_, reference)| reference).collect(),
         rewrites: false,
         row_security: false,
         columns,
@@ -326,7 +333,8 @@ async fn referring_columns(
 fn action(rule: &str) -> ReferentialAction {
     match rule {
         "RESTRICT" | "NO ACTION" => ReferentialAction::Refuse,
-        _ => ReferentialAction::Change,
+        "CASCADE" => ReferentialAction::Cascade,
+        _ => ReferentialAction::Reset,
     }
 }
 
@@ -348,17 +356,23 @@ async fn unproved(
     full: &[String; 2],
     columns: &[Column],
     mariadb: bool,
+    references: &[(String, Reference)],
 ) -> Result<Vec<Constraint>, sqlx::Error> {
     // MySQL cannot switch its CHECKs off, so no row breaks one.
     let mut found = match mariadb {
         true => checks_of(connection, full, columns).await?,
         false => Vec::new(),
     };
-    for reference in references(connection, full, columns).await? {
-        if sees_parents(connection, &reference).await? {
-            found.push(reference);
-        }
-    }
+    let constraint = |(name, reference): &(String, Reference)| Constraint {
+        name: name.clone(),
+        columns: reference.columns.clone(),
+        rule: Rule::Reference {
+            table: format!("{}.{}", quote(&reference.schema), quote(&reference.table)),
+            columns: reference.referenced.clone(),
+        },
+        partition: None,
+    };
+    found.extend(references.iter().map(constraint));
     Ok(found)
 }
 
@@ -386,35 +400,40 @@ async fn checks_of(
     Ok(found.map(|(name, condition)| Constraint::check(name, condition, columns)).collect())
 }
 
+/// The foreign keys to tables that this connection may read, each by its name.
 async fn references(
     connection: &mut MySqlConnection,
     full: &[String; 2],
     columns: &[Column],
-) -> Result<Vec<Constraint>, sqlx::Error> {
-    let mut found: Vec<Constraint> = Vec::new();
+) -> Result<Vec<(String, Reference)>, sqlx::Error> {
+    let mut all: Vec<(String, Reference)> = Vec::new();
     for row in by_name(connection, REFERENCES, full).await? {
         let name = text(&row, 0)?;
-        if found.last().is_none_or(|last| last.name != name) {
-            let table = format!("{}.{}", quote(&text(&row, 2)?), quote(&text(&row, 3)?));
-            let rule = Rule::Reference { table, columns: Vec::new() };
-            found.push(Constraint { name, columns: Vec::new(), rule, partition: None });
+        if all.last().is_none_or(|(last, _)| *last != name) {
+            let (schema, table) = (text(&row, 2)?, text(&row, 3)?);
+            let (columns, referenced) = (Vec::new(), Vec::new());
+            all.push((name, Reference { columns, schema, table, referenced }));
         }
-        let Some(Constraint { columns: own, rule, .. }) = found.last_mut() else { continue };
-        own.extend(position(columns, &text(&row, 1)?));
-        if let Rule::Reference { columns: others, .. } = rule {
-            others.push(text(&row, 4)?);
+        let Some((_, reference)) = all.last_mut() else { continue };
+        reference.columns.extend(position(columns, &text(&row, 1)?));
+        reference.referenced.push(text(&row, 4)?);
+    }
+    let mut seen = Vec::new();
+    for (name, reference) in all {
+        if sees_parents(connection, &reference).await? {
+            seen.push((name, reference));
         }
     }
-    Ok(found)
+    Ok(seen)
 }
 
 /// Whether this connection may read what a foreign key refers to, which writing does not ask for.
 async fn sees_parents(
     connection: &mut MySqlConnection,
-    reference: &Constraint,
+    reference: &Reference,
 ) -> Result<bool, sqlx::Error> {
-    let Rule::Reference { table, columns } = &reference.rule else { return Ok(false) };
-    let columns: Vec<String> = columns.iter().map(|column| quote(column)).collect();
+    let columns: Vec<String> = reference.referenced.iter().map(|column| quote(column)).collect();
+    let table = format!("{}.{}", quote(&reference.schema), quote(&reference.table));
     let query = format!("SELECT {} FROM {table} LIMIT 0", columns.join(", "));
     match rows::<MySql>(connection, query, MySqlArguments::default()).await {
         Ok(_) => Ok(true),

@@ -1,8 +1,8 @@
 //! The description of a table from PostgreSQL's catalogue.
 
 use handfast_rm_core::plan::{
-    Column, Constraint, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Rule, Table,
-    TableKind, TableName, Trigger, UniqueIndex,
+    Column, Constraint, ForeignKey, Generation, KeyFold, Reference, ReferentialAction, Referring,
+    Rule, Table, TableKind, TableName, Trigger, UniqueIndex,
 };
 use sqlx::postgres::PgArguments;
 use sqlx::{Arguments, PgConnection, Postgres, Row};
@@ -77,6 +77,22 @@ const FOREIGN_KEYS: &str = "\
             AND whole.confrelid = f.confrelid) \
     ORDER BY f.conname";
 
+/// The foreign keys of the table that are enforced by reading rows that this connection may read
+/// too.
+const REFERENCES: &str = "\
+    SELECT array_to_string(f.conkey, ' '), n.nspname::text, c.relname::text, \
+           ARRAY(SELECT a.attname::text FROM unnest(f.confkey) WITH ORDINALITY key (number, place) \
+               JOIN pg_attribute a ON a.attrelid = f.confrelid AND a.attnum = key.number \
+               ORDER BY key.place) \
+    FROM pg_constraint f JOIN pg_class c ON c.oid = f.confrelid \
+    JOIN pg_namespace n ON n.oid = c.relnamespace \
+    WHERE f.contype = 'f' AND f.conrelid = $1::int8::oid \
+        AND NOT EXISTS (SELECT FROM pg_constraint whole WHERE whole.oid = f.conparentid \
+            AND whole.conrelid = f.conrelid) \
+        AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT') \
+        AND NOT row_security_active(c.oid) \
+    ORDER BY f.conname";
+
 /// Bits of `tgtype`: 4 INSERT, 8 DELETE, 16 UPDATE. Triggers of partitions fire for the whole.
 const TRIGGERS: &str = "\
     SELECT t.tgname::text, t.tgtype & 4 <> 0, t.tgtype & 16 <> 0, t.tgtype & 8 <> 0 \
@@ -140,6 +156,10 @@ pub(super) async fn load_table(
         key,
         unique,
         referenced_by: foreign_keys(connection, oid, &numbers).await?,
+        references: match purpose {
+            Purpose::Planning => references(connection, oid, &numbers).await?,
+            Purpose::Restoring => Vec::new(),
+        },
         triggers: triggers(connection, oid).await?,
         unproved: match purpose {
             Purpose::Planning => unproved(connection, oid, &numbers).await?,
@@ -312,10 +332,28 @@ async fn foreign_keys(
     Ok(found)
 }
 
+async fn references(
+    connection: &mut PgConnection,
+    oid: i64,
+    numbers: &[i64],
+) -> Result<Vec<Reference>, sqlx::Error> {
+    let found = by_oid(connection, REFERENCES, oid).await?;
+    let reference = |row: &sqlx::postgres::PgRow| {
+        Ok(Reference {
+            columns: positions(&row.try_get::<String, _>(0)?, numbers),
+            schema: row.try_get(1)?,
+            table: row.try_get(2)?,
+            referenced: row.try_get(3)?,
+        })
+    };
+    found.iter().map(reference).collect()
+}
+
 fn action(code: &str) -> ReferentialAction {
     match code {
         "a" | "r" => ReferentialAction::Refuse,
-        _ => ReferentialAction::Change,
+        "c" => ReferentialAction::Cascade,
+        _ => ReferentialAction::Reset,
     }
 }
 

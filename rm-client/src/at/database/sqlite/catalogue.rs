@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use handfast_rm_core::plan::{
-    Column, Constraint, Dialect, ForeignKey, Generation, KeyFold, ReferentialAction, Referring,
-    Rule, Table, TableKind, TableName, Trigger, UniqueIndex, checks,
+    Column, Constraint, Dialect, ForeignKey, Generation, KeyFold, Reference, ReferentialAction,
+    Referring, Rule, Table, TableKind, TableName, Trigger, UniqueIndex, checks,
 };
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments, Sqlite, SqliteConnection};
@@ -63,15 +63,20 @@ pub(super) async fn load_table(
     mark_rowid_alias(&mut columns, &key, &indexes, without_rowid);
     let key = primary(key, &indexes);
     fold_key(&mut columns, &key);
+    let references = match purpose {
+        Purpose::Planning => references(connection, &full, &columns).await?,
+        Purpose::Restoring => Vec::new(),
+    };
     let mut table = Table {
         kind: kind(&text(relation, 2)?, &full[1]),
         unique: unique(indexes, columns.len()),
         referenced_by: foreign_keys(connection, &full, &columns, &key.columns).await?,
         triggers: triggers(&definitions),
         unproved: match purpose {
-            Purpose::Planning => unproved(connection, &full, &columns, &definitions).await?,
+            Purpose::Planning => unproved(connection, &columns, &definitions, &references).await?,
             Purpose::Restoring => Vec::new(),
         },
+        references,
         rewrites: rewrites(&definitions),
         row_security: false,
         columns,
@@ -285,7 +290,8 @@ fn quote(name: &str) -> String {
 fn action(rule: &str) -> ReferentialAction {
     match rule {
         "NO ACTION" | "RESTRICT" => ReferentialAction::Refuse,
-        _ => ReferentialAction::Change,
+        "CASCADE" => ReferentialAction::Cascade,
+        _ => ReferentialAction::Reset,
     }
 }
 
@@ -318,11 +324,20 @@ async fn definitions(
 /// CHECK constraints, which have to be looked for in the table's text, and foreign keys.
 async fn unproved(
     connection: &mut SqliteConnection,
-    full: &[String; 2],
     columns: &[Column],
     definitions: &[Definition],
+    references: &[Reference],
 ) -> Result<Vec<Constraint>, sqlx::Error> {
-    let mut found = references(connection, full, columns).await?;
+    let constraint = |reference: &Reference| Constraint {
+        name: format!("FOREIGN KEY to {}", reference.table),
+        columns: reference.columns.clone(),
+        rule: Rule::Reference {
+            table: format!("{}.{}", quote(&reference.schema), quote(&reference.table)),
+            columns: reference.referenced.clone(),
+        },
+        partition: None,
+    };
+    let mut found: Vec<Constraint> = references.iter().map(constraint).collect();
     let asked = rows::<Sqlite>(connection, CHECKS.to_owned(), SqliteArguments::default()).await?;
     let checked = asked.first().map(|row| Sqlite::flag(row, 0)).transpose()?;
     if checked != Some(false) {
@@ -337,31 +352,23 @@ async fn references(
     connection: &mut SqliteConnection,
     full: &[String; 2],
     columns: &[Column],
-) -> Result<Vec<Constraint>, sqlx::Error> {
+) -> Result<Vec<Reference>, sqlx::Error> {
     let position =
         |name: &str| columns.iter().position(|column| column.name.eq_ignore_ascii_case(name));
-    let mut found: BTreeMap<i64, Constraint> = BTreeMap::new();
+    let mut found: BTreeMap<i64, Reference> = BTreeMap::new();
     for row in by_name(connection, REFERENCES.to_owned(), full).await? {
-        let (id, other) = (Sqlite::number(&row, 0)?.unwrap_or_default(), text(&row, 1)?);
-        let constraint = found.entry(id).or_insert_with(|| Constraint {
-            name: format!("FOREIGN KEY to {other}"),
+        let (id, table) = (Sqlite::number(&row, 0)?.unwrap_or_default(), text(&row, 1)?);
+        let reference = found.entry(id).or_insert_with(|| Reference {
             columns: Vec::new(),
-            rule: Rule::Reference {
-                table: format!("{}.{}", quote(&full[1]), quote(&other)),
-                columns: Vec::new(),
-            },
-            partition: None,
+            schema: full[1].clone(),
+            table,
+            referenced: Vec::new(),
         });
-        constraint.columns.extend(position(&text(&row, 2)?));
-        if let Rule::Reference { columns: others, .. } = &mut constraint.rule {
-            others.extend(Sqlite::text(&row, 3)?);
-        }
+        reference.columns.extend(position(&text(&row, 2)?));
+        reference.referenced.extend(Sqlite::text(&row, 3)?);
     }
     // A foreign key that names missing columns makes every statement fail that it applies to.
-    let complete = |constraint: &Constraint| match &constraint.rule {
-        Rule::Reference { columns, .. } => columns.len() == constraint.columns.len(),
-        Rule::Check(_) => true,
-    };
+    let complete = |reference: &Reference| reference.referenced.len() == reference.columns.len();
     Ok(found.into_values().filter(complete).collect())
 }
 

@@ -12,6 +12,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let after = self.inserted_rows(plan, &steps).await?;
         self.expect_rows("INSERT", after.len(), &steps)?;
         self.require_deletable(&plan.columns, after.iter())?;
+        self.lock_parents(&plan.columns, after.iter()).await?;
         self.log.inserted(self.loaded, &plan.columns, after);
         self.recorded();
         Ok(for_application::<DB>(steps, plan.user_returning))

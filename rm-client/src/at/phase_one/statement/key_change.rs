@@ -33,7 +33,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
     ) -> Result<Steps<DB>, sqlx::Error> {
         let columns = &plan.columns;
         let steps = self.answer(before).await?;
-        let before = self.judged_image(&steps, columns, plan.judged).await?;
+        let before = self.judge(self.loaded, rows_of::<DB>(&steps), columns, plan.judged).await?;
         let foretold = self.foretold(plan, &before, &steps).await?;
         drop(steps);
         let steps = self.change_rows(change, Extent::Any, &before, columns).await?;
@@ -47,6 +47,8 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let (imaged, changed) = (before.len(), affected::<DB>(&steps));
         let rows = self.rekeyed(columns, before, after);
         let rows = rows.ok_or_else(|| self.rows_differ("UPDATE", imaged as u64, changed))?;
+        self.lock_parents(columns, rows.fresh.iter()).await?;
+        self.lock_changed_parents(columns, &rows.kept.0, &rows.kept.1).await?;
         self.record_rekeyed(plan, rows)?;
         self.recorded();
         Ok(for_application::<DB>(steps, plan.user_returning))

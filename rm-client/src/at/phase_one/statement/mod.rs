@@ -4,9 +4,11 @@
 //! transaction's connection and its record; nothing here decides what can be undone (the plan does)
 //! or talks to the coordinator, but for reads that must be globally committed.
 
+mod along;
 mod delete;
 mod insert;
 mod key_change;
+mod parents;
 mod read;
 mod several;
 mod update;
@@ -27,6 +29,7 @@ use super::branch_log::BranchLog;
 use super::compound;
 use crate::at::database::bind::{bind_key, bind_keys, rows_max};
 use crate::at::database::bound_query::BoundQuery;
+use crate::at::database::catalogue::Catalogue;
 use crate::at::database::{Backend, LoadedTable, Steps, affected, rows};
 use crate::at::error::AtError;
 use crate::at::undo::image::{Image, ImageRow, Layout, values_of};
@@ -40,9 +43,10 @@ pub(crate) struct StatementRun<'r, DB: Backend> {
     pub(crate) merges: bool,
     pub(crate) log: &'r mut BranchLog,
     /// The table that the plan is about.
-    pub(crate) loaded: &'r LoadedTable<DB>,
+    pub(crate) loaded: &'r Arc<LoadedTable<DB>>,
     /// All tables of the statement that were described to the planner.
     pub(crate) tables: &'r [Arc<LoadedTable<DB>>],
+    pub(crate) catalogue: &'r Catalogue<DB>,
     /// The application's query.
     pub(crate) query: BoundQuery<DB>,
 }
@@ -140,7 +144,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         &mut self,
         change: &Change,
         extent: Extent,
-        before: &Image,
+        before: &[ImageRow],
         columns: &[usize],
     ) -> Result<Steps<DB>, sqlx::Error> {
         match change {
@@ -155,7 +159,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
     async fn change_by_key(
         &mut self,
         keyed: &KeyedQuery,
-        before: &Image,
+        before: &[ImageRow],
         columns: &[usize],
     ) -> Result<Steps<DB>, sqlx::Error> {
         if before.is_empty() {
@@ -235,26 +239,27 @@ impl<DB: Backend> StatementRun<'_, DB> {
         judged: bool,
     ) -> Result<Image, sqlx::Error> {
         let steps = self.answer(query).await?;
-        self.judged_image(&steps, columns, judged).await
+        self.judge(self.loaded, rows_of::<DB>(&steps), columns, judged).await
     }
 
-    /// The rows of such a read.
-    async fn judged_image(
+    /// As [`StatementRun::read_before`], of rows that were read.
+    async fn judge<'a>(
         &mut self,
-        steps: &Steps<DB>,
+        loaded: &LoadedTable<DB>,
+        rows: impl IntoIterator<Item = &'a DB::Row>,
         columns: &[usize],
         judged: bool,
     ) -> Result<Image, sqlx::Error> {
         if !judged {
-            return Layout::of(columns).rows(self.loaded, rows_of::<DB>(steps));
+            return Layout::of(columns).rows(loaded, rows);
         }
         let mut image = Image::new();
-        for row in rows_of::<DB>(steps) {
-            let imaged = Layout { columns, behind: 1 }.row(self.loaded, row)?;
+        for row in rows {
+            let imaged = Layout { columns, behind: 1 }.row(loaded, row)?;
             if let Some(constraint) = DB::text(row, DB::width(row) - 1)?
-                && self.is_broken(&constraint, &imaged, columns).await?
+                && self.is_broken(loaded, &constraint, &imaged, columns).await?
             {
-                let table = self.loaded.table.full_name();
+                let table = loaded.table.full_name();
                 let refusal = StatementRefusal::RowBreaksConstraint { table, constraint };
                 return Err(AtError::Refused(refusal).into());
             }
@@ -266,18 +271,19 @@ impl<DB: Backend> StatementRun<'_, DB> {
     /// Whether a row that has read as breaking a constraint does so.
     async fn is_broken(
         &mut self,
+        loaded: &LoadedTable<DB>,
         constraint: &str,
         row: &ImageRow,
         columns: &[usize],
     ) -> Result<bool, sqlx::Error> {
-        let table = &self.loaded.table;
-        let Some(text) = undo_sql::broken_again(DB::DIALECT, table, constraint) else {
+        let text = undo_sql::broken_again(DB::DIALECT, &loaded.table, constraint);
+        let Some(text) = text else {
             // Only a foreign key on MySQL is asked again, where the snapshot of the first read may
             // be older than the parent.
             return Ok(true);
         };
         let mut arguments = DB::Arguments::default();
-        bind_key(&mut arguments, self.loaded, &row.values, columns)?;
+        bind_key(&mut arguments, loaded, &row.values, columns)?;
         Ok(!rows::<DB>(self.connection, text, arguments).await?.is_empty())
     }
 
@@ -302,14 +308,25 @@ impl<DB: Backend> StatementRun<'_, DB> {
         columns: &[usize],
         locking: RowLocking,
     ) -> Result<Image, sqlx::Error> {
-        let table = &self.loaded.table;
+        self.read_rows(self.loaded, image, columns, locking).await
+    }
+
+    /// The same of any table.
+    async fn read_rows(
+        &mut self,
+        loaded: &LoadedTable<DB>,
+        image: &Image,
+        columns: &[usize],
+        locking: RowLocking,
+    ) -> Result<Image, sqlx::Error> {
+        let table = &loaded.table;
         let mut found = Image::with_capacity(image.len());
         for chunk in image.chunks(rows_max::<DB>(table.key.columns.len())) {
             let text = undo_sql::select_by_keys(DB::DIALECT, table, columns, chunk.len(), locking);
             let mut arguments = DB::Arguments::default();
-            bind_keys(&mut arguments, self.loaded, values_of(chunk), columns)?;
+            bind_keys(&mut arguments, loaded, values_of(chunk), columns)?;
             let again = rows::<DB>(self.connection, text, arguments).await?;
-            found.extend(Layout::of(columns).rows(self.loaded, &again)?);
+            found.extend(Layout::of(columns).rows(loaded, &again)?);
         }
         Ok(found)
     }

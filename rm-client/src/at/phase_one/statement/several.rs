@@ -51,6 +51,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
             log: &mut *self.log,
             loaded: &self.tables[table],
             tables: self.tables,
+            catalogue: self.catalogue,
             query: self.query.clone(),
         }
     }
@@ -84,8 +85,9 @@ impl<DB: Backend> StatementRun<'_, DB> {
             after.push(aligned.ok_or_else(|| self.rows_differ("UPDATE", imaged as u64, changed))?);
         }
         for ((part, before), after) in plan.parts.iter().zip(images).zip(after) {
-            let loaded = &self.tables[part.table];
-            self.log.updated(loaded, &part.columns, &part.maintained, before, after);
+            let mut run = self.about(part.table);
+            run.lock_changed_parents(&part.columns, &before, &after).await?;
+            run.log.updated(run.loaded, &part.columns, &part.maintained, before, after);
         }
         self.recorded();
         Ok(for_application::<DB>(steps, false))

@@ -30,19 +30,20 @@ impl<DB: Backend> StatementRun<'_, DB> {
                 self.update_imaged(before, change, extent, after, columns).await?
             }
         };
-        Ok(self.updated(plan, before, after, steps))
+        self.updated(plan, before, after, steps).await
     }
 
-    fn updated(
+    async fn updated(
         &mut self,
         plan: &Update,
         before: Image,
         after: Image,
         steps: Steps<DB>,
-    ) -> Steps<DB> {
+    ) -> Result<Steps<DB>, sqlx::Error> {
+        self.lock_changed_parents(&plan.columns, &before, &after).await?;
         self.log.updated(self.loaded, &plan.columns, &plan.maintained, before, after);
         self.recorded();
-        for_application::<DB>(steps, plan.user_returning)
+        Ok(for_application::<DB>(steps, plan.user_returning))
     }
 
     /// The change, if it and the after image can go out in one call: that of one row, so that few
@@ -73,7 +74,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         self.expect_rows("UPDATE", before.len(), &steps)?;
         let after = Layout::of(columns).rows(self.loaded, rows_of::<DB>(&steps))?;
         let (before, after, steps) = self.aligned(columns, before, after, steps)?;
-        Ok(self.updated(plan, before, after, steps))
+        self.updated(plan, before, after, steps).await
     }
 
     /// Runs a change and the read behind it in one call. An error does not tell which of the two

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use handfast_rm_core::plan::{Query, Upsert, UpsertAfter, UpsertKind};
 
+use super::along::{Along, Own};
 use super::{StatementRun, for_application, rows_of};
 use crate::at::database::{Backend, Steps, affected};
 use crate::at::error::AtError;
@@ -20,13 +21,49 @@ impl<DB: Backend> StatementRun<'_, DB> {
             self.require_gap_locks().await?;
         }
         let before = self.probe(plan).await?;
+        let mut along = self.replaced_along(plan, &before).await?;
         let steps = self.change(&plan.change).await?;
+        if let Some(along) = &mut along {
+            self.went_along("REPLACE", along, None).await?;
+        }
         let after = self.rows_after(plan, &before, &steps).await?;
         let fresh = after.iter().filter(|(key, _)| !before.contains_key(*key));
         self.require_deletable(&plan.columns, fresh.map(|(_, row)| row))?;
+        self.lock_upserted_parents(plan, &before, &after).await?;
+        // Undone behind the rows that they refer to.
+        if let Some(along) = along {
+            self.record_along(along, Own::Replaced);
+        }
         self.record_upsert(plan, before, after)?;
         self.recorded();
         Ok(for_application::<DB>(steps, plan.user_returning))
+    }
+
+    /// Finds what foreign keys delete or change along with the rows that a REPLACE removes.
+    async fn replaced_along(
+        &mut self,
+        plan: &Upsert,
+        before: &Rows,
+    ) -> Result<Option<Along<DB>>, sqlx::Error> {
+        if !plan.acts || before.is_empty() {
+            return Ok(None);
+        }
+        let replaced = before.values().cloned().collect();
+        Ok(Some(self.along(Own::Replaced, &plan.columns, replaced).await?))
+    }
+
+    async fn lock_upserted_parents(
+        &mut self,
+        plan: &Upsert,
+        before: &Rows,
+        after: &Rows,
+    ) -> Result<(), sqlx::Error> {
+        let fresh = after.values().filter(|row| !before.contains_key(&row.key));
+        self.lock_parents(&plan.columns, fresh).await?;
+        let met =
+            before.iter().filter_map(|(key, old)| Some((old.clone(), after.get(key)?.clone())));
+        let (old, new): (Image, Image) = met.unzip();
+        self.lock_changed_parents(&plan.columns, &old, &new).await
     }
 
     /// Rows that the statement could meet, locked. On MySQL the gaps where there are none are
@@ -194,11 +231,15 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let mut removed = Image::new();
         let (mut old, mut new) = (Image::new(), Image::new());
         for (key, row) in before {
-            if after.get(&key).is_some_and(|changed| self.is_respelt(&plan.columns, &row, changed))
-            {
+            let changed = after.get(&key);
+            if changed.is_some_and(|changed| self.is_respelt(&plan.columns, &row, changed)) {
                 if let Some(obstacle) = &plan.key_obstacle {
                     return Err(AtError::Refused(obstacle.clone()));
                 }
+                removed.push(row);
+                continue;
+            }
+            if changed.is_some_and(|changed| self.acts_back(plan, &row, changed)) {
                 removed.push(row);
                 continue;
             }
@@ -220,6 +261,20 @@ impl<DB: Backend> StatementRun<'_, DB> {
         self.log.updated(self.loaded, &plan.columns, &maintained, old, new);
         self.log.inserted(self.loaded, &plan.columns, after.into_values().collect());
         Ok(())
+    }
+
+    /// Whether an UPDATE that undoes a REPLACE would change rows that others refer by meanwhile: it
+    /// would change a column back along which a foreign key acts.
+    fn acts_back(&self, plan: &Upsert, old: &ImageRow, new: &ImageRow) -> bool {
+        if plan.kind != UpsertKind::Replace {
+            return false;
+        }
+        let value = |row: &ImageRow, column: &usize| {
+            let at = plan.columns.iter().position(|known| known == column)?;
+            Some(row.values[at].clone())
+        };
+        let mut keys = self.loaded.table.referenced_by.iter().filter(|key| key.on_update.acts());
+        keys.any(|key| key.referenced.iter().any(|column| value(old, column) != value(new, column)))
     }
 
     pub(super) async fn require_gap_locks(&mut self) -> Result<(), sqlx::Error> {

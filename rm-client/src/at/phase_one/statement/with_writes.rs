@@ -103,6 +103,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
             match &part.kind {
                 WithPartKind::Insert { columns } => {
                     let after = run.settled(returned, columns).await?;
+                    run.lock_parents(columns, after.iter()).await?;
                     run.log.inserted(loaded, columns, after);
                 }
                 WithPartKind::Update { columns, maintained } => {
@@ -110,6 +111,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
                     let (imaged, found) = (before.len() as u64, after.len() as u64);
                     let after = crate::at::undo::image::align(&before, after)
                         .ok_or_else(|| run.rows_differ("WITH", imaged, found))?;
+                    run.lock_changed_parents(columns, &before, &after).await?;
                     run.log.updated(loaded, columns, maintained, before, after);
                 }
                 WithPartKind::Delete { columns } => run.log.deleted(loaded, columns, returned),
