@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use handfast_rm_core::plan::{Reads, Statement};
+use handfast_rm_core::plan::{Reads, Statement, StatementRefusal};
 use sqlx::Pool;
 
 use super::database::bound_query::BoundQuery;
+use super::database::catalogue::Managed;
 use super::database::{AtDatabase, Steps};
 use super::error::AtError;
 use super::phase_one::{AtTransaction, Attempt, Attempts};
@@ -197,7 +198,7 @@ impl<DB: AtDatabase> AtResource<DB> {
         let mut attempts = Attempts::new(Arc::clone(&self.shared))?;
         loop {
             let mut local = attempts.begin().await?;
-            match local.run(query.clone(), Arc::clone(&statement)).await {
+            match local.run_planned(query.clone(), Arc::clone(&statement)).await {
                 Ok(steps) => match attempts.commit(local).await? {
                     Attempt::Done => return Ok(steps),
                     Attempt::Again => {}
@@ -217,7 +218,15 @@ impl<DB: AtDatabase> AtResource<DB> {
     ) -> Result<Route<Arc<Statement>>, sqlx::Error> {
         let Some(context) = context::current() else { return self.classify_outside(query) };
         let reads = if context.read_committed { Reads::Committed } else { Reads::Local };
-        Ok(self.shared.catalogue.classify(reads, query.sql())?)
+        match self.shared.catalogue.classify(reads, query.sql())? {
+            Route::Plain => Ok(Route::Plain),
+            Route::Planned(Managed::Statement(statement)) => Ok(Route::Planned(statement)),
+            Route::Planned(Managed::Savepoint(_)) => {
+                // Its local transaction would end with it.
+                let statement = "SAVEPOINT".to_owned();
+                Err(AtError::Refused(StatementRefusal::TransactionControl { statement }).into())
+            }
+        }
     }
 
     /// Classifies a query outside of a global: it runs untouched, unless the resource takes only

@@ -19,7 +19,6 @@ const EVERYWHERE: &[&str] = &[
     "DELETE FROM {view}",
     "COMMIT",
     "ROLLBACK",
-    "SAVEPOINT further",
     "DELETE FROM {t}; DELETE FROM {t}",
     "SELECT 1; DELETE FROM {t}",
     "DELETE FROM undo_log; SELECT 1",

@@ -10,7 +10,12 @@ const ITEM: &[&str] = &[
     "INSERT INTO item VALUES (1, 10)",
 ];
 
-on_every_database!(savepoint_names_are_case_sensitive, the_newest_savepoint_of_a_name_counts,);
+on_every_database!(
+    savepoint_names_are_case_sensitive,
+    the_newest_savepoint_of_a_name_counts,
+    savepoints_come_as_text,
+    a_savepoint_needs_a_local_transaction,
+);
 
 /// Not on SQLite, where two transactions never write at the same time, so none can wait for
 /// another.
@@ -77,6 +82,38 @@ async fn the_newest_savepoint_of_a_name_counts<DB: TestDatabase>() {
         })
         .await;
     assert_eq!(stage.undo_rows().await, 0);
+    stage.roll_back(global).await;
+}
+
+async fn savepoints_come_as_text<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ITEM).await;
+    let before = stage.dump("item", &["id", "n"]).await;
+    let global = stage.begin().await;
+    global
+        .scope(async {
+            let mut local = stage.resource.begin().await.unwrap();
+            DB::run(&mut local, "UPDATE item SET n = 11 WHERE id = 1").await.unwrap();
+            DB::run(&mut local, "SAVEPOINT Further").await.unwrap();
+            DB::run(&mut local, "INSERT INTO item VALUES (2, 20)").await.unwrap();
+            DB::run(&mut local, "ROLLBACK TO SAVEPOINT further").await.unwrap();
+            DB::run(&mut local, "UPDATE item SET n = 12 WHERE id = 1").await.unwrap();
+            DB::run(&mut local, "RELEASE SAVEPOINT FURTHER").await.unwrap();
+            let gone = DB::run(&mut local, "ROLLBACK TO further").await;
+            assert_eq!(code(&gone.unwrap_err()), "HF-AT-SAVEPOINT");
+            local.commit().await.unwrap();
+        })
+        .await;
+    let row = vec![Some("1".to_owned()), Some("12".to_owned())];
+    assert_eq!(stage.dump("item", &["id", "n"]).await, [row]);
+    stage.roll_back(global).await;
+    assert_eq!(stage.dump("item", &["id", "n"]).await, before);
+}
+
+async fn a_savepoint_needs_a_local_transaction<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ITEM).await;
+    let global = stage.begin().await;
+    let alone = global.scope(DB::run_alone(&stage.resource, "SAVEPOINT further")).await;
+    assert_eq!(code(&alone.unwrap_err()), "HF-AT-TRANSACTION-CONTROL");
     stage.roll_back(global).await;
 }
 

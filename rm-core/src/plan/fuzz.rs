@@ -10,7 +10,7 @@ use super::{
 #[doc(hidden)]
 pub fn fuzz_entry(dialect: Dialect, reads: Reads, sql: &str) -> Option<Plan> {
     match parse(dialect, reads, sql).ok()? {
-        Parsed::Pass => Some(Plan::Pass),
+        Parsed::Pass | Parsed::Savepoint(_) => Some(Plan::Pass),
         Parsed::Statement(statement) => {
             let tables: Vec<Table> =
                 statement.tables().iter().map(|table| sample(table.name.clone())).collect();

@@ -36,6 +36,7 @@ mod quote;
 pub mod referring_sql;
 mod refusal;
 mod repeatable;
+mod savepoint;
 mod shape;
 mod stable;
 mod table;
@@ -54,6 +55,7 @@ pub use self::{
     keyed::{JointQuery, ROWS_MAX},
     parse::{OPT_OUT, Parsed, Reads, Statement, parse},
     refusal::StatementRefusal,
+    savepoint::Savepoint,
     shape::{
         Arguments, Change, Delete, DeleteImage, ForetoldKey, GeneratedKeys, Insert, InsertAfter,
         JoinedRead, KeyChange, KeyedQuery, LockMode, LockingRead, Plan, Query, ReadPart, Several,

@@ -11,14 +11,14 @@ use sqlparser::{
 };
 
 use super::{
-    Dialect, LockMode, Plan, StatementRefusal, Table, TableName,
+    Dialect, LockMode, Plan, Savepoint, StatementRefusal, Table, TableName,
     classify::{self, Class},
     clauses::misread,
     delete, insert,
     joined::{self, Joined},
     joined_read::JoinedRead,
     lexeme::Lexeme,
-    locking_read, names, normal,
+    locking_read, names, normal, savepoint,
     text::{Text, grammar},
     update,
     with_writes::Writes,
@@ -31,6 +31,8 @@ pub enum Parsed {
     Pass,
     /// A statement that needs the metadata of its table to be planned.
     Statement(Box<Statement>),
+    /// A statement about a savepoint of the local transaction, which has to know of it.
+    Savepoint(Savepoint),
 }
 
 /// How plain reads are to be treated.
@@ -103,7 +105,9 @@ fn parse_several(reads: Reads, statements: Vec<Text>) -> Result<Parsed, Statemen
     for statement in statements {
         match parse_one(reads, statement) {
             Ok(Parsed::Pass) => {}
-            Ok(Parsed::Statement(_)) => return Err(StatementRefusal::SeveralStatements),
+            Ok(Parsed::Statement(_) | Parsed::Savepoint(_)) => {
+                return Err(StatementRefusal::SeveralStatements);
+            }
             Err(refusal) => return Err(refusal),
         }
     }
@@ -111,6 +115,9 @@ fn parse_several(reads: Reads, statements: Vec<Text>) -> Result<Parsed, Statemen
 }
 
 fn parse_one(reads: Reads, text: Text) -> Result<Parsed, StatementRefusal> {
+    if let Some(savepoint) = savepoint::of(&text) {
+        return Ok(Parsed::Savepoint(savepoint));
+    }
     let class = classify::classify(&text)?;
     if class == Class::Pass {
         return Ok(Parsed::Pass);
@@ -198,7 +205,7 @@ fn parse_writes(
     let parse_write = |sql: &str| match <[Text; 1]>::try_from(Text::statements(dialect, sql)?) {
         Ok([text]) => match parse_one(Reads::Local, text)? {
             Parsed::Statement(statement) => Ok(*statement),
-            Parsed::Pass => Err(misread()),
+            Parsed::Pass | Parsed::Savepoint(_) => Err(misread()),
         },
         Err(_) => Err(misread()),
     };

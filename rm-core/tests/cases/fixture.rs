@@ -87,6 +87,7 @@ impl Case {
     fn plan(&self, sql: &str, arguments: usize) -> Result<String, StatementRefusal> {
         let statement = match parse(self.dialect, self.reads, sql)? {
             Parsed::Pass => return Ok("pass".to_owned()),
+            Parsed::Savepoint(savepoint) => return Ok(format!("savepoint {savepoint:?}")),
             Parsed::Statement(statement) => statement,
         };
         let tables: Vec<&Table> =

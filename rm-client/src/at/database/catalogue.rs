@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_rm_core::plan::{
-    Parsed, Plan, Reads, Statement, StatementRefusal, Table, TableKind, TableName, Trigger, parse,
+    Parsed, Plan, Reads, Savepoint, Statement, StatementRefusal, Table, TableKind, TableName,
+    Trigger, parse,
 };
 use moka::sync::Cache;
 use sqlx::SqlStr;
@@ -25,7 +26,16 @@ const TABLES_MAX: u64 = 1_024;
 const TABLE_TTL: Duration = Duration::from_secs(60);
 
 /// A text as it was parsed.
-type Classified = Result<Route<Arc<Statement>>, StatementRefusal>;
+/// A statement that does not go to the database as it is.
+#[derive(Clone, Debug)]
+pub(crate) enum Managed {
+    /// It is planned, and run between its images.
+    Statement(Arc<Statement>),
+    /// The local transaction carries it out on its log, too.
+    Savepoint(Arc<Savepoint>),
+}
+
+type Classified = Result<Route<Managed>, StatementRefusal>;
 
 /// Texts, tables and plans of one resource.
 #[derive(Debug)]
@@ -93,11 +103,7 @@ impl<DB: Backend> Catalogue<DB> {
     ///
     /// # Errors
     /// [`AtError::Refused`] if the statement cannot be undone exactly.
-    pub(crate) fn classify(
-        &self,
-        reads: Reads,
-        sql: &SqlStr,
-    ) -> Result<Route<Arc<Statement>>, AtError> {
+    pub(crate) fn classify(&self, reads: Reads, sql: &SqlStr) -> Result<Route<Managed>, AtError> {
         let cache = match reads {
             Reads::Local => &self.local,
             Reads::Committed => &self.committed,
@@ -105,7 +111,12 @@ impl<DB: Backend> Catalogue<DB> {
         let classify = || {
             Ok(match parse(DB::DIALECT, reads, sql.as_str())? {
                 Parsed::Pass => Route::Plain,
-                Parsed::Statement(statement) => Route::Planned(Arc::from(statement)),
+                Parsed::Statement(statement) => {
+                    Route::Planned(Managed::Statement(Arc::from(statement)))
+                }
+                Parsed::Savepoint(savepoint) => {
+                    Route::Planned(Managed::Savepoint(Arc::new(savepoint)))
+                }
             })
         };
         cache.get_with_by_ref(sql, classify).map_err(AtError::Refused)

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use handfast_rm_core::plan::{Reads, Statement};
+use handfast_rm_core::plan::{Reads, Savepoint, Statement};
 
 use super::branch::{Branch, OnConflict, Role};
 use super::branch_log::BranchLog;
@@ -11,6 +11,7 @@ use super::local_transaction::LocalTransaction;
 use super::statement::StatementRun;
 use crate::at::database::begin::begin;
 use crate::at::database::bound_query::BoundQuery;
+use crate::at::database::catalogue::Managed;
 use crate::at::database::{AtDatabase, Steps};
 use crate::at::database_wait::reported;
 use crate::at::error::AtError;
@@ -90,16 +91,22 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         self.local.rollback().await
     }
 
-    /// Sets a savepoint. The name may be set again; the newest counts.
+    /// Sets a savepoint. The name may be set again; the newest counts. `SAVEPOINT name` as text does
+    /// the same, under the name as the database reads it: in lower case unless it is quoted, on
+    /// PostgreSQL alone.
     ///
     /// # Errors
     /// The database's error.
     pub async fn savepoint(&mut self, name: &str) -> Result<(), sqlx::Error> {
+        self.set_savepoint(name).await.map(drop)
+    }
+
+    async fn set_savepoint(&mut self, name: &str) -> Result<Steps<DB>, sqlx::Error> {
         self.refuse_ended()?;
         let ours = self.log.next_savepoint();
-        self.control("SAVEPOINT", &ours).await?;
+        let steps = self.control("SAVEPOINT", &ours).await?;
         self.log.set_savepoint(name);
-        Ok(())
+        Ok(steps)
     }
 
     /// Takes back everything since a savepoint, which stays set. On PostgreSQL this also makes a
@@ -108,12 +115,16 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
     /// # Errors
     /// [`AtError::UnknownSavepoint`], or what the database says.
     pub async fn rollback_to(&mut self, name: &str) -> Result<(), sqlx::Error> {
+        self.return_to(name).await.map(drop)
+    }
+
+    async fn return_to(&mut self, name: &str) -> Result<Steps<DB>, sqlx::Error> {
         let ours = self.require_savepoint(name)?;
         // The database first. If this is cut off in between, the log has items too many, whose rows
         // an undo finds as they were before. With items too few, a change would have no undo.
-        self.control("ROLLBACK TO SAVEPOINT", &ours).await?;
+        let steps = self.control("ROLLBACK TO SAVEPOINT", &ours).await?;
         self.log.roll_back_to(name);
-        Ok(())
+        Ok(steps)
     }
 
     /// Gives up a savepoint and those set after it. What was done since stays.
@@ -121,10 +132,14 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
     /// # Errors
     /// [`AtError::UnknownSavepoint`], or what the database says.
     pub async fn release_savepoint(&mut self, name: &str) -> Result<(), sqlx::Error> {
+        self.release(name).await.map(drop)
+    }
+
+    async fn release(&mut self, name: &str) -> Result<Steps<DB>, sqlx::Error> {
         let ours = self.require_savepoint(name)?;
-        self.control("RELEASE SAVEPOINT", &ours).await?;
+        let steps = self.control("RELEASE SAVEPOINT", &ours).await?;
         self.log.release_savepoint(name);
-        Ok(())
+        Ok(steps)
     }
 
     /// Returns the name by which the database knows the savepoint.
@@ -134,10 +149,9 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         self.log.savepoint(name).ok_or_else(unknown)
     }
 
-    async fn control(&mut self, verb: &str, savepoint: &str) -> Result<(), sqlx::Error> {
+    async fn control(&mut self, verb: &str, savepoint: &str) -> Result<Steps<DB>, sqlx::Error> {
         let control = BoundQuery::plain(format!("{verb} {savepoint}"));
-        DB::steps(self.local.begun().await?, control).await?;
-        Ok(())
+        DB::steps(self.local.begun().await?, control).await
     }
 
     pub(super) fn reads(&self) -> Reads {
@@ -148,10 +162,7 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
     }
 
     /// Decides how a query goes to the database. A statement is parsed here and nowhere else.
-    pub(crate) fn classify(
-        &self,
-        query: &BoundQuery<DB>,
-    ) -> Result<Route<Arc<Statement>>, sqlx::Error> {
+    pub(crate) fn classify(&self, query: &BoundQuery<DB>) -> Result<Route<Managed>, sqlx::Error> {
         if matches!(self.role, Role::Plain) {
             return Ok(Route::Plain);
         }
@@ -159,14 +170,34 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         let route = self.shared.catalogue.classify(self.reads(), query.sql())?;
         // A change that could only be rolled back is not worth running, and after a statement that
         // was cut off it is unknown whether the database still has the transaction open.
-        if matches!(route, Route::Planned(_)) && self.log.half_recorded {
+        if matches!(route, Route::Planned(Managed::Statement(_))) && self.log.half_recorded {
             return Err(AtError::HalfRecorded.into());
         }
         Ok(route)
     }
 
-    /// Runs a statement that needs a plan, to its end.
+    /// Runs a statement that does not go to the database as it is, to its end.
     pub(crate) async fn run(
+        &mut self,
+        query: BoundQuery<DB>,
+        managed: Managed,
+    ) -> Result<Steps<DB>, sqlx::Error> {
+        match managed {
+            Managed::Statement(statement) => self.run_planned(query, statement).await,
+            Managed::Savepoint(savepoint) => self.move_savepoint(&savepoint).await,
+        }
+    }
+
+    async fn move_savepoint(&mut self, savepoint: &Savepoint) -> Result<Steps<DB>, sqlx::Error> {
+        match savepoint {
+            Savepoint::Set(name) => self.set_savepoint(name).await,
+            Savepoint::RollBackTo(name) => self.return_to(name).await,
+            Savepoint::Release(name) => self.release(name).await,
+        }
+    }
+
+    /// Runs a statement that needs a plan.
+    pub(crate) async fn run_planned(
         &mut self,
         query: BoundQuery<DB>,
         statement: Arc<Statement>,
