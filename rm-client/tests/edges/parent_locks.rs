@@ -13,6 +13,7 @@ on_every_database!(
     keys_of_every_kind_are_locked,
     an_assigned_reference_is_locked,
     an_upserted_reference_is_locked,
+    a_reference_is_locked_whatever_statement_makes_it,
     a_parent_of_many_is_shared,
     a_parent_may_be_left_unlocked,
     a_parent_of_the_same_global_is_free,
@@ -129,6 +130,26 @@ async fn an_upserted_reference_is_locked<DB: TestDatabase>() {
     let parent = "UPDATE par SET n = 5 WHERE id = 2";
     check(&stage, parent, &format!("INSERT INTO chi VALUES (1, 1, 1) {clause}")).await;
     check(&stage, parent, &format!("INSERT INTO chi VALUES (9, 2, 1) {clause}")).await;
+}
+
+async fn a_reference_is_locked_whatever_statement_makes_it<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(FAMILY).await;
+    let statements: &[&str] = match DB::NAME_IN_TESTS {
+        "postgres" => &[
+            "UPDATE chi SET pid = 2 FROM par WHERE par.id = 1 AND chi.id = 1",
+            "WITH w AS (INSERT INTO chi VALUES (9, 2, 1) RETURNING id) SELECT id FROM w",
+            "WITH w AS (UPDATE chi SET pid = 2 WHERE id = 1 RETURNING id) SELECT id FROM w",
+        ],
+        "mysql" => &[
+            "UPDATE chi JOIN par ON par.id = 1 SET chi.pid = 2 WHERE chi.id = 1",
+            "UPDATE chi, par SET chi.pid = 2, par.n = 7 WHERE chi.id = 1 AND par.id = 1",
+        ],
+        _ => &["UPDATE chi SET pid = 2 FROM par WHERE par.id = 1 AND chi.id = 1"],
+    };
+    let to_another_key = "UPDATE chi SET id = 5, pid = 2 WHERE id = 1";
+    for sql in statements.iter().chain([&to_another_key]) {
+        check(&stage, "UPDATE par SET n = n + 1 WHERE id = 2", sql).await;
+    }
 }
 
 async fn a_parent_of_many_is_shared<DB: TestDatabase>() {
