@@ -27,7 +27,6 @@ const EVERYWHERE: &[&str] = &[
 
 const POSTGRES: &[&str] = &[
     "TRUNCATE {t}",
-    "UPDATE {t} SET {k} = {t}.{k} FROM {bare} WHERE a = 1",
     "DELETE FROM {bare} USING {t} WHERE a = 1",
     "UPDATE {bare} SET a = 1 FROM {t}",
     "SELECT {k} FROM {t} GROUP BY {k} FOR UPDATE",
@@ -79,7 +78,7 @@ const SQLITE: &[&str] = &[
     "VACUUM",
     "REINDEX",
     "ANALYZE",
-    "UPDATE {t} SET {k} = 1 FROM {bare}",
+    "UPDATE {bare} SET a = 1 FROM {t}",
     "BEGIN",
 ];
 
