@@ -2,7 +2,7 @@
 
 use sqlx::{MySql, Postgres, Sqlite};
 
-use crate::at::{Stage, code};
+use crate::at::{Stage, TestDatabase, code};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forms_of_postgres_are_undone() {
@@ -145,4 +145,33 @@ async fn a_multirange_is_not_imaged() {
         stage.roll_back(global).await;
     }
     stage.check_undone("plan", &["id", "n", "at"], &["UPDATE plan SET n = 2"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_local_transaction_has_settings_of_its_own() {
+    let stage = Stage::<Postgres>::new(&[
+        "CREATE TABLE person (id INT PRIMARY KEY, editor TEXT)",
+        "INSERT INTO person VALUES (1, 'before')",
+    ])
+    .await;
+    let before = stage.dump("person", &["id", "editor"]).await;
+    let global = stage.begin().await;
+    global
+        .scope(async {
+            let mut local = stage.resource.begin().await.unwrap();
+            for sql in [
+                "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+                "SET LOCAL app.editor = 'dot'",
+                "UPDATE person SET editor = current_setting('app.editor') || ' ' || \
+                 current_setting('transaction_isolation')",
+            ] {
+                Postgres::run(&mut local, sql).await.unwrap();
+            }
+            local.commit().await.unwrap();
+        })
+        .await;
+    let row = vec![Some("1".to_owned()), Some("dot serializable".to_owned())];
+    assert_eq!(stage.dump("person", &["id", "editor"]).await, [row]);
+    stage.roll_back(global).await;
+    assert_eq!(stage.dump("person", &["id", "editor"]).await, before);
 }

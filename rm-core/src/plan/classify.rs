@@ -163,11 +163,27 @@ fn setting(text: &Text) -> Result<Class, StatementRefusal> {
     let scope = |lexeme: &&Lexeme| lexeme.is_word("LOCAL") || lexeme.is_word("SESSION");
     let name = text.lexemes.iter().skip(1).find(|lexeme| !scope(lexeme));
     let several = text.lexemes.iter().any(|lexeme| lexeme.is(&Token::Comma));
+    if text.dialect == Dialect::Postgres && !several && ends_with_transaction(&text.lexemes) {
+        return Ok(Class::Pass);
+    }
     match name {
         Some(name) if !several && HARMLESS.iter().any(|known| name.is_word(known)) => {
             Ok(Class::Pass)
         }
         Some(_) | None => Err(StatementRefusal::SessionState { statement: opening(text) }),
+    }
+}
+
+/// PostgreSQL: returns whether a setting ends with the local transaction and means nothing to an
+/// undo, which has a transaction of its own: the isolation level, and settings of the application,
+/// whose names have a dot.
+fn ends_with_transaction(lexemes: &[Lexeme]) -> bool {
+    match lexemes {
+        [_, transaction, isolation, level, ..] if transaction.is_word("TRANSACTION") => {
+            isolation.is_word("ISOLATION") && level.is_word("LEVEL")
+        }
+        [_, local, _, dot, ..] => local.is_word("LOCAL") && dot.is(&Token::Period),
+        _ => false,
     }
 }
 
