@@ -16,7 +16,9 @@ pub enum Savepoint {
 }
 
 /// The words in front of the name, and what they ask for.
-const FORMS: [(&[&str], fn(String) -> Savepoint); 9] = [
+type Form = (&'static [&'static str], fn(String) -> Savepoint);
+
+const FORMS: [Form; 9] = [
     (&["SAVEPOINT"], Savepoint::Set),
     (&["RELEASE", "SAVEPOINT"], Savepoint::Release),
     (&["RELEASE"], Savepoint::Release),
