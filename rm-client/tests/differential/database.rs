@@ -19,6 +19,10 @@ use crate::columns::{mysql, postgres, sqlite};
 use crate::statement::{Bound, Kind, Statement};
 use crate::witness::Witness;
 
+/// MySQL: refusals that may come when the statement has run already, so that the branch can only be
+/// rolled back.
+const LATE_REFUSALS: [&str; 2] = ["HF-AT-KEY-CHANGED", "HF-AT-ROW-REFERS-TO-ITSELF"];
+
 /// A row as texts; `None` is NULL.
 pub(crate) type TextRow = Vec<Option<String>>;
 
@@ -61,9 +65,11 @@ pub(crate) trait Twin: AtDatabase {
     fn may_withdraw(statement: &Statement, error: &AtError) -> bool {
         let upserts = [Kind::Upsert, Kind::Replace, Kind::InsertIgnore];
         match Self::SPEAKS {
-            Dialect::MySql => {
-                upserts.contains(&statement.kind) && matches!(error, AtError::RowsDiffer { .. })
-            }
+            Dialect::MySql => match error {
+                AtError::RowsDiffer { .. } => upserts.contains(&statement.kind),
+                AtError::Refused(refusal) => LATE_REFUSALS.contains(&refusal.code()),
+                _ => false,
+            },
             Dialect::Sqlite => matches!(error, AtError::Value { .. }),
             Dialect::Postgres => false,
         }

@@ -132,16 +132,16 @@ impl<DB: Twin> Play<'_, DB> {
         let mark = pair.watch.mark();
         let ours = shielded(&mut pair, statement).await;
         let ours = match ours {
+            Err(error) if AtError::of(&error).is_some_and(|it| DB::may_withdraw(statement, it)) => {
+                self.tally.count(statement.kind, Answered::Withdrawn);
+                return Ok(Continuation::Wrong);
+            }
             Err(error) if is_refusal(&error) => {
                 let code = AtError::of(&error).map_or_else(String::new, |e| e.code().to_owned());
                 *self.tally.refusals.entry(code).or_default() += 1;
                 self.tally.count(statement.kind, Answered::Refused);
                 pair.watch.expect_nothing_since(mark, "a refused statement changes a row")?;
                 return Ok(Continuation::On);
-            }
-            Err(error) if AtError::of(&error).is_some_and(|it| DB::may_withdraw(statement, it)) => {
-                self.tally.count(statement.kind, Answered::Withdrawn);
-                return Ok(Continuation::Wrong);
             }
             answered => answered,
         };

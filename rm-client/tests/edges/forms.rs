@@ -50,6 +50,20 @@ async fn forms_of_mysql_are_undone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn literals_that_are_no_text_are_no_obstacle() {
+    let stage = Stage::<MySql>::new(&[
+        "CREATE TABLE item (id INT PRIMARY KEY, mark VARBINARY(4) NOT NULL DEFAULT (x'00ff'), \
+         CHECK (mark <> x'fffe'), CHECK (id > 0))",
+        "INSERT INTO item (id) VALUES (1)",
+    ])
+    .await;
+    for sql in ["UPDATE item SET id = id WHERE mark = x'00ff'", "INSERT INTO item (id) VALUES (2)"]
+    {
+        stage.check_undone("item", &["id", "HEX(mark)"], &[sql]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forms_of_sqlite_are_undone() {
     let stage = Stage::<Sqlite>::new(&[
         "CREATE TABLE person (id INTEGER PRIMARY KEY, name TEXT, age INT)",

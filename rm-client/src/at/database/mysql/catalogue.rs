@@ -389,8 +389,10 @@ async fn checks_of(
         Err(error) if is_denied(&error) => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let sql = shown.first().map(|row| text(row, 1)).transpose()?.unwrap_or_default();
-    let found = checks(Dialect::MySql, &sql);
+    // It shows the bytes of a binary literal as they are.
+    let sql = shown.first().map(|row| MySql::bytes(row, 1)).transpose()?.unwrap_or_default();
+    let mut found = checks(Dialect::MySql, &String::from_utf8_lossy(&sql));
+    found.retain(|(_, condition)| !condition.contains(char::REPLACEMENT_CHARACTER));
     if found.is_empty() {
         return Ok(Vec::new());
     }
