@@ -66,8 +66,8 @@ impl<DB: AtDatabase> At<DB> {
     /// other columns fills in; what a trigger leaves alone if the statement itself changes it, such
     /// as `diesel_manage_updated_at` or a `WHEN` that compares the old value with the new; what an
     /// INSERT trigger fills in, if no UPDATE trigger does. These do not: a time that every UPDATE
-    /// sets (`NEW.updated_at = now()`), which is that of the undo; a number that every UPDATE counts
-    /// up, which is higher than before.
+    /// sets (`NEW.updated_at = now()`), which is that of the undo; a number that every UPDATE
+    /// counts up, which is higher than before.
     pub fn trust_trigger(mut self, name: impl Into<String>) -> Self {
         self.trusted_triggers.push(name.into());
         self
@@ -75,14 +75,14 @@ impl<DB: AtDatabase> At<DB> {
 
     /// Leaves the rows of a table unlocked where rows of other tables refer to them.
     ///
-    /// Without this, a row that is inserted, or whose foreign key is assigned, takes a shared global
-    /// lock on the row that it refers to. So it waits where another global has inserted or changed
-    /// that row and is undecided: were that global rolled back, its row could not be removed any
-    /// more. The price is that a global which changes the row waits for all globals that have
-    /// written rows that refer to it. Set this for tables whose rows many others refer to and which
-    /// are changed often, such as the balance of a customer with many orders, if rows that refer to
-    /// them are not written before their own global has committed. The table is named as in the
-    /// catalogue, with or without its schema.
+    /// Without this, a row that is inserted, or whose foreign key is assigned, takes a shared
+    /// global lock on the row that it refers to. So it waits where another global has inserted or
+    /// changed that row and is undecided: were that global rolled back, its row could not be
+    /// removed any more. The price is that a global which changes the row waits for all globals
+    /// that have written rows that refer to it. Set this for tables whose rows many others refer to
+    /// and which are changed often, such as the balance of a customer with many orders, if rows
+    /// that refer to them are not written before their own global has committed. The table is named
+    /// as in the catalogue, with or without its schema.
     pub fn unlocked_parent(mut self, table: impl Into<String>) -> Self {
         self.unlocked_parents.push(table.into());
         self

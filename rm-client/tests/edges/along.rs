@@ -344,7 +344,7 @@ async fn a_chain_of_too_many_keys_is_refused<DB: TestDatabase>() {
     stage.check_undone("tree", &["id", "above"], &advice).await;
 }
 
-/// What the refusal advises.
+/// The advice of the refusal works.
 async fn a_column_with_a_cascade_is_not_assigned<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(&[
         "CREATE TABLE par (id BIGINT NOT NULL PRIMARY KEY, code INT UNIQUE)",

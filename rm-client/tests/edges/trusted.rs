@@ -1,5 +1,5 @@
-//! What trusted triggers fill in, and whether it comes back. An INSERT that undid a DELETE left the
-//! trigger's values in the row.
+//! Columns that trusted triggers fill in, and whether they come back. An INSERT that undid a
+//! DELETE left the trigger's values in the row.
 
 use handfast::AtResource;
 

@@ -107,7 +107,7 @@ async fn rows_written_in_with_are_locked() {
     stage.roll_back(writer).await;
 }
 
-/// What is refused, and what the refusal advises.
+/// Each refusal, and its advice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_in_with_without_images_are_refused() {
     let stage = Stage::<Postgres>::new(TABLES).await;

@@ -179,7 +179,7 @@ pub enum StatementRefusal {
     CascadeTo {
         /// The constraint.
         constraint: String,
-        /// What is wrong with a statement that does the same in the other table.
+        /// The refusal of a statement that does the same in the other table.
         reason: Box<StatementRefusal>,
     },
     /// A foreign key deletes or changes rows along that cannot be put back.

@@ -31,8 +31,10 @@ pub enum Plan {
 }
 
 impl Plan {
-    /// The columns of its images, those of each table with its place among the statement's. `own` is
-    /// the place of the table that the plan is about, see [`Statement::plan`](super::Statement::plan).
+    /// The columns of its images, those of each table with its place among the statement's.
+    ///
+    /// `own` is the place of the table that the plan is about, as
+    /// [`Statement::plan`](super::Statement::plan) returns it.
     #[must_use]
     pub fn image_columns(&self, own: usize) -> Vec<(usize, &[usize])> {
         match self {

@@ -91,9 +91,10 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         self.local.rollback().await
     }
 
-    /// Sets a savepoint. The name may be set again; the newest counts. `SAVEPOINT name` as text does
-    /// the same, under the name as the database reads it: in lower case unless it is quoted, on
-    /// PostgreSQL alone.
+    /// Sets a savepoint. The name may be set again; the newest counts.
+    ///
+    /// `SAVEPOINT name` as text does the same, under the name as the database reads it: in lower
+    /// case, but as it is written where it is quoted on PostgreSQL.
     ///
     /// # Errors
     /// The database's error.

@@ -7,6 +7,7 @@ mod referring;
 mod report;
 mod restore;
 mod rollback;
+mod settle;
 mod survey;
 
 use std::sync::Arc;

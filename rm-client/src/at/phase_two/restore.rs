@@ -87,7 +87,7 @@ impl<'r> Row<'r> {
 }
 
 /// A row of the item, and what is there.
-type Found<'r, 'f> = (Row<'r>, Option<&'f Vec<Value>>);
+pub(super) type Found<'r, 'f> = (Row<'r>, Option<&'f Vec<Value>>);
 
 /// The test by which a row is put back or refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,61 +153,6 @@ impl<DB: Backend> Restore<'_, DB> {
                 self.settle(&put_back).await
             }
         }
-    }
-
-    /// Writes columns back once more over which a trusted trigger has written something else. An
-    /// UPDATE of these alone may not fire it.
-    async fn settle(&mut self, put_back: &[Found<'_, '_>]) -> Result<(), Obstacle> {
-        let triggered = self.loaded.table.triggers.iter().any(|trigger| trigger.own_row_only);
-        if put_back.is_empty() || !triggered {
-            return Ok(());
-        }
-        let row = |before| Row { before: Some(before), after: None };
-        let rows: Vec<Row<'_>> =
-            put_back.iter().filter_map(|(found, _)| found.before).map(row).collect();
-        let current = self.current(&rows).await?;
-        for (row, earlier) in put_back {
-            let (Some(before), Some(found)) = (row.before, current.get(&self.name(row.named())))
-            else {
-                continue;
-            };
-            let mut settled = before.clone();
-            for (at, value) in settled.iter_mut().enumerate() {
-                if let Some(earlier) = earlier
-                    && self.is_left(at, before, row.after)
-                {
-                    value.clone_from(&earlier[at]);
-                }
-            }
-            let differs = |at: &usize| self.is_written(*at) && found[*at] != settled[*at];
-            let places: Vec<usize> = (0..self.columns.len()).filter(differs).collect();
-            if !places.is_empty() {
-                self.settle_row(&settled, &places).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn settle_row(&mut self, settled: &Vec<Value>, places: &[usize]) -> Result<(), Obstacle> {
-        self.control("SAVEPOINT hf_settle").await?;
-        let is_back = match self.write_places(places, settled).await {
-            Ok(()) => {
-                let current = self.current(&[Row { before: Some(settled), after: None }]).await?;
-                let found = current.get(&self.name(settled));
-                found.is_some_and(|found| places.iter().all(|at| found[*at] == settled[*at]))
-            }
-            Err(_) => false,
-        };
-        if !is_back {
-            // The trigger writes the column whatever the statement says.
-            self.control("ROLLBACK TO SAVEPOINT hf_settle").await?;
-        }
-        self.control("RELEASE SAVEPOINT hf_settle").await
-    }
-
-    async fn control(&mut self, text: &str) -> Result<(), Obstacle> {
-        DB::steps(self.connection, BoundQuery::plain(text.to_owned())).await?;
-        Ok(())
     }
 
     /// Decides what to do with a row, by what is there.
@@ -364,14 +309,18 @@ impl<DB: Backend> Restore<'_, DB> {
     /// Returns whether a trigger of the table could have changed a column and has not: what another
     /// program has written there meanwhile is not compared, and must stay for the item that has
     /// written the column. `ON UPDATE` columns are written all the same, or the database sets them.
-    fn is_left(&self, at: usize, before: &[Value], after: Option<&Vec<Value>>) -> bool {
+    pub(super) fn is_left(&self, at: usize, before: &[Value], after: Option<&Vec<Value>>) -> bool {
         let follows = self.loaded.table.columns[self.columns[at]].on_update;
         let maintained = self.item.columns[at].role == ColumnRole::Maintained && !follows;
         maintained && after.is_some_and(|after| before[at] == after[at])
     }
 
     /// Writes some columns of a row back, by their places in the image.
-    async fn write_places(&mut self, places: &[usize], row: &Vec<Value>) -> Result<(), Obstacle> {
+    pub(super) async fn write_places(
+        &mut self,
+        places: &[usize],
+        row: &Vec<Value>,
+    ) -> Result<(), Obstacle> {
         let columns: Vec<usize> = places.iter().map(|at| self.columns[*at]).collect();
         let text = undo_sql::restore_updated(DB::DIALECT, &self.loaded.table, &columns);
         let mut arguments = DB::Arguments::default();
@@ -419,7 +368,7 @@ impl<DB: Backend> Restore<'_, DB> {
         Ok(rows.iter().all(is_back))
     }
 
-    fn is_written(&self, at: usize) -> bool {
+    pub(super) fn is_written(&self, at: usize) -> bool {
         let generation = self.loaded.table.columns[self.columns[at]].generation;
         // PostgreSQL takes no value for such a column in an UPDATE, and no UPDATE that is run
         // assigns it.

@@ -17,7 +17,7 @@ use super::super::{
 pub(super) struct JoinedClauses {
     /// From the start (a WITH clause, or nothing) up to the verb.
     pub(super) with: Range<usize>,
-    /// What stands where UPDATE and PostgreSQL's DELETE name their table: on MySQL all sources.
+    /// The place where UPDATE and PostgreSQL's DELETE name their table: on MySQL all sources.
     pub(super) target: Range<usize>,
     /// The assignments of an UPDATE, without SET.
     pub(super) assignments: Range<usize>,

@@ -41,7 +41,7 @@ pub(super) fn plan(
 /// The rows of the join would have to be followed to their other keys.
 const OTHER_KEY: &str = "by an UPDATE over several tables: change the key by an UPDATE of its own";
 
-/// What an UPDATE images of one table.
+/// The parts of one table that an UPDATE images.
 pub(super) struct Imaged {
     pub(super) maintained: Vec<usize>,
     pub(super) columns: Vec<usize>,

@@ -12,7 +12,7 @@ use crate::at::database::{Backend, LoadedTable};
 use crate::at::error::AtError;
 use crate::at::undo::image::{Image, ImageRow, values_of};
 
-/// What goes along with the rows of one statement.
+/// The rows that go along with those of one statement.
 pub(in crate::at::phase_one::statement) struct Along<DB: Backend> {
     /// The rows that are deleted, by table: those of the statement's own table come first, with the
     /// statement's own rows in front.
