@@ -242,6 +242,7 @@ impl<DB: AtDatabase> AtResource<DB> {
         if self.shared.only_in_global && !reads_only() {
             return Err(self.shared.outside_global().into());
         }
+        self.shared.note_outside(query.sql());
         Ok(Route::Plain)
     }
 }

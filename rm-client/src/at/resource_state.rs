@@ -1,16 +1,19 @@
 //! The state that all clones of a resource, its local transactions and its phase two share.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sqlx::Pool;
+use handfast_rm_core::plan::Reads;
+use sqlx::{Pool, SqlStr};
 
-use super::database::catalogue::Catalogue;
+use super::database::catalogue::{Catalogue, Managed};
 use super::database::{Backend, Identity};
 use super::error::AtError;
 use super::running_branches::RunningBranches;
 use crate::context::{self, Context};
 use crate::coordinator::Coordinator;
+use crate::executor::Route;
 
 /// The shared part of a resource.
 #[derive(Debug)]
@@ -25,12 +28,24 @@ pub(crate) struct ResourceState<DB: Backend> {
     pub(crate) merges: bool,
     /// Whether work outside of a global is refused.
     pub(crate) only_in_global: bool,
+    pub(crate) outside: OutsideWatch,
+}
+
+/// The memory of [`ResourceState::note_outside`].
+#[derive(Debug, Default)]
+pub(crate) struct OutsideWatch {
+    /// Whether the resource has been used in a global.
+    takes_part: AtomicBool,
+    has_warned: AtomicBool,
 }
 
 impl<DB: Backend> ResourceState<DB> {
     /// Returns the global that a local transaction is to be a branch of; `None` for a plain one.
     pub(crate) fn context(&self) -> Result<Option<Context>, AtError> {
         let context = context::current();
+        if context.is_some() {
+            self.outside.takes_part.store(true, Ordering::Relaxed);
+        }
         if context.is_none() && self.only_in_global {
             return Err(self.outside_global());
         }
@@ -39,6 +54,28 @@ impl<DB: Backend> ResourceState<DB> {
             tracing::debug!(%resource, "no XID: plain local transaction");
         }
         Ok(context)
+    }
+
+    /// Warns, once, of a statement that changes or locks rows outside of any global where others of
+    /// the resource run in one: a task that was spawned in a global has lost it in silence.
+    pub(crate) fn note_outside(&self, sql: &SqlStr) {
+        let OutsideWatch { takes_part, has_warned } = &self.outside;
+        if !takes_part.load(Ordering::Relaxed) || has_warned.load(Ordering::Relaxed) {
+            return;
+        }
+        let route = self.catalogue.classify(Reads::Local, sql);
+        if matches!(route, Ok(Route::Planned(Managed::Statement(_))))
+            && !has_warned.swap(true, Ordering::Relaxed)
+        {
+            let resource = &self.identity.resource_id;
+            tracing::warn!(
+                %resource,
+                sql = sql.as_str(),
+                "written outside of any global, which commits at once (said once): if it belongs to a \
+                 global, carry the XID here, into a spawned task by `Xid::scope`; \
+                 `only_in_global()` refuses such statements"
+            );
+        }
     }
 
     pub(crate) fn outside_global(&self) -> AtError {

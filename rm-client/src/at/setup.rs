@@ -15,7 +15,7 @@ use super::database::{AtDatabase, Backend, LOCK_TIMEOUT};
 use super::error::AtError;
 use super::phase_two::{AtBranchHandler, remove_stale_guards};
 use super::resource::AtResource;
-use super::resource_state::ResourceState;
+use super::resource_state::{OutsideWatch, ResourceState};
 use super::running_branches::RunningBranches;
 use crate::connect::Handfast;
 use crate::coordinator::Coordinator;
@@ -106,7 +106,8 @@ impl<DB: AtDatabase> At<DB> {
     }
 
     /// Refuses work outside of a global: local transactions, and statements that write. Without
-    /// this they are plain local ones there, so that a service that was called without its XID (no
+    /// this they are plain local ones there (the first is warned of, once the resource has been
+    /// used in a global), so that a service that was called without its XID (no
     /// [`XidLayer`](crate::propagation::XidLayer), a proxy that drops the header) commits at once
     /// what the caller cannot roll back. Reads are taken everywhere, and so is
     /// [`begin_checked`](AtResource::begin_checked), which is for outside.
@@ -138,6 +139,7 @@ impl<DB: AtDatabase> At<DB> {
             lock_timeout: self.lock_timeout,
             merges,
             only_in_global: self.only_in_global,
+            outside: OutsideWatch::default(),
         });
         // Last of all: phase two may be asked for as soon as the coordinator knows the resource.
         let handler = Arc::new(AtBranchHandler::new(Arc::clone(&shared)));

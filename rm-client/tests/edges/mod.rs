@@ -15,6 +15,7 @@ mod keys;
 mod large_changes;
 mod merged;
 mod names;
+mod outside;
 mod parent_locks;
 mod partitions;
 mod savepoints;

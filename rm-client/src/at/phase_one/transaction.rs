@@ -165,6 +165,7 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
     /// Decides how a query goes to the database. A statement is parsed here and nowhere else.
     pub(crate) fn classify(&self, query: &BoundQuery<DB>) -> Result<Route<Managed>, sqlx::Error> {
         if matches!(self.role, Role::Plain) {
+            self.shared.note_outside(query.sql());
             return Ok(Route::Plain);
         }
         self.refuse_ended()?;
