@@ -119,6 +119,15 @@ async fn writes_in_with_without_images_are_refused() {
         "WITH p AS (INSERT INTO parent (name) VALUES ('x') RETURNING id), \
          d AS (DELETE FROM parent WHERE id = 103), i AS (INSERT INTO child (n) VALUES (1)) \
          UPDATE child SET parent = (SELECT id FROM p)",
+        // Which of two writes of one row takes effect follows from the order in which they run. It
+        // was another one beside the images, so that a row got another value than without them.
+        "WITH a AS (UPDATE child SET n = 1 WHERE id = 201), \
+         b AS (UPDATE child SET n = 2 WHERE id = 201) SELECT 1",
+        "WITH a AS (UPDATE child SET n = 1 WHERE id = 201) UPDATE child SET n = 2 WHERE id = 201",
+        "WITH a AS (DELETE FROM child WHERE id = 201 RETURNING id) \
+         DELETE FROM child WHERE id IN (201, 202)",
+        "WITH a AS (INSERT INTO parent (id, name) VALUES (103, 'c') ON CONFLICT DO NOTHING) \
+         DELETE FROM parent WHERE id = 103",
     ] {
         let error = stage.try_branch(&global, &[sql]).await.unwrap_err();
         assert_eq!(code(&error), "HF-AT-WRITE-IN-WITH", "{sql}");

@@ -19,12 +19,12 @@ use sqlparser::{
     tokenizer::Token,
 };
 
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 
 use super::{
     Arguments, DeleteImage, Dialect, InsertAfter, Plan, Query, Statement, StatementRefusal, Table,
-    TableName, UpdateImage, WithCount, WithPart, WithPartKind, WithWrites, clauses::misread, image,
-    names, quote, text::Text,
+    TableKind, TableName, UpdateImage, WithCount, WithPart, WithPartKind, WithWrites,
+    clauses::misread, image, names, quote, text::Text,
 };
 
 /// A statement with writes in its WITH that is understood but not planned yet.
@@ -49,6 +49,8 @@ struct Part {
 #[derive(Clone, Debug)]
 struct Write {
     statement: Statement,
+    /// Whether its effect depends on rows that are there: all but a plain INSERT.
+    meets_rows: bool,
     /// The names of the columns that it returns to the application; `None` is `*`.
     own: Vec<Option<Ident>>,
 }
@@ -94,6 +96,7 @@ impl Writes {
     pub(super) fn plan(&self, text: &Text, tables: &[&Table]) -> Result<Plan, StatementRefusal> {
         let (mut ctes, mut parts, mut images) = (Vec::new(), Vec::new(), Vec::new());
         let mut user = None;
+        self.check_order(tables)?;
         for part in &self.parts {
             let Some(write) = &part.write else {
                 match &part.head {
@@ -146,11 +149,41 @@ impl Writes {
         Ok(Plan::With(WithWrites { query, parts, order, count }))
     }
 
+    /// Refuses writes that may meet in one row. Only one of them takes effect: which, depends on
+    /// the order in which they run, and beside their images they run in another one.
+    fn check_order(&self, tables: &[&Table]) -> Result<(), StatementRefusal> {
+        let mut met: Vec<&Table> = Vec::new();
+        for write in self.parts.iter().filter_map(|part| part.write.as_ref()) {
+            let table = *tables.get(self.place_of(write)?).ok_or_else(misread)?;
+            if !write.meets_rows {
+                continue;
+            }
+            if met.iter().any(|other| share_rows(other, table)) {
+                return Err(refused(
+                    "two of its writes may meet in one row of a table, and the order in which they \
+                     run is not known; execute each as a statement of its own",
+                ));
+            }
+            met.push(table);
+        }
+        Ok(())
+    }
+
     fn place_of(&self, write: &Write) -> Result<usize, StatementRefusal> {
         let table = write.statement.tables().first();
         let place = self.tables.iter().position(|known| Some(known) == table);
         place.ok_or_else(misread)
     }
+}
+
+/// Returns whether a row may be one of both: of the same table, or of a partition and the whole.
+fn share_rows(one: &Table, other: &Table) -> bool {
+    let same = (&one.schema, &one.name) == (&other.schema, &other.name);
+    let names = |table: &Table| -> BTreeSet<String> {
+        table.columns.iter().map(|column| column.name.clone()).collect()
+    };
+    let whole = [one, other].iter().any(|table| table.kind == TableKind::Partitioned);
+    same || whole && names(one) == names(other)
 }
 
 fn refused(reason: &'static str) -> StatementRefusal {
@@ -277,7 +310,8 @@ fn write(
             .ok_or_else(misread)?,
         None => body.to_owned(),
     };
-    Ok(Write { statement: parse(&body)?, own })
+    let meets_rows = !matches!(tree, StatementTree::Insert(tree) if tree.on.is_none());
+    Ok(Write { statement: parse(&body)?, meets_rows, own })
 }
 
 /// The name of a returned column as the database gives it; `None` for `*`.
