@@ -3,6 +3,7 @@
 //! It starts other programs and reads the source tree; it knows nothing of the crates it tests.
 
 mod ci;
+mod corpus;
 mod crash;
 mod differential;
 mod docs;
@@ -63,6 +64,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Run the statements of applications through AT mode and beside it, and show which it takes.
+    Corpus(corpus::Options),
     /// Run generated statements through AT mode and beside it, on every database.
     Differential(differential::Options),
     /// Run unmodified Seata clients in Java and Go against the coordinator, on real databases.
@@ -112,6 +115,7 @@ fn run(task: Task) -> Result<()> {
         Task::Sim { arguments } => {
             sim::run_seeds(&interrupts, program::package("handfast-sim"), &arguments)
         }
+        Task::Corpus(options) => corpus::run_statements(&interrupts, &options),
         Task::Differential(options) => differential::run_statements(&interrupts, &options),
         Task::Interop { arguments } => {
             interop::run_clients(&interrupts, program::package("handfast-interop"), &arguments)

@@ -24,13 +24,14 @@ use crate::test::cargo;
 /// many: tests with time limits fail on a machine that is too slow.
 const AT_A_TIME: usize = 2;
 /// Those that take longest, which begin first: the end of the run does not wait for one alone.
-const LONG: [&str; 8] = [
+const LONG: [&str; 9] = [
     "locks conformance",
     "bench smoke",
     "order-payment-outbox orders",
     "rm-client outbox",
     "crash-tests processes",
     "rm-client differential",
+    "rm-client corpus",
     "order-payment orders",
     "locks line",
 ];
