@@ -71,8 +71,8 @@ impl<DB: Backend> ResourceState<DB> {
             tracing::warn!(
                 %resource,
                 sql = sql.as_str(),
-                "written outside of any global, so that it commits at once (said once): if it belongs \
-                 to a global, carry the XID here, into a spawned task by `Xid::scope`; \
+                "written outside of any global, so that it commits at once (said once): if it \
+                 belongs to a global, carry the XID here, into a spawned task by `Xid::scope`; \
                  `only_in_global()` refuses such statements"
             );
         }
