@@ -323,3 +323,32 @@ async fn a_deferrable_key_is_not_changed() {
         stage.check_undone("place", &["id", "v"], &[sql]).await;
     }
 }
+
+/// Diesel assigns every column of an upsert, the key with the values that the row offered has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upsert_may_assign_the_key_that_a_row_has() {
+    let stage = Stage::<Postgres>::new(&[
+        "CREATE TABLE pair (a INT, b INT, n INT UNIQUE, PRIMARY KEY (a, b))",
+        "INSERT INTO pair VALUES (1, 2, 3), (4, 5, 6)",
+    ])
+    .await;
+    let columns = &["a", "b", "n"];
+    for sql in [
+        "INSERT INTO pair VALUES (1, 2, 9) ON CONFLICT (a, b) DO UPDATE SET a = 1, b = 2, n = 9",
+        "INSERT INTO pair VALUES (7, 2, 9) ON CONFLICT (a, b) DO UPDATE SET a = 1, b = 2, n = 9",
+        "INSERT INTO pair VALUES (7, 8, 6) ON CONFLICT (n) DO UPDATE SET a = 4, b = 5, n = 9",
+    ] {
+        stage.check_undone("pair", columns, &[sql]).await;
+    }
+    let before = stage.dump("pair", columns).await;
+    for sql in [
+        "INSERT INTO pair VALUES (1, 2, 9) ON CONFLICT (a, b) DO UPDATE SET b = 3",
+        "INSERT INTO pair VALUES (7, 8, 6) ON CONFLICT (n) DO UPDATE SET a = excluded.a",
+    ] {
+        let global = stage.begin().await;
+        let refused = stage.try_branch(&global, &[sql]).await.unwrap_err();
+        assert_eq!(code(&refused), "HF-AT-KEY-CHANGED", "{sql}");
+        stage.roll_back(global).await;
+        assert_eq!(stage.dump("pair", columns).await, before);
+    }
+}

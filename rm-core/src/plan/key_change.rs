@@ -45,9 +45,12 @@ pub(super) fn by_update(
     key_columns(dialect, table, assignments, &rows, |kept| kept != Kept::Same)
 }
 
-/// Returns the key columns to which the update part of an upsert may give another spelling, and
-/// refuses those to which it may give another value. `own` is the name of the row that exists;
-/// `equal` lists the columns in which every row offered is equal to the one that it meets.
+/// Returns the key columns to which the update part of an upsert may give another spelling, on
+/// PostgreSQL also another value: it tells a row that was updated from one that was inserted, so
+/// that a row under a key that it did not have is noticed. Refuses other values elsewhere.
+///
+/// `own` is the name of the row that exists; `equal` lists the columns in which every row offered is
+/// equal to the one that it meets.
 pub(super) fn by_upsert(
     dialect: Dialect,
     table: &Table,
@@ -56,6 +59,9 @@ pub(super) fn by_upsert(
     assignments: &[Assignment],
 ) -> Result<Vec<usize>, StatementRefusal> {
     let rows = Rows { own, equal };
+    if dialect == Dialect::Postgres {
+        return key_columns(dialect, table, assignments, &rows, |kept| kept != Kept::Same);
+    }
     let changed = key_columns(dialect, table, assignments, &rows, |kept| kept == Kept::Unknown)?;
     match changed.first() {
         Some(&index) => Err(StatementRefusal::KeyChanged {

@@ -411,6 +411,9 @@ pub struct Upsert {
     /// Why a row that got another spelling of its key could not be undone. One that has got it all
     /// the same must be refused.
     pub key_obstacle: Option<StatementRefusal>,
+    /// Whether the update part assigns columns of the key. A row that has got another key must be
+    /// refused.
+    pub assigns_key: bool,
 }
 
 /// The effect of an upsert on a row that exists.

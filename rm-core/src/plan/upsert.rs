@@ -92,6 +92,7 @@ pub(super) fn plan(
         acts: kind == UpsertKind::Replace && table.acting_on_delete().next().is_some(),
         user_returning,
         needs_gap_locks,
+        assigns_key: !respelt.is_empty(),
         key_obstacle: key_change::obstacle(table, &respelt),
     }))
 }

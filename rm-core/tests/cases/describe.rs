@@ -117,6 +117,9 @@ fn upsert(dialect: Dialect, table: &Table, plan: &Upsert, out: &mut Vec<String>)
     out.extend(along(table, plan.acts));
     out.extend(plan.probes.iter().map(|probe| query("probe", probe)));
     out.push(query("change", &plan.change));
+    if plan.assigns_key {
+        out.push("keys    are assigned".to_owned());
+    }
     let must = plan.key_obstacle.as_ref();
     out.extend(must.map(|refusal| format!("keys    must be spelt alike: {}", refusal.code())));
     match &plan.after {

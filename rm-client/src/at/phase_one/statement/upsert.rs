@@ -134,6 +134,10 @@ impl<DB: Backend> StatementRun<'_, DB> {
             let image = layout.row(self.loaded, row)?;
             let inserted = inserted_flag && DB::flag(row, DB::width(row) - 1)?;
             if inserted_flag && inserted == before.contains_key(&image.key) {
+                if plan.assigns_key && !inserted {
+                    let reason = "by an upsert: change the key by an UPDATE of its own";
+                    return Err(self.key_changed(reason).into());
+                }
                 // A row that no probe found and that was there all the same: another transaction
                 // put it there in between, and its before image is lost.
                 return Err(self.rows_differ("upsert", before.len() as u64, 1).into());
