@@ -170,6 +170,10 @@ DELETE FROM `comments` WHERE `comments`.`id` = 2;
 -- destroy: a post that comments go along with
 DELETE FROM `posts` WHERE `posts`.`id` = 3;
 
+-- instead: destroys an order after its lines, where the key does not act along
+DELETE FROM `line_items` WHERE `line_items`.`order_id` = 1;
+DELETE FROM `orders` WHERE `orders`.`id` = 1;
+
 -- destroy: a user whose comments stay without one
 DELETE FROM `users` WHERE `users`.`id` = 4;
 

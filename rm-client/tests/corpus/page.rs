@@ -19,6 +19,14 @@ struct Accepted {
     all: usize,
 }
 
+/// A refused statement, and the databases that refuse it with this code.
+#[derive(Clone, Debug)]
+struct RefusedLine<'r> {
+    name: &'r str,
+    code: &'r str,
+    databases: Vec<&'static str>,
+}
+
 /// Compares the page with a run, or writes it.
 pub(crate) fn check(coverage: &Coverage) {
     let path = format!("{}/../docs/at-coverage.md", env!("CARGO_MANIFEST_DIR"));
@@ -104,16 +112,17 @@ fn codes(coverage: &Coverage) -> String {
 /// Returns a table for each application. A statement that several databases refuse alike has one
 /// line.
 fn refusals(coverage: &Coverage) -> String {
-    let mut by_name: BTreeMap<&str, Vec<(&str, &str, Vec<&str>)>> = BTreeMap::new();
+    let mut by_name: BTreeMap<&str, Vec<RefusedLine<'_>>> = BTreeMap::new();
     for database in DATABASES {
         for ran in coverage.0.iter().filter(|ran| ran.database == database) {
             let lines = by_name.entry(&ran.application).or_default();
             for (entry, verdict) in &ran.verdicts {
                 let Verdict::Refused(code) = verdict else { continue };
-                let known = lines.iter_mut().find(|it| (it.0, it.1) == (&*entry.name, &**code));
+                let name = entry.name.as_str();
+                let known = lines.iter_mut().find(|it| it.name == name && it.code == code);
                 match known {
-                    Some((_, _, databases)) => databases.push(database),
-                    None => lines.push((&entry.name, code, vec![database])),
+                    Some(line) => line.databases.push(database),
+                    None => lines.push(RefusedLine { name, code, databases: vec![database] }),
                 }
             }
         }
@@ -121,8 +130,9 @@ fn refusals(coverage: &Coverage) -> String {
     let mut text = String::new();
     for (application, lines) in by_name.iter().filter(|(_, lines)| !lines.is_empty()) {
         text += &format!("\n### {application}\n\n| statement | code | on |\n| --- | --- | --- |\n");
-        for (name, code, databases) in lines {
-            text += &format!("| {name} | `{code}` | {} |\n", databases.join(", "));
+        for line in lines {
+            let on = line.databases.join(", ");
+            text += &format!("| {} | `{}` | {on} |\n", line.name, line.code);
         }
     }
     text
