@@ -65,11 +65,10 @@ pub(crate) trait Twin: AtDatabase {
     fn may_withdraw(statement: &Statement, error: &AtError) -> bool {
         let upserts = [Kind::Upsert, Kind::Replace, Kind::InsertIgnore];
         match Self::SPEAKS {
-            Dialect::MySql => match error {
-                AtError::RowsDiffer { .. } => upserts.contains(&statement.kind),
-                AtError::Refused(refusal) => LATE_REFUSALS.contains(&refusal.code()),
-                _ => false,
-            },
+            Dialect::MySql => {
+                let missed = matches!(error, AtError::RowsDiffer { .. });
+                missed && upserts.contains(&statement.kind) || LATE_REFUSALS.contains(&error.code())
+            }
             Dialect::Sqlite => matches!(error, AtError::Value { .. }),
             Dialect::Postgres => false,
         }

@@ -49,8 +49,8 @@ pub(super) fn by_update(
 /// PostgreSQL also another value: it tells a row that was updated from one that was inserted, so
 /// that a row under a key that it did not have is noticed. Refuses other values elsewhere.
 ///
-/// `own` is the name of the row that exists; `equal` lists the columns in which every row offered is
-/// equal to the one that it meets.
+/// `own` is the name of the row that exists; `equal` lists the columns in which every row offered
+/// is equal to the one that it meets.
 pub(super) fn by_upsert(
     dialect: Dialect,
     table: &Table,
