@@ -149,7 +149,7 @@ pub mod reason {
                               a sub-select in WHERE";
 
     /// A part of the key would be set to NULL or its default: the reason of a
-    /// [`StatementRefusal::KeyChanged`].
+    /// [`KeyChanged`](super::StatementRefusal::KeyChanged).
     pub const KEY: &str = "by a foreign key with SET NULL or SET DEFAULT: delete the rows that \
                            refer first";
 
