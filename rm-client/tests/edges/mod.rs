@@ -6,6 +6,7 @@ mod broken;
 mod cancelled_begin;
 mod committed_reads;
 mod duplicate_rows;
+mod exchanged;
 mod failed_statements;
 mod forms;
 mod index_comparison;

@@ -243,7 +243,10 @@ impl<DB: Backend> StatementRun<'_, DB> {
                 removed.push(row);
                 continue;
             }
-            if changed.is_some_and(|changed| self.acts_back(plan, &row, changed)) {
+            let removes = |changed: &ImageRow| {
+                self.acts_back(plan, &row, changed) || self.changes_places(plan, &row, changed)
+            };
+            if changed.is_some_and(removes) {
                 removed.push(row);
                 continue;
             }
@@ -273,12 +276,19 @@ impl<DB: Backend> StatementRun<'_, DB> {
         if plan.kind != UpsertKind::Replace {
             return false;
         }
-        let value = |row: &ImageRow, column: &usize| {
-            let at = plan.columns.iter().position(|known| known == column)?;
-            Some(row.values[at].clone())
-        };
         let mut keys = self.loaded.table.referenced_by.iter().filter(|key| key.on_update.acts());
-        keys.any(|key| key.referenced.iter().any(|column| value(old, column) != value(new, column)))
+        keys.any(|key| key.referenced.iter().any(|column| differs(plan, *column, old, new)))
+    }
+
+    /// Whether a REPLACE gave a row other unique values. Several rows may have exchanged theirs,
+    /// which UPDATEs of one row after the other cannot undo. Where rows may refer to the row, it is
+    /// not removed for that.
+    fn changes_places(&self, plan: &Upsert, old: &ImageRow, new: &ImageRow) -> bool {
+        let table = &self.loaded.table;
+        let mut unique = table.unique.iter().flat_map(|index| &index.columns);
+        plan.kind == UpsertKind::Replace
+            && table.referenced_by.is_empty()
+            && unique.any(|column| differs(plan, *column, old, new))
     }
 
     pub(super) async fn require_gap_locks(&mut self) -> Result<(), sqlx::Error> {
@@ -294,4 +304,10 @@ impl<DB: Backend> StatementRun<'_, DB> {
         self.log.gaps_locked = true;
         Ok(())
     }
+}
+
+/// Whether two images of an upsert differ in a column.
+fn differs(plan: &Upsert, column: usize, old: &ImageRow, new: &ImageRow) -> bool {
+    let at = plan.columns.iter().position(|known| *known == column);
+    at.is_some_and(|at| old.values[at] != new.values[at])
 }
