@@ -7,16 +7,16 @@ use crate::at::{Stage, TestDatabase};
 
 async fn exchanged_values_come_back<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(&[
-        "CREATE TABLE seat (id INTEGER NOT NULL PRIMARY KEY, n INTEGER UNIQUE, v INTEGER)",
-        "INSERT INTO seat VALUES (1, 10, 1), (2, 20, 2), (3, 30, 3)",
+        "CREATE TABLE slot (id INTEGER NOT NULL PRIMARY KEY, n INTEGER UNIQUE, v INTEGER)",
+        "INSERT INTO slot VALUES (1, 10, 1), (2, 20, 2), (3, 30, 3)",
     ])
     .await;
     for sql in [
-        "REPLACE INTO seat VALUES (1, 20, 7), (2, 10, 8)",
-        "REPLACE INTO seat VALUES (1, 20, 7), (2, 30, 8), (3, 10, 9)",
-        "REPLACE INTO seat VALUES (1, 40, 7)",
+        "REPLACE INTO slot VALUES (1, 20, 7), (2, 10, 8)",
+        "REPLACE INTO slot VALUES (1, 20, 7), (2, 30, 8), (3, 10, 9)",
+        "REPLACE INTO slot VALUES (1, 40, 7)",
     ] {
-        stage.check_undone("seat", &["id", "n", "v"], &[sql]).await;
+        stage.check_undone("slot", &["id", "n", "v"], &[sql]).await;
     }
 }
 
