@@ -4,6 +4,7 @@ use either::Either;
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use handfast::AtTransaction;
+use sqlx::error::UnexpectedNullError;
 use sqlx::mysql::MySqlValueRef;
 use sqlx::pool::PoolConnection;
 use sqlx::{
@@ -82,8 +83,11 @@ impl Product for MySql {
 
     /// The driver takes a date of zeroes for NULL, so its answer is not used.
     fn cell(value: MySqlValueRef<'_>) -> Result<Option<String>, sqlx::Error> {
-        let bytes = <&[u8] as Decode<MySql>>::decode(value).ok();
-        Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
+        match <&[u8] as Decode<MySql>>::decode(value) {
+            Ok(bytes) => Ok(Some(String::from_utf8_lossy(bytes).into_owned())),
+            Err(error) if error.is::<UnexpectedNullError>() => Ok(None),
+            Err(error) => Err(sqlx::Error::Decode(error)),
+        }
     }
 
     execution!(MySql);

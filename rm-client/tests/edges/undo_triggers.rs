@@ -139,7 +139,7 @@ async fn a_dirty_write_is_seen_past_a_later_statement() {
     }
     Postgres::raw(&stage.pool, "UPDATE seat SET t = 'zz'").await.unwrap();
     let xid = global.xid().clone();
-    global.rollback("test").await.ok();
+    global.rollback("test").await.unwrap_err();
     stage.await_status(&xid, |status| matches!(status, GlobalStatus::NeedsOperator(_))).await;
     assert_eq!(stage.value("SELECT t FROM seat").await.as_deref(), Some("zz"));
 }

@@ -128,6 +128,8 @@ async fn writes_in_with_without_images_are_refused() {
          DELETE FROM child WHERE id IN (201, 202)",
         "WITH a AS (INSERT INTO parent (id, name) VALUES (103, 'c') ON CONFLICT DO NOTHING) \
          DELETE FROM parent WHERE id = 103",
+        // Behind WITH the INSERT runs first, and finds the key taken. Beside the images it did not.
+        "WITH a AS (DELETE FROM child WHERE id = 201) INSERT INTO child (id) VALUES (201)",
     ] {
         let error = stage.try_branch(&global, &[sql]).await.unwrap_err();
         assert_eq!(code(&error), "HF-AT-WRITE-IN-WITH", "{sql}");

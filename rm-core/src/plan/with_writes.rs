@@ -96,7 +96,6 @@ impl Writes {
     pub(super) fn plan(&self, text: &Text, tables: &[&Table]) -> Result<Plan, StatementRefusal> {
         let (mut ctes, mut parts, mut images) = (Vec::new(), Vec::new(), Vec::new());
         let mut user = None;
-        self.check_order(tables)?;
         for part in &self.parts {
             let Some(write) = &part.write else {
                 match &part.head {
@@ -129,6 +128,7 @@ impl Writes {
         }
         let (user, count) = user.ok_or_else(misread)?;
         let order = order(&parts, tables)?;
+        self.check_order(&parts, tables)?;
         let first = *tables.first().ok_or_else(misread)?;
         let with = if self.recursive { "WITH RECURSIVE" } else { "WITH" };
         let user_rows = !user.is_empty();
@@ -149,22 +149,31 @@ impl Writes {
         Ok(Plan::With(WithWrites { query, parts, order, count }))
     }
 
-    /// Refuses writes that may meet in one row. Only one of them takes effect: which, depends on
-    /// the order in which they run, and beside their images they run in another one.
-    fn check_order(&self, tables: &[&Table]) -> Result<(), StatementRefusal> {
-        let mut met: Vec<&Table> = Vec::new();
-        for write in self.parts.iter().filter_map(|part| part.write.as_ref()) {
-            let table = *tables.get(self.place_of(write)?).ok_or_else(misread)?;
-            if !write.meets_rows {
-                continue;
+    /// Refuses writes of one table whose order matters: beside their images they run in another one
+    /// than without. `parts` are the planned ones, in the order of the writes.
+    fn check_order(&self, parts: &[WithPart], tables: &[&Table]) -> Result<(), StatementRefusal> {
+        let writes = self.parts.iter().filter_map(|part| part.write.as_ref());
+        let all: Vec<(&Write, &WithPart)> = writes.zip(parts).collect();
+        for (at, &(write, part)) in all.iter().enumerate() {
+            for &(before, earlier) in &all[..at] {
+                let (one, other) = (tables[earlier.table], tables[part.table]);
+                if !share_rows(one, other) {
+                    continue;
+                }
+                let matters = match (before.meets_rows, write.meets_rows) {
+                    (false, false) => false,
+                    (true, true) => true,
+                    (true, false) => frees_values(&earlier.kind, one),
+                    (false, true) => frees_values(&part.kind, other),
+                };
+                if matters {
+                    return Err(refused(
+                        "two of its writes may meet in one row or one unique value of a table, and \
+                         the order in which they run is not known; execute each as a statement of \
+                         its own",
+                    ));
+                }
             }
-            if met.iter().any(|other| share_rows(other, table)) {
-                return Err(refused(
-                    "two of its writes may meet in one row of a table, and the order in which they \
-                     run is not known; execute each as a statement of its own",
-                ));
-            }
-            met.push(table);
         }
         Ok(())
     }
@@ -184,6 +193,18 @@ fn share_rows(one: &Table, other: &Table) -> bool {
     };
     let whole = [one, other].iter().any(|table| table.kind == TableKind::Partitioned);
     same || whole && names(one) == names(other)
+}
+
+/// Returns whether a write that meets rows may free or take a unique value, which an INSERT beside
+/// it may offer.
+fn frees_values(kind: &WithPartKind, table: &Table) -> bool {
+    match kind {
+        WithPartKind::Insert { .. } | WithPartKind::Delete { .. } => true,
+        WithPartKind::Update { columns, .. } => table.unique.iter().any(|index| {
+            let assigned = |column| columns.contains(column) && !table.key.columns.contains(column);
+            !index.plain || index.columns.iter().any(assigned)
+        }),
+    }
 }
 
 fn refused(reason: &'static str) -> StatementRefusal {
