@@ -76,7 +76,9 @@ fn stands_in(dialect: Dialect, table: &Table) -> bool {
     // The library does not know how columns of SQLite compare that have a collation of their own.
     let unknown = dialect == Dialect::Sqlite && says("COLLATE");
     let is_free = !says("PRIMARY KEY") && !table.tail.contains("WITHOUT ROWID");
-    is_free && !unknown && table.key.iter().all(never_null)
+    // The library takes the shortest. SQLite names them in their order, and this one is the first.
+    let is_taken = table.unique.iter().all(|columns| columns.len() >= table.key.len());
+    is_free && is_taken && !unknown && table.key.iter().all(never_null)
 }
 
 impl Maker<'_> {
