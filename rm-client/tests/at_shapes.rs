@@ -11,6 +11,7 @@ use at::{Stage, TestDatabase, code, on_every_database};
 use futures::TryStreamExt;
 use handfast::Propagation;
 use handfast::outbox::{Event, OutboxError};
+use handfast_test_services::until;
 use sqlx::{Executor, Postgres, Row, Sqlite};
 
 const LINES: &[&str] = &[
@@ -274,9 +275,10 @@ async fn a_statement_runs_in_the_scope_that_awaits_it() {
 async fn wait_for_lock_on_member(pool: &sqlx::PgPool) {
     let waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'member'::regclass \
                  AND mode = 'RowExclusiveLock' AND NOT granted)";
-    while !sqlx::query_scalar::<_, bool>(waits).fetch_one(pool).await.unwrap() {
-        tokio::task::yield_now().await;
-    }
+    until("the change waits for the table", async || {
+        sqlx::query_scalar(waits).fetch_one(pool).await.unwrap()
+    })
+    .await;
 }
 
 /// After a statement was cut off by a timeout, the branch cannot be committed.

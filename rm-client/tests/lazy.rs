@@ -10,7 +10,7 @@ use at::bank::Bank;
 use at::tc::Tc;
 use at::{TestDatabase, on_every_database};
 use handfast::{Connect, Error, Handfast};
-use handfast_test_services::until;
+use handfast_test_services::{until, until_some};
 
 const DEBIT: &str = "UPDATE account SET cents = cents - 10 WHERE id = 1";
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,15 +30,7 @@ fn eager_to_retry(tc: &Tc) -> Connect {
 }
 
 async fn until_not_ready(handfast: &Handfast) -> Error {
-    let not_ready = async {
-        loop {
-            if let Err(error) = handfast.ready() {
-                return error;
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, not_ready).await.expect("the connection is missed")
+    until_some("the connection is missed", async || handfast.ready().err()).await
 }
 
 /// Resources are registered and a transaction is begun while no coordinator runs. Once one runs,

@@ -26,12 +26,10 @@ async fn begin_in_time(handfast: &Handfast) -> Global {
 
 /// Polls until the global has the expected status, which the coordinator reaches by itself.
 async fn await_status(handfast: &Handfast, xid: &Xid, expected: GlobalStatus) {
-    let reached = async {
-        while handfast.outcome(xid).await.expect("it answers") != expected {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), reached).await.expect("the status is reached");
+    until("the global has the status", async || {
+        handfast.outcome(xid).await.expect("it answers") == expected
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -190,17 +188,11 @@ async fn closing_waits_for_rollbacks_under_way() {
 #[tokio::test]
 async fn a_process_that_closes_is_not_called_again() {
     let tc = Tc::start().await;
-    let nobody_is_connected = async || {
-        while !tc.dispatcher().processes().is_empty() {
-            tokio::task::yield_now().await;
-        }
-    };
-    let patience = Duration::from_secs(30);
     let (closed, dropped) = (connect(&tc).await, connect(&tc).await);
     assert_eq!(tc.dispatcher().processes().len(), 2);
     closed.close().await;
     drop(dropped);
-    tokio::time::timeout(patience, nobody_is_connected()).await.expect("both have left");
+    until("both have left", async || tc.dispatcher().processes().is_empty()).await;
 }
 
 /// The place where the closure of a propagation kind ran.

@@ -50,5 +50,5 @@ pub use server_directory::ServerDirectory;
 #[cfg(feature = "harness")]
 pub use signed_certificate::SignedCertificate;
 #[cfg(feature = "harness")]
-pub use until::{until, until_some};
+pub use until::{ASK_EVERY, until, until_some};
 pub use wire::Wire;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-const ASK_EVERY: Duration = Duration::from_millis(5);
+/// The pause between two questions.
+pub const ASK_EVERY: Duration = Duration::from_millis(5);
 const WITHIN: Duration = Duration::from_secs(60);
 
 /// Waits until a condition holds.

@@ -16,6 +16,7 @@ use futures::future::BoxFuture;
 use handfast::{
     AtDatabase, AtError, AtResource, AtTransaction, Global, GlobalStatus, Handfast, Xid,
 };
+use handfast_test_services::until_some;
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection, Executor, MySql, Pool, Postgres, Row, Sqlite,
 };
@@ -287,16 +288,11 @@ impl<DB: TestDatabase> Stage<DB> {
         xid: &Xid,
         expected: impl Fn(GlobalStatus) -> bool,
     ) -> GlobalStatus {
-        let reached = async {
-            loop {
-                let status = self.handfast.outcome(xid).await.unwrap();
-                if expected(status) {
-                    return status;
-                }
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(60), reached).await.expect("the status is reached")
+        until_some("the global has the status", async || {
+            let status = self.handfast.outcome(xid).await.unwrap();
+            expected(status).then_some(status)
+        })
+        .await
     }
 
     /// Commits a global and waits until its undo rows are gone.

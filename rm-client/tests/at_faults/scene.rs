@@ -2,6 +2,7 @@
 
 use handfast::{AtResource, AtTransaction, EndError, Global, GlobalStatus, Handfast, Xid};
 use handfast_server::admin::model::Status;
+use handfast_test_services::until;
 use sqlx::Pool;
 use sqlx::pool::PoolOptions;
 use tokio::task::JoinHandle;
@@ -107,28 +108,24 @@ impl<DB: TestDatabase> Scene<DB> {
 
     /// Waits until a request waits for a global lock.
     pub(crate) async fn until_a_request_waits(&self) {
-        let waits = async { while self.coordinator.status().await.waiters == 0 {} };
-        tokio::time::timeout(PATIENCE, waits).await.expect("a request waits");
+        until("a request waits", async || self.coordinator.status().await.waiters > 0).await;
     }
 
     /// Waits until the client sees the global as committed and finished.
     pub(crate) async fn until_committed(&self, xid: &Xid) {
-        let committed =
-            async { while self.handfast.outcome(xid).await.unwrap() != GlobalStatus::Committed {} };
-        tokio::time::timeout(PATIENCE, committed).await.expect("the global is committed");
+        until("the global is committed", async || {
+            self.handfast.outcome(xid).await.unwrap() == GlobalStatus::Committed
+        })
+        .await;
     }
 
     /// Waits until no global is unfinished.
     pub(crate) async fn until_finished(&self) {
-        let finished = async {
-            loop {
-                let status = self.coordinator.status().await;
-                if status.active + status.committing + status.rolling_back == 0 {
-                    return;
-                }
-            }
-        };
-        tokio::time::timeout(PATIENCE, finished).await.expect("everything ends");
+        until("everything ends", async || {
+            let status = self.coordinator.status().await;
+            status.active + status.committing + status.rolling_back == 0
+        })
+        .await;
     }
 
     /// Checks that the rows are as given, and that globals have left nothing but guard rows, at

@@ -5,6 +5,7 @@ use std::time::Duration;
 use handfast::{At, AtResource, Global, GlobalStatus, Handfast, Xid};
 use handfast_server::dispatch;
 use handfast_server::embedded::{RunningServer, Server};
+use handfast_test_services::ASK_EVERY;
 use sqlx::Pool;
 use sqlx::pool::PoolConnection;
 
@@ -86,7 +87,7 @@ impl<DB: Product> Stage<DB> {
                 if matches!(status, GlobalStatus::NeedsOperator(_)) {
                     return Err(format!("the global needs an operator: {status:?}"));
                 }
-                tokio::task::yield_now().await;
+                tokio::time::sleep(ASK_EVERY).await;
             }
         };
         let reached = tokio::time::timeout(Duration::from_secs(60), reached).await;

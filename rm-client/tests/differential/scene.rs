@@ -5,6 +5,7 @@ use std::time::Duration;
 use handfast::{At, AtResource, Global, GlobalStatus, Handfast, Xid};
 use handfast_server::dispatch;
 use handfast_server::embedded::{RunningServer, Server};
+use handfast_test_services::until_some;
 use sqlx::{Pool, Transaction};
 
 use crate::database::{TextRow, Twin, Twins};
@@ -82,17 +83,11 @@ impl<DB: Twin> Scene<DB> {
     }
 
     async fn ask_until(&self, xid: &Xid, expected: impl Fn(GlobalStatus) -> bool) -> GlobalStatus {
-        let reached = async {
-            loop {
-                let status = self.handfast.outcome(xid).await.unwrap();
-                if expected(status) {
-                    return status;
-                }
-                tokio::task::yield_now().await;
-            }
-        };
-        let reached = tokio::time::timeout(Duration::from_secs(60), reached).await;
-        reached.expect("a global ends in a minute")
+        until_some("the global has the status", async || {
+            let status = self.handfast.outcome(xid).await.unwrap();
+            expected(status).then_some(status)
+        })
+        .await
     }
 
     /// Returns the rows of the library's database.

@@ -1,7 +1,6 @@
 //! A database with an outbox, a broker that records, and relays between them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -193,11 +192,6 @@ pub(crate) fn event(key: &str, payload: &str) -> Event {
 }
 
 /// Polls a condition until it holds.
-pub(crate) async fn until<F: Future<Output = bool>>(mut is_so: impl FnMut() -> F) {
-    let asked = async {
-        while !is_so().await {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, asked).await.expect("the condition holds in the end");
+pub(crate) async fn until(is_so: impl AsyncFnMut() -> bool) {
+    handfast_test_services::until("the condition holds", is_so).await;
 }

@@ -6,6 +6,7 @@ use handfast::TccError;
 use handfast_core::Mode;
 use handfast_server::dispatch::{CallBatch, CallSink, NewProcess, RegisteredResource, ResourceKey};
 use handfast_server::over_http::Settings;
+use handfast_test_services::until;
 
 use crate::coordinator;
 use crate::service::{ScriptedAnswer, Service};
@@ -106,7 +107,6 @@ async fn a_process_cannot_register_a_url_that_is_called() {
     }
     assert_eq!(service.until_effects(8).await.len(), 8);
     // A URL without outstanding calls takes no memory, since clients can name any number of URLs.
-    while !server.dispatcher().loads().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    let idle = async || server.dispatcher().loads().is_empty();
+    until("no call is outstanding", idle).await;
 }

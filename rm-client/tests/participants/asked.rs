@@ -3,9 +3,10 @@
 use futures::FutureExt;
 use handfast::participant::ParticipantError;
 use handfast::{EndError, Error, Global, GlobalStatus, Handfast, RollbackCause, TransactionError};
+use handfast_test_services::until;
 
 use crate::actor::{Actor, Answer, Held, Notes};
-use crate::child::{PATIENCE, before_the_timeout};
+use crate::child::before_the_timeout;
 use crate::coordinator::Coordinator;
 
 /// A coordinator, a process, and the questions to its participants.
@@ -48,8 +49,8 @@ impl Stage {
     }
 
     async fn until(&self, global: &handfast::Xid, expected: GlobalStatus) {
-        let reached = async { while self.handfast.outcome(global).await.unwrap() != expected {} };
-        tokio::time::timeout(PATIENCE, reached).await.expect("the global comes to its end");
+        let reached = async || self.handfast.outcome(global).await.unwrap() == expected;
+        until("the global comes to its end", reached).await;
     }
 }
 
@@ -74,9 +75,8 @@ async fn a_dropped_join_is_not_asked() {
     let mut joining = Box::pin(global.scope(async { archive.join(&1).await }));
     assert!((&mut joining).now_or_never().is_none());
     let xid = global.xid().clone();
-    let registered =
-        async { while stage.coordinator.show(xid.as_str()).await.branches.is_empty() {} };
-    tokio::time::timeout(PATIENCE, registered).await.expect("it arrives");
+    let registered = async || !stage.coordinator.show(xid.as_str()).await.branches.is_empty();
+    until("it arrives", registered).await;
     drop(joining);
     global.scope(async { archive.join(&2).await }).await.unwrap();
     global.commit().await.unwrap();

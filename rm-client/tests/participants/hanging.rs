@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use handfast::participant::{Branch, Participant, Vote};
 use handfast::{GlobalStatus, Handfast, Xid};
+use handfast_test_services::until;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::child::PATIENCE;
@@ -92,11 +93,10 @@ async fn a_hanging_rollback_delays_no_other_global() {
     stage.rolled_back(ROLL_BACK_HANGS).await;
     stage.asked("roll back").await;
     let other = stage.rolled_back(GOOD).await;
-    let ended = async {
-        let status = async || stage.handfast.outcome(&other).await.unwrap();
-        while !matches!(status().await, GlobalStatus::RolledBack(_)) {}
-    };
-    tokio::time::timeout(PATIENCE, ended).await.expect("the other global ends");
+    until("the other global ends", async || {
+        matches!(stage.handfast.outcome(&other).await.unwrap(), GlobalStatus::RolledBack(_))
+    })
+    .await;
 }
 
 /// The participant never asked for a decision again.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use handfast::participant::{Branch, Participant, ParticipantResource, Vote};
 use handfast::{Global, GlobalStatus, Handfast, Xid};
+use handfast_test_services::until;
 use tempfile::TempDir;
 
-use crate::child::PATIENCE;
 use crate::client::ClientPart;
 use crate::coordinator::Coordinator;
 use crate::vault::Vault;
@@ -50,8 +50,8 @@ impl Stage {
     }
 
     async fn until(&self, xid: &Xid, expected: GlobalStatus) {
-        let reached = async { while self.handfast.outcome(xid).await.unwrap() != expected {} };
-        tokio::time::timeout(PATIENCE, reached).await.expect("the global comes to its end");
+        let reached = async || self.handfast.outcome(xid).await.unwrap() == expected;
+        until("the global comes to its end", reached).await;
     }
 }
 
@@ -152,12 +152,11 @@ async fn an_unknown_branch_is_rolled_back_only_after_a_time() {
     let settled = patient.resource.settle().await.unwrap();
     assert_eq!((settled.committed, settled.rolled_back, settled.left), (0, 0, 1));
     let hasty = stage.rescuer(Duration::ZERO).await;
-    let emptied = async {
-        while stage.vault.cents().await != [1000, 0] {
-            hasty.resource.settle().await.unwrap();
-        }
-    };
-    tokio::time::timeout(PATIENCE, emptied).await.expect("it is rolled back");
+    until("it is rolled back", async || {
+        hasty.resource.settle().await.unwrap();
+        stage.vault.cents().await == [1000, 0]
+    })
+    .await;
 }
 
 /// An unreachable coordinator is not a decision.

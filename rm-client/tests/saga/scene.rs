@@ -7,6 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use handfast::Handfast;
 use handfast::saga::{Saga, SagaAction, SagaCall, SagaStep, StartedSaga, StepError};
+use handfast_test_services::until;
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Executor, MySql, Pool, Postgres, Sqlite, Transaction};
 
@@ -226,10 +227,8 @@ pub(crate) async fn assert_all_compensated<DB: Writes>(stage: &Stage<DB>, key: &
 
 /// Waits until this many actions and compensations have taken effect.
 pub(crate) async fn until_traces<DB: Writes>(stage: &Stage<DB>, key: &str, count: usize) {
-    let reached = async {
-        while traces(stage, key, 1).await.len() + traces(stage, key, -1).await.len() < count {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, reached).await.expect("the saga gets there");
+    until("the saga gets there", async || {
+        traces(stage, key, 1).await.len() + traces(stage, key, -1).await.len() >= count
+    })
+    .await;
 }

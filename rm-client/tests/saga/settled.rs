@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use futures::FutureExt;
 use handfast::Xid;
 use handfast::fence::{Fence, FenceError, Fenced, Operation, purge};
 use handfast::saga::{Saga, SagaStatus, SagaStep};
+use handfast_test_services::until;
 use sqlx::pool::PoolOptions;
 use sqlx::{MySql, Pool, Postgres};
 
@@ -149,16 +149,10 @@ async fn fences_are_settled_after_a_silence<DB: Wired + Writes>() {
     let sweeper = stage.handfast.saga_participant("sweeper", pool);
     let sweeper = sweeper.settle_every(Duration::from_millis(1));
     sweeper.settle_max(Duration::from_secs(1)).register();
-    let patience = |what| tokio::time::timeout(PATIENCE, what);
-    let silent = async {
-        while !wire.is_silent() {
-            tokio::task::yield_now().await;
-        }
-    };
-    patience(silent.boxed()).await.expect("a sweep begins");
+    until("a sweep begins", async || wire.is_silent()).await;
     wire.answer_newcomers();
-    let settled = async { while standing(&stage, good.xid()).await != [CONFIRMED; 5] {} };
-    patience(settled.boxed()).await.expect("a later sweep settles");
+    let settled = async || standing(&stage, good.xid()).await == [CONFIRMED; 5];
+    until("a later sweep settles", settled).await;
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use handfast::{GlobalStatus, TransactionError};
 use handfast_server::admin::model::{RollbackReason, Status, TransactionDetail};
+use handfast_test_services::until;
 use std::sync::atomic::Ordering;
 
 use crate::action::{Amount, Debit, HastyDebit, LocalDatabase, ten_from};
@@ -98,11 +99,7 @@ async fn a_dropped_try_makes_the_global_roll_back<DB: LocalDatabase>() {
     scene.conduct.shut();
     let amount = ten_from(1);
     let trying = debit(&resource, &global, &amount);
-    let entered = async {
-        while scene.conduct.called() != ["try"] {
-            tokio::task::yield_now().await;
-        }
-    };
+    let entered = until("the try begins", async || scene.conduct.called() == ["try"]);
     tokio::select! {
         tried = Box::pin(trying) => panic!("{tried:?}"),
         () = entered => {}

@@ -3,11 +3,11 @@
 
 use futures::future::join_all;
 use handfast::{GlobalStatus, Handfast, TccResource, Xid};
+use handfast_test_services::until;
 use tokio::sync::mpsc;
 
 use crate::action::{Debit, LocalDatabase, ten_from};
 use crate::at::on_every_database;
-use crate::child::PATIENCE;
 use crate::scene::{DEBITED, Scene, UNTOUCHED, debit, roll_back};
 
 on_every_database!(
@@ -53,12 +53,7 @@ async fn an_answered_commit_survives<DB: LocalDatabase>() {
 
 /// Waits until the action was called this number of times.
 async fn until_called<DB: LocalDatabase>(scene: &Scene<DB>, times: usize) {
-    let called = async {
-        while scene.conduct.called().len() < times {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, called).await.expect("the action is called");
+    until("the action is called", async || scene.conduct.called().len() >= times).await;
 }
 
 async fn a_confirm_that_is_cut_off_is_done_once<DB: LocalDatabase>() {
@@ -161,15 +156,11 @@ async fn debit_twice<DB: LocalDatabase>(
 
 /// Waits until everything has ended. Each global has debited both accounts or none.
 async fn check<DB: LocalDatabase>(scene: &Scene<DB>, ended: Vec<Debits>) {
-    let finished = async {
-        loop {
-            let status = scene.coordinator.status().await;
-            if status.active + status.committing + status.rolling_back == 0 {
-                return;
-            }
-        }
-    };
-    tokio::time::timeout(PATIENCE, finished).await.expect("everything ends");
+    until("everything ends", async || {
+        let status = scene.coordinator.status().await;
+        status.active + status.committing + status.rolling_back == 0
+    })
+    .await;
     let mut committed = 0;
     for debits in ended {
         let Some(xid) = debits.xid else { continue };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use handfast::{EndError, Global, GlobalStatus, Handfast, TccError, TccResource, Xid};
 use handfast_server::admin::model::{Status, TransactionDetail};
+use handfast_test_services::ASK_EVERY;
 use sqlx::{ConnectOptions, Pool};
 use tokio::task::JoinHandle;
 
@@ -142,8 +143,11 @@ impl<DB: LocalDatabase> Scene<DB> {
 
     /// Waits until this process sees the global as committed and finished.
     pub(crate) async fn until_committed(&self, xid: &Xid) {
-        let committed =
-            async { while self.handfast.outcome(xid).await.unwrap() != GlobalStatus::Committed {} };
+        let committed = async {
+            while self.handfast.outcome(xid).await.unwrap() != GlobalStatus::Committed {
+                tokio::time::sleep(ASK_EVERY).await;
+            }
+        };
         if tokio::time::timeout(PATIENCE, committed).await.is_err() {
             panic!("not committed: {:?}", self.coordinator.show(xid.as_str()).await);
         }

@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use handfast_server::admin::model::Status;
+use handfast_test_services::until;
 use sqlx::{MySql, Postgres};
 
 use crate::at::TestDatabase;
-use crate::child::PATIENCE;
 use crate::database::{Name, XaTestDatabase};
 use crate::scene::{DEBIT, Scene, branch};
 
@@ -66,8 +66,8 @@ async fn mysql_does_not_detect_a_manual_end() {
     let name = Name::Ours(scene.prepared().await.remove(0));
     // Other sessions can end the branch once the server has ended its own session, so try until
     // then.
-    let by_hand = async { while MySql::roll_back_past(&scene.bank.pool, &name).await.is_err() {} };
-    tokio::time::timeout(PATIENCE, by_hand).await.expect("the session ends");
+    let by_hand = async || MySql::roll_back_past(&scene.bank.pool, &name).await.is_ok();
+    until("the session ends", by_hand).await;
     global.commit().await.unwrap();
     scene.until_committed(&xid).await;
     scene.assert_clean([1000, 1000]).await;

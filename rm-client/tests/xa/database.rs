@@ -3,6 +3,7 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use handfast::{XaDatabase, XaResource, XaTransaction};
+use handfast_test_services::ASK_EVERY;
 use sqlx::pool::PoolOptions;
 use sqlx::{AssertSqlSafe, MySql, Pool, Postgres, Row};
 
@@ -172,7 +173,11 @@ impl XaTestDatabase for MySql {
             // Other sessions can end the branch once the server has ended its own session.
             let still = "SELECT CAST(ID AS CHAR) FROM information_schema.PROCESSLIST";
             let still = format!("{still} WHERE ID = {id}");
-            let gone = async { while !Self::raw_rows(pool, &still).await.unwrap().is_empty() {} };
+            let gone = async {
+                while !Self::raw_rows(pool, &still).await.unwrap().is_empty() {
+                    tokio::time::sleep(ASK_EVERY).await;
+                }
+            };
             tokio::time::timeout(PATIENCE, gone).await.expect("the session ends");
             Ok(())
         }

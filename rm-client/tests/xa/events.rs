@@ -8,9 +8,9 @@ use futures::future::{BoxFuture, ready};
 use handfast::Global;
 use handfast::XaResource;
 use handfast::outbox::{self, Broker, Event, EventState, PublishError, Relay};
+use handfast_test_services::until;
 use sqlx::Pool;
 
-use crate::child::PATIENCE;
 use crate::database::{XaTestDatabase, on_both};
 use crate::scene::{DEBIT, Scene};
 
@@ -62,15 +62,6 @@ async fn debit_and_emit<DB: XaTestDatabase>(
 async fn states<DB: XaTestDatabase>(pool: &Pool<DB>) -> Vec<EventState> {
     let rows = outbox::list(pool, None, 100).await.unwrap();
     rows.into_iter().map(|row| row.state).collect()
-}
-
-async fn until<F: Future<Output = bool>>(mut is_so: impl FnMut() -> F) {
-    let asked = async {
-        while !is_so().await {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, asked).await.expect("it is so in the end");
 }
 
 async fn an_event_is_published_after_the_global_commits<DB: XaTestDatabase>() {
@@ -135,7 +126,7 @@ async fn an_event_of_an_undecided_branch_is_not_overtaken<DB: XaTestDatabase>() 
     assert_eq!(broker.payloads(), [""; 0]);
     let xid = global.xid().clone();
     global.commit().await.unwrap();
-    until(async || broker.payloads().len() == 2).await;
+    until("both events are published", async || broker.payloads().len() == 2).await;
     assert_eq!(broker.payloads(), ["first", "second"]);
     relay.abort();
     scene.until_committed(&xid).await;
@@ -147,7 +138,8 @@ async fn rounds<DB: XaTestDatabase>(pool: &Pool<DB>) {
     let sql = format!("SELECT CAST(MAX(until_ms) AS {}) FROM event_relay", DB::TEXT);
     for _ in 0..3 {
         let before = DB::raw_rows(pool, &sql).await.unwrap();
-        until(async || DB::raw_rows(pool, &sql).await.unwrap() != before).await;
+        let moved = async || DB::raw_rows(pool, &sql).await.unwrap() != before;
+        until("the table changes", moved).await;
     }
 }
 

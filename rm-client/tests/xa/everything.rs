@@ -2,11 +2,11 @@
 //! database servers. After a restart neither server has a prepared branch, and both have the same
 //! outcome.
 
-use handfast_test_services::{DatabaseServer, ServerKind};
+use handfast_test_services::{DatabaseServer, ServerKind, until};
 use sqlx::{MySql, Postgres};
 
 use crate::at::bank::Bank;
-use crate::child::{Child, PATIENCE, before_the_timeout};
+use crate::child::{Child, before_the_timeout};
 use crate::commit_wire::Wired;
 use crate::database::XaTestDatabase;
 use crate::restarted::{mariadb_pool, start};
@@ -51,8 +51,7 @@ impl World {
         let scene = &self.scene;
         let rescuer = scene.rescuer().await;
         let ledger = scene.handfast.xa(self.ledger.pool.clone()).node(&scene.node).await.unwrap();
-        let over = async { while !self.prepared().await.is_empty() {} };
-        tokio::time::timeout(PATIENCE, over).await.expect("nothing stays prepared");
+        until("nothing stays prepared", async || self.prepared().await.is_empty()).await;
         ended.await;
         drop(ledger);
         rescuer.leave().await;

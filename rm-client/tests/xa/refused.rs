@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use handfast_test_services::until;
 use sqlx::pool::PoolOptions;
 use sqlx::{MySql, PgPool, Postgres};
 
 use crate::at::TestDatabase;
-use crate::child::PATIENCE;
 use crate::database::{XaTestDatabase, lone};
 use crate::scene::{DEBIT, OTHER_DEBIT, Scene, branch};
 
@@ -129,7 +129,8 @@ async fn slow_prepare(scene: &Scene<Postgres>) -> PgPool {
 
 /// Waits until PREPARE is under way.
 async fn prepare_waits(scene: &Scene<Postgres>) {
-    while Postgres::raw_rows(&scene.bank.pool, WAITS).await.unwrap().is_empty() {}
+    let waits = async || !Postgres::raw_rows(&scene.bank.pool, WAITS).await.unwrap().is_empty();
+    until("PREPARE is under way", waits).await;
 }
 
 /// If `commit()` is dropped while PREPARE is under way, the outcome is unknown.
@@ -145,7 +146,7 @@ async fn a_dropped_prepare_only_rolls_back() {
         Postgres::run_xa(&mut local, DEBIT).await?;
         local.commit().await
     }));
-    tokio::time::timeout(PATIENCE, prepare_waits(&scene)).await.expect("PREPARE is under way");
+    prepare_waits(&scene).await;
     preparing.abort();
     assert!(preparing.await.unwrap_err().is_cancelled());
     let refused = scene.coordinator.until(xid.as_str(), |detail| {

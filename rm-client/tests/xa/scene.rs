@@ -1,6 +1,7 @@
 //! A coordinator in a process of its own, a database of accounts, and checks of the final state.
 
 use handfast::{Global, GlobalStatus, Handfast, XaError, XaResource, XaTransaction, Xid};
+use handfast_test_services::{ASK_EVERY, until};
 use sqlx::Pool;
 
 use crate::at::bank::Bank;
@@ -95,8 +96,7 @@ impl<DB: XaTestDatabase> Scene<DB> {
 
     /// Waits until this many branches are prepared.
     pub(crate) async fn until_prepared(&self, count: usize) {
-        let reached = async { while self.prepared().await.len() != count {} };
-        tokio::time::timeout(PATIENCE, reached).await.expect("so many are prepared");
+        until("so many are prepared", async || self.prepared().await.len() == count).await;
     }
 
     /// Waits until the global is committed and finished.
@@ -114,6 +114,7 @@ impl<DB: XaTestDatabase> Scene<DB> {
         let reached = async {
             while !expected(last) {
                 last = self.handfast.outcome(xid).await.unwrap();
+                tokio::time::sleep(ASK_EVERY).await;
             }
         };
         if tokio::time::timeout(PATIENCE, reached).await.is_err() {

@@ -6,7 +6,7 @@ use handfast_server::descriptors::raise_limit;
 use tokio::net::TcpStream;
 
 use crate::application::Application;
-use crate::faults::answer_to;
+use crate::faults::until_live;
 use crate::port::Admin;
 use crate::serving::{Coordinator, handfast};
 
@@ -59,7 +59,7 @@ async fn silent_connections_leave_descriptors_for_the_store() {
         [silent(coordinator.grpc, SILENT - 100).await, silent(coordinator.admin, 100).await];
     let acknowledged = work(&mut application).await;
     drop(connections);
-    while answer_to(coordinator.admin, b"GET /livez HTTP/1.0\r\n\r\n").await.is_empty() {}
+    until_live(coordinator.admin).await;
     let admin = Admin::new(&format!("http://{}", coordinator.admin), None);
     expect_all(&admin, &acknowledged).await;
     drop((admin, application));

@@ -1,10 +1,10 @@
 //! Faults of operation: a full disk, malformed bytes, silent clients, an unreachable coordinator.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use handfast_server::admin::model::ServerStatus;
 use handfast_server::serve::Server;
+use handfast_test_services::until;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tonic::Code;
@@ -66,7 +66,8 @@ async fn a_waiting_registration_is_answered_at_a_stop() {
         client.register_branch(registration(&waiter, 8, "2:42", 60_000)).await
     });
     let admin = Admin::new(&format!("http://{}", coordinator.admin), None);
-    while admin.get::<ServerStatus>("/api/v1/status").await.waiters == 0 {}
+    let waiting_now = async || admin.get::<ServerStatus>("/api/v1/status").await.waiters;
+    until("it waits", async || waiting_now().await > 0).await;
     drop(admin);
     coordinator.signal("-TERM");
     let refusal = waiting.await.unwrap().unwrap_err();
@@ -75,6 +76,12 @@ async fn a_waiting_registration_is_answered_at_a_stop() {
     drop(application);
     let (code, log) = coordinator.wait();
     assert_eq!(code, Some(0), "{log}");
+}
+
+/// Waits until a request is answered.
+pub(crate) async fn until_live(address: SocketAddr) {
+    let probe = b"GET /livez HTTP/1.0\r\n\r\n";
+    until("there is room", async || !answer_to(address, probe).await.is_empty()).await;
 }
 
 /// Sends bytes and reads until the server closes the connection.
@@ -117,9 +124,7 @@ async fn a_silent_client_is_disconnected() {
     let request = b"GET /livez HTTP/1.1\r\nhost: here\r\n\r\n";
     let is_answered =
         async || answer_to(server.admin_address, request).await.ends_with("\r\n\r\nok\n");
-    let answered = async { while !is_answered().await {} };
-    let in_time = tokio::time::timeout(Duration::from_secs(60), answered).await;
-    in_time.expect("kept alive, then disconnected");
+    until("it was kept alive, then disconnected", is_answered).await;
 }
 
 // Lost were the connections of all other clients, probes included.
@@ -135,7 +140,7 @@ async fn a_client_that_reads_no_answer_is_disconnected() {
     // Their answers are larger than the socket's buffers.
     let ask = b"GET /api/v1/openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(1_000);
     unread.write_all(&ask).await.unwrap();
-    while answer_to(server.admin_address, b"GET /livez HTTP/1.0\r\n\r\n").await.is_empty() {}
+    until_live(server.admin_address).await;
     drop(unread);
 }
 
@@ -150,7 +155,7 @@ async fn an_excess_connection_is_closed_until_there_is_room() {
     assert!(live().await.unwrap().status().is_success());
     assert_eq!(answer_to(server.admin_address, b"GET /livez HTTP/1.1\r\n\r\n").await, "");
     drop(admin);
-    while answer_to(server.admin_address, b"GET /livez HTTP/1.0\r\n\r\n").await.is_empty() {}
+    until_live(server.admin_address).await;
 }
 
 #[test]

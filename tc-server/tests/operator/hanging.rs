@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::serving::{Coordinator, handfast};
+use handfast_test_services::until;
 
 /// Starts a coordinator that hangs in the write of a batch.
 #[cfg(feature = "crash-points")]
@@ -16,7 +17,8 @@ async fn hanging(data_dir: &Path, limit: &str) -> Coordinator {
     tokio::spawn(async move { application.register(&xid, 7, "2:42").await });
     let admin = crate::port::Admin::new(&format!("http://{}", coordinator.admin), None);
     let metrics = async || admin.send(http::Method::GET, "/metrics", None).await.1;
-    while !metrics().await.contains("\nhandfast_answering 0\n") {}
+    let is_stuck = async || metrics().await.contains("\nhandfast_answering 0\n");
+    until("the disk hangs", is_stuck).await;
     coordinator
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use handfast_server::admin::model::Status;
 use handfast_server::config::StoreKind;
+use handfast_test_services::until;
 
 use crate::port::{roomy, start_with};
 
@@ -55,7 +56,7 @@ async fn transactions_that_need_an_operator_are_logged() {
     let retry = format!("/api/v1/transactions/{xid}/retry");
     admin.post(&retry, None).await;
     application.refuse_again().await;
-    while admin.show(&xid).await.branches[0].attempts < 2 {}
+    until("it is tried again", async || admin.show(&xid).await.branches[0].attempts >= 2).await;
     let told = log.of_operators("WARN");
     let [line] = told.as_slice() else { panic!("{told:?}") };
     for part in [

@@ -4,6 +4,7 @@ use handfast_server::admin::model::{Problem, Status, TransactionDetail};
 use handfast_server::config::Config;
 use handfast_server::security::{NewToken, Role};
 use handfast_server::serve::{RunningServer, Server};
+use handfast_test_services::until_some;
 use http::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 
@@ -92,12 +93,11 @@ impl Admin {
 
     /// Polls until the transaction has this status: an outcome has no reply to wait for.
     pub(crate) async fn until(&self, xid: &str, status: Status) -> TransactionDetail {
-        loop {
+        until_some("the transaction has the status", async || {
             let detail = self.show(xid).await;
-            if detail.transaction.status == status {
-                return detail;
-            }
-        }
+            (detail.transaction.status == status).then_some(detail)
+        })
+        .await
     }
 }
 

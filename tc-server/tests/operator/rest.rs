@@ -6,6 +6,7 @@ use handfast_server::admin::model::{
     TransactionPage,
 };
 use handfast_server::serve::ShutdownOutcome;
+use handfast_test_services::until;
 use http::{Method, StatusCode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -174,12 +175,10 @@ async fn connected_resources_and_processes_are_listed() {
     assert_eq!(processes.items[0].application, "order-service");
     assert_eq!(processes.items[0].resources, [RESOURCE]);
     drop(application);
-    loop {
-        let processes: Processes = admin.get("/api/v1/processes").await;
-        if processes.items.is_empty() {
-            break;
-        }
-    }
+    until("it has left", async || {
+        admin.get::<Processes>("/api/v1/processes").await.items.is_empty()
+    })
+    .await;
 }
 
 #[tokio::test]

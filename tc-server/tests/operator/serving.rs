@@ -7,7 +7,7 @@ use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_proto::v1::{ClientFrame, ClientMessage, Hello, client_message, server_message};
 use handfast_server::config::StoreKind;
 use handfast_server::serve::ShutdownOutcome;
-use handfast_test_services::{CoordinatorProcess, Signal};
+use handfast_test_services::{CoordinatorProcess, Signal, until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::application::Application;
@@ -222,7 +222,7 @@ async fn while_it_drains_it_is_alive_and_not_ready() {
     let status = async |path| admin.send(http::Method::GET, path, None).await.0.as_u16();
     assert_eq!(status("/readyz").await, 200);
     coordinator.signal("-TERM");
-    while status("/readyz").await == 200 {}
+    until("it is not ready", async || status("/readyz").await != 200).await;
     assert_eq!((status("/readyz").await, status("/livez").await), (503, 200));
     // The last client gone, the drain ends long before the limit.
     drop(mute);

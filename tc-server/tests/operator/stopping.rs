@@ -6,6 +6,7 @@ use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{ClientFrame, ClientMessage, Hello, ServerFrame};
 use handfast_server::admin::model::ServerStatus;
+use handfast_test_services::until;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
@@ -78,7 +79,8 @@ async fn all_waiting_requests_are_refused_at_a_stop() {
     let (_frames, stream) = wait_together(&mut application).await;
     let admin = Admin::new(&format!("http://{}", coordinator.admin), None);
     let waiters = usize::try_from(UNARY + STREAMED).unwrap();
-    while admin.get::<ServerStatus>("/api/v1/status").await.waiters < waiters {}
+    let waiting_now = async || admin.get::<ServerStatus>("/api/v1/status").await.waiters;
+    until("all wait", async || waiting_now().await >= waiters).await;
     drop((admin, application));
     coordinator.signal("-TERM");
     while let Some(ended) = waiting.join_next().await {

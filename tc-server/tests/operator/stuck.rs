@@ -17,6 +17,7 @@ use handfast_server::security::Access;
 use handfast_server::store::{
     CoordinatorNode, MemoryStore, RecordSnapshot, RecordSource, Store, StoreError,
 };
+use handfast_test_services::until;
 use http::{Request, StatusCode};
 use tokio::sync::Notify;
 use tower::ServiceExt as _;
@@ -141,7 +142,8 @@ async fn metrics_are_answered_while_the_store_hangs() {
         start(Arc::new(HangingStore), Settings::new("tc"), AuditLog::to_log()).await;
     let told = tokio::spawn(async move { register(&engine).await });
     // The first scrapes may come before the batch that hangs.
-    while !scrape(&admin).await.contains("\nhandfast_answering 0\n") {}
+    let is_stuck = async || scrape(&admin).await.contains("\nhandfast_answering 0\n");
+    until("the batch hangs", is_stuck).await;
     told.abort();
 }
 
@@ -202,7 +204,6 @@ async fn the_outcome_of_a_backup_is_recorded_without_its_client() {
     assert!(asked.await.unwrap_err().is_cancelled());
     records.let_go.notify_one();
     let recorded = || std::fs::read_to_string(&path).unwrap();
-    while !recorded().contains(r#""stage":"answered""#) {
-        tokio::task::yield_now().await;
-    }
+    let answered = async || recorded().contains(r#""stage":"answered""#);
+    until("the answer is recorded", answered).await;
 }

@@ -9,7 +9,7 @@ use handfast_proto::v1::BeginRequest;
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_server::config::Config;
 use handfast_server::serve::{Server, StartError};
-use handfast_test_services::SignedCertificate;
+use handfast_test_services::{SignedCertificate, until};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -169,7 +169,9 @@ async fn a_client_that_stops_during_setup_is_disconnected() {
             }
         };
         let _ = shaken.read_to_end(&mut Vec::new()).await;
-        while begin(server.grpc_address.port(), Some(client_of(&signed)), "").await.is_err() {}
+        let port = server.grpc_address.port();
+        let begun = async || begin(port, Some(client_of(&signed)), "").await.is_ok();
+        until("others are served", begun).await;
     };
     tokio::time::timeout(Duration::from_secs(60), served).await.expect("others are served");
 }

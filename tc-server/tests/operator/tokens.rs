@@ -11,6 +11,7 @@ use handfast_proto::v1::{
 use handfast_server::admin::model::ServerStatus;
 use handfast_server::security::{NewToken, Role};
 use handfast_server::serve::{RunningServer, Server};
+use handfast_test_services::until;
 use http::Method;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -120,9 +121,8 @@ async fn wait(mut client: Client, token: String) -> Result<(), Status> {
 
 /// Waits until this many requests wait for rows.
 async fn until_waiting(admin: &Admin, waiters: usize) {
-    let wait =
-        async { while admin.get::<ServerStatus>("/api/v1/status").await.waiters != waiters {} };
-    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap();
+    let waiting = async || admin.get::<ServerStatus>("/api/v1/status").await.waiters;
+    until("this many wait", async || waiting().await == waiters).await;
 }
 
 // Regression: streams ended with their token, but a waiting call continued for up to an hour.

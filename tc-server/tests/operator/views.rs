@@ -6,6 +6,7 @@ use handfast_proto::v1::Decision;
 use handfast_server::admin::model::{
     Lock, LockPage, ServerStatus, Status, TransactionDetail, TransactionPage,
 };
+use handfast_test_services::until;
 use http::header::RETRY_AFTER;
 
 use crate::application::{Application, RESOURCE, registration};
@@ -28,7 +29,8 @@ async fn a_row_with_many_waiters_has_a_small_answer() {
         let request = registration(&waiter, 2 + number as u64, "2:42", 60_000);
         waiting.push(tokio::spawn(async move { client.register_branch(request).await }));
     }
-    while admin.get::<ServerStatus>("/api/v1/status").await.waiters < WAITERS {}
+    let waiting_now = async || admin.get::<ServerStatus>("/api/v1/status").await.waiters;
+    until("all wait", async || waiting_now().await >= WAITERS).await;
 
     let one = format!("/api/v1/locks/one?resource={RESOURCE}&table=stock&key=42");
     let one: Lock = admin.get(&one).await;

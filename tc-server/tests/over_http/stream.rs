@@ -7,6 +7,7 @@ use handfast_proto::v1::try_branch_reply::Result as Tried;
 use handfast_proto::v1::{BeginRequest, ClientFrame, ClientMessage, Hello, TryBranchRequest};
 use handfast_server::embedded::{RunningServer, Server};
 use handfast_server::over_http::{Participant, Prefix, Secret, Settings};
+use handfast_test_services::until;
 use tonic::transport::Endpoint;
 
 use crate::coordinator::SECRET;
@@ -52,9 +53,7 @@ async fn a_try_is_answered_when_its_client_sends_nothing_more() {
     let mut from = client.connect(frames).await.unwrap().into_inner();
     let waiting = points.carried_out("try").await;
     // It is no longer called once the server has read that it has closed its side.
-    while is_connected(&server) {
-        tokio::task::yield_now().await;
-    }
+    until("it has left", async || !is_connected(&server)).await;
     waiting.answer.send(()).unwrap();
     let mut result = None;
     while let Some(frame) = from.message().await.unwrap() {

@@ -18,6 +18,7 @@ use handfast_seata_wire::{
 };
 use handfast_server::config::{Config, SeataConfig, StoreKind};
 use handfast_server::serve::{RunningServer, Server};
+use handfast_test_services::until;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -161,9 +162,7 @@ impl Client {
 
     /// Polls until the global has this status.
     pub(crate) async fn reaches(&mut self, xid: &str, status: GlobalStatus) {
-        while self.status(xid).await != status {
-            tokio::task::yield_now().await;
-        }
+        until("the global has the status", async || self.status(xid).await == status).await;
     }
 
     pub(crate) async fn branch(&mut self, xid: &str, resource: &str, rows: &str) -> i64 {

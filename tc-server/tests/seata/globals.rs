@@ -2,6 +2,7 @@
 
 use handfast_seata_wire::message::{BranchReport, Message};
 use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus};
+use handfast_test_services::until;
 
 use crate::client::{Client, PATIENCE, branch, page, post, report, start, start_at};
 
@@ -418,9 +419,7 @@ async fn an_annotated_saga_step_commits_without_its_process() {
         gone.register_branch(step).await.result.unwrap();
     }
     drop(gone);
-    while page(&server, "processes").await.contains("pay") {
-        tokio::task::yield_now().await;
-    }
+    until("it has left", async || !page(&server, "processes").await.contains("pay")).await;
     let told = tokio::time::timeout(PATIENCE, tm.commit(&xid)).await;
     assert_eq!(told, Ok(GlobalStatus::Committed), "it waits for no process");
     let resources = page(&server, "resources").await;
@@ -471,9 +470,7 @@ async fn rows_that_an_operator_accepts_need_no_process() {
     assert_eq!(refused.code, ExceptionCode::LockKeyConflictFailFast);
     assert!(refused.message.contains(&format!("handfast tx show {xid}")), "{}", refused.message);
     drop(gone);
-    while page(&server, "processes").await.contains(DATABASE) {
-        tokio::task::yield_now().await;
-    }
+    until("it has left", async || !page(&server, "processes").await.contains(DATABASE)).await;
     let resolve = format!("transactions/{xid}/branches/{branch_id}/resolve");
     post(&server, &resolve, r#"{"resolution":"accept_current"}"#).await;
     let ended = tokio::time::timeout(PATIENCE, tm.reaches(&xid, GlobalStatus::Rollbacked)).await;

@@ -9,6 +9,7 @@ use handfast_seata_wire::value::GlobalStatus;
 use handfast_server::config::Config;
 use handfast_server::engine::Standing;
 use handfast_server::store::Leader;
+use handfast_test_services::until;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -50,12 +51,7 @@ async fn a_client_of_a_follower_is_served_by_the_leader() {
     assert_eq!(client.carry_out_commit().await.xid, xid);
     // The ends of both sides are passed on.
     timeout(PATIENCE, client.hang_up()).await.expect("the leader ends the connection");
-    let gone = async {
-        while !leader.peers().is_empty() {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(PATIENCE, gone).await.unwrap();
+    until("the leader has no peer", async || leader.peers().is_empty()).await;
 }
 
 /// More than the buffers of the way hold, both ways.

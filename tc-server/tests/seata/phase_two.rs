@@ -7,6 +7,7 @@ use handfast_seata_wire::encode;
 use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::{BranchEnd, BranchEnded, Message};
 use handfast_seata_wire::value::{BranchStatus, BranchType, GlobalStatus};
+use handfast_test_services::until;
 
 use crate::client::{Client, branch, end, page, start, start_as, start_at, start_with};
 
@@ -368,9 +369,7 @@ async fn a_password_in_a_name_is_not_logged() {
     let (id, call) = rm.called().await;
     let Message::BranchCommit(asked) = call else { panic!("{call:?}") };
     drop(rm);
-    while page(&server, "processes").await.contains("db:3306") {
-        tokio::task::yield_now().await;
-    }
+    until("it has left", async || !page(&server, "processes").await.contains("db:3306")).await;
     // An answer of a client that has not registered the resource does not count.
     other.answer_commit(id, &asked, BranchStatus::PhaseTwoCommitted).await;
     let mut again = Client::rm(&server, "1.5.2", dsn).await;

@@ -2,9 +2,9 @@
 //! application, group and machine count as one client.
 
 use handfast_seata_wire::value::ExceptionCode;
-use tokio::time::timeout;
+use handfast_test_services::until;
 
-use crate::client::{Client, PATIENCE, start_as};
+use crate::client::{Client, start_as};
 
 #[tokio::test]
 async fn a_greedy_seata_client_is_limited_to_its_share() {
@@ -28,6 +28,6 @@ async fn a_greedy_seata_client_is_limited_to_its_share() {
         honest.begin(86_400_000).await;
     }
     greedy.hang_up().await;
-    let room = async { while honest.begin_named("buy", 60_000).await.result.is_err() {} };
-    timeout(PATIENCE, room).await.unwrap();
+    let begun = async || honest.begin_named("buy", 60_000).await.result.is_ok();
+    until("there is room", begun).await;
 }

@@ -1,20 +1,15 @@
 //! Limits of one client against all others, and the end of its globals when it has gone.
 
-use std::time::Duration;
-
 use handfast_core::Limits;
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
 use handfast_server::embedded::{RunningServer, Server};
-use tokio::time::timeout;
+use handfast_test_services::until;
 use tonic::Code;
 use wire::GlobalStatus;
 
 use crate::common::{self, Client, begin};
-
-/// Longer than any answer takes, even on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts a coordinator with room for ten globals: six per connection, eight per application.
 async fn start(client_grace_ms: u64) -> RunningServer {
@@ -78,12 +73,9 @@ async fn globals_of_a_disconnected_client_end_after_its_grace() {
         assert_eq!(status(&mut honest, xid).await, GlobalStatus::Active);
     }
     drop(greedy);
-    let gone = async {
-        for xid in &begun {
-            while status(&mut honest, xid).await != GlobalStatus::Unknown {}
-        }
-    };
-    timeout(PATIENCE, gone).await.unwrap();
+    for xid in &begun {
+        until("it is gone", async || status(&mut honest, xid).await == GlobalStatus::Unknown).await;
+    }
     server.stop().await.unwrap();
 }
 

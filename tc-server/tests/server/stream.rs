@@ -4,6 +4,7 @@ use handfast_proto::v1 as wire;
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
 use handfast_server::embedded::{RunningServer, Server};
+use handfast_test_services::until;
 use wire::rejection::Detail;
 use wire::{Decision, GlobalStatus, ReplyWhen, RollbackReason};
 
@@ -124,9 +125,7 @@ async fn waiting_requests_of_a_dead_client_are_removed() {
     let waiters = || server.engine().view(|coordinator| coordinator.counts().waiters);
     assert_eq!(waiters().await.unwrap(), 1);
     drop(dying);
-    while waiters().await.unwrap() > 0 {
-        tokio::task::yield_now().await;
-    }
+    until("nothing waits", async || waiters().await.unwrap() == 0).await;
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use handfast_proto::v1::server_message::Body as Answer;
 use handfast_server::dispatch::NewProcess;
 use handfast_server::embedded::Server;
 use handfast_server::grpc::Bounds;
+use handfast_test_services::until;
 use http::uri::PathAndQuery;
 use prost::Message;
 use tonic::{Code, Request, Status};
@@ -102,13 +103,9 @@ async fn a_cancelled_call_gives_up_its_place_in_the_queue() {
         let mut client = client.clone();
         async move { client.register_branch(registration(&second, 2, "1", 60_000)).await }
     });
-    while waiters().await.unwrap() == 0 {
-        tokio::task::yield_now().await;
-    }
+    until("the registration waits", async || waiters().await.unwrap() > 0).await;
     waiting.abort();
-    while waiters().await.unwrap() > 0 {
-        tokio::task::yield_now().await;
-    }
+    until("nothing waits", async || waiters().await.unwrap() == 0).await;
 }
 
 #[tokio::test]
@@ -225,9 +222,7 @@ async fn a_client_that_does_not_read_is_disconnected() {
     client.send_frame(vec![message; 1_000]).await;
     let status = client.end().await.unwrap_err();
     assert_eq!(code(&status), "HF-TC-SLOW-READER");
-    while !server.dispatcher().processes().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    until("it has left", async || server.dispatcher().processes().is_empty()).await;
 }
 
 #[tokio::test]
@@ -241,9 +236,7 @@ async fn connected_processes_are_shown_until_they_disconnect() {
     assert!(peer.starts_with("127.0.0.1:"), "{peer}");
     assert_eq!(&*view.resources[0].key.id, RESOURCE);
     drop(client);
-    while !server.dispatcher().processes().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    until("it has left", async || server.dispatcher().processes().is_empty()).await;
 }
 
 #[tokio::test]

@@ -9,10 +9,11 @@ use handfast_server::config::{AdminConfig, Config, DispatchConfig, GrpcConfig};
 use handfast_server::serve::Server;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::AdminClient;
 use crate::role::{RoleProcess, WAIT_LIMIT, report};
+use crate::until::ASK_EVERY;
 
 /// The role that [`run_role`](crate::run_role) leads here.
 pub(crate) const ROLE: &str = "coordinator";
@@ -152,6 +153,7 @@ impl ChildCoordinator {
                     return detail;
                 }
                 last = Some(detail);
+                sleep(ASK_EVERY).await;
             }
         };
         match timeout(WAIT_LIMIT, reached).await {

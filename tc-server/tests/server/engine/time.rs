@@ -10,6 +10,7 @@ use handfast_core::{
 use handfast_server::clock::Clock;
 use handfast_server::engine::{Engine, ReplySink, Settings};
 use handfast_server::store::{MemoryStore, Store, StoreError};
+use handfast_test_services::until;
 
 use super::{CollectedReplies, ManualClock, RecordedEffects, acquire, begin, start, wanted};
 
@@ -149,9 +150,9 @@ async fn an_undecided_global_is_rolled_back_when_its_time_is_up() {
     let timeout_ms = Some(1);
     let command = Command::Begin { application: "a".into(), name: "b".into(), timeout_ms };
     let Ok(Reply::Begun { xid, .. }) = engine.handle.call(command).await else { panic!() };
-    while engine.handle.view(move |coordinator| coordinator.status(xid)).await.unwrap()
-        == GlobalStatus::Active
-    {
-        tokio::task::yield_now().await;
-    }
+    until("it is rolled back", async || {
+        let status = engine.handle.view(move |coordinator| coordinator.status(xid)).await;
+        status.unwrap() != GlobalStatus::Active
+    })
+    .await;
 }
