@@ -143,6 +143,7 @@ fn queries(plan: &Plan) -> Vec<Query> {
             read.keys.iter().chain(std::iter::once(&read.query)).cloned().collect()
         }
         Plan::With(plan) => vec![plan.query.clone()],
+        Plan::Selected(plan) => vec![plan.select.clone()],
         Plan::Several(plan) => plan.parts.iter().map(|part| part.before.clone()).collect(),
         Plan::Update(plan) => match &plan.image {
             UpdateImage::Together(query) => vec![query.clone()],

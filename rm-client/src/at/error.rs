@@ -80,8 +80,8 @@ pub enum AtError {
     /// named in several statements, of which the later ones would see what the first have changed.
     /// Nothing was changed.
     #[error(
-        "an UPDATE that assigns what a query says would change {rows} rows, and names at most \
-         {rows_max}: read the value first, or change fewer rows at a time ({})",
+        "the statement would write {rows} rows, and can name {rows_max} at most: read what its \
+         query says first, or write fewer rows at a time ({})",
         self.code()
     )]
     TooManyRows {

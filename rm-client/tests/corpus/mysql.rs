@@ -47,9 +47,9 @@ impl Product for MySql {
                             CONCAT('IFNULL(QUOTE(CAST(`', column_name, '` AS CHAR)), ''NULL'')')) \
                         ORDER BY ordinal_position), \
                     ') FROM `', table_name, '`') \
-         FROM information_schema.columns JOIN information_schema.tables \
-             USING (table_schema, table_name) \
-         WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' \
+         FROM information_schema.columns JOIN information_schema.tables USING (table_name) \
+         WHERE columns.table_schema = DATABASE() AND tables.table_schema = DATABASE() \
+             AND table_type = 'BASE TABLE' \
          GROUP BY table_name ORDER BY MIN(create_time), table_name"
     }
 

@@ -256,6 +256,8 @@ fn insert_select(mut draft: Draft<'_>, target: Target<'_>) -> Statement {
             selected.push(format!("{} + 20", quoted(draft.dialect, &column.name)));
         }
         Role::Given => return update(draft, target),
+        // Rows of a query get other numbers there than rows of values.
+        Role::Generated if draft.dialect == Dialect::MySql => return update(draft, target),
         Role::Generated
         | Role::AlwaysGenerated
         | Role::Computed

@@ -1,5 +1,6 @@
 //! Users to whom the database does not show all rows or triggers.
 
+use handfast::AtResource;
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{MySql, Postgres};
@@ -56,6 +57,19 @@ async fn a_setting_made_by_a_function_is_a_setting() {
     stage.roll_back(global).await;
 }
 
+/// A resource of the stage's database whose account reads and writes rows, and nothing more.
+async fn as_plain_user(stage: &Stage<MySql>) -> AtResource<MySql> {
+    let user = format!("crud_{}", &uuid::Uuid::new_v4().simple().to_string()[..20]);
+    let create = format!("CREATE USER '{user}' IDENTIFIED BY 'crud'");
+    MySql::raw(&stage.pool, &create).await.unwrap();
+    let database = stage.value("SELECT DATABASE()").await.unwrap();
+    let grant = format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {database}.* TO '{user}'");
+    MySql::raw(&stage.pool, &grant).await.unwrap();
+    let options = stage.pool.connect_options().as_ref().clone().username(&user).password("crud");
+    let pool = MySqlPoolOptions::new().connect_with(options).await.unwrap();
+    stage.handfast.at(pool).await.unwrap()
+}
+
 /// MariaDB shows triggers to a user that may write to the table, without the TRIGGER privilege.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_trigger_counts_for_users_without_its_privilege() {
@@ -65,17 +79,37 @@ async fn a_trigger_counts_for_users_without_its_privilege() {
         "CREATE TRIGGER audits AFTER INSERT ON item FOR EACH ROW INSERT INTO audit VALUES (NEW.id)",
     ])
     .await;
-    let user = format!("crud_{}", &uuid::Uuid::new_v4().simple().to_string()[..20]);
-    let create = format!("CREATE USER '{user}' IDENTIFIED BY 'crud'");
-    MySql::raw(&stage.pool, &create).await.unwrap();
-    let database = stage.value("SELECT DATABASE()").await.unwrap();
-    let grant = format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {database}.* TO '{user}'");
-    MySql::raw(&stage.pool, &grant).await.unwrap();
-    let options = stage.pool.connect_options().as_ref().clone().username(&user).password("crud");
-    let pool = MySqlPoolOptions::new().connect_with(options).await.unwrap();
-    stage.resource = stage.handfast.at(pool).await.unwrap();
+    stage.resource = as_plain_user(&stage).await;
     let global = stage.begin().await;
     let written = stage.try_branch(&global, &["INSERT INTO item VALUES (1)"]).await;
     assert_eq!(code(&written.unwrap_err()), "HF-AT-TRIGGER");
     stage.roll_back(global).await;
+}
+
+/// The dictionary of InnoDB spells names as files, and needs the privilege PROCESS. Without it the
+/// referring tables are found in another way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn referring_tables_are_found_with_and_without_a_privilege() {
+    let mut stage = Stage::<MySql>::new(&[
+        "CREATE TABLE `pä-r` (id INT PRIMARY KEY)",
+        "CREATE TABLE `ch#i/1` (id INT PRIMARY KEY, p INT, \
+         FOREIGN KEY (p) REFERENCES `pä-r` (id) ON DELETE CASCADE)",
+        "CREATE TABLE `Ch.2` (id INT PRIMARY KEY, p INT, \
+         FOREIGN KEY (p) REFERENCES `pä-r` (id) ON DELETE SET NULL)",
+        "INSERT INTO `pä-r` VALUES (1), (2)",
+        "INSERT INTO `ch#i/1` VALUES (10, 1), (20, 2)",
+        "INSERT INTO `Ch.2` VALUES (30, 1), (40, 2)",
+    ])
+    .await;
+    for privileged in [true, false] {
+        if !privileged {
+            stage.resource = as_plain_user(&stage).await;
+        }
+        let before =
+            (stage.dump("`ch#i/1`", &["id", "p"]).await, stage.dump("`Ch.2`", &["id", "p"]).await);
+        stage.check_undone("`pä-r`", &["id"], &["DELETE FROM `pä-r` WHERE id = 1"]).await;
+        let after =
+            (stage.dump("`ch#i/1`", &["id", "p"]).await, stage.dump("`Ch.2`", &["id", "p"]).await);
+        assert_eq!(after, before, "privileged: {privileged}");
+    }
 }

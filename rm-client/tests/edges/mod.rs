@@ -21,6 +21,7 @@ mod parent_locks;
 mod partitions;
 mod savepoints;
 mod schema;
+mod selected;
 mod sessions;
 mod stand_in_keys;
 mod sweeps;

@@ -8,7 +8,7 @@ use sqlparser::ast::{
 use super::{
     Dialect, Plan, StatementRefusal, Table,
     guard::{self, Event},
-    plain_insert,
+    insert_select, plain_insert,
     text::Text,
     upsert::{self, Conflict},
 };
@@ -17,6 +17,11 @@ use super::{
 pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, StatementRefusal> {
     guard::writable(table, &[Event::Insert])?;
     let conflict = conflict(tree)?;
+    if text.dialect == Dialect::MySql
+        && let Some(plan) = insert_select::plan(text, tree, table)?
+    {
+        return Ok(plan);
+    }
     match (&conflict, text.dialect) {
         (Conflict::Fail, Dialect::MySql) => plain_insert::keyed(text, tree, table),
         (Conflict::Ignore, Dialect::MySql) | (Conflict::Update { .. } | Conflict::Replace, _) => {

@@ -1,7 +1,7 @@
 //! Reads of rows by the values that an INSERT offers: probes before it, images after it.
 
 use super::{
-    Arguments, Dialect, GeneratedKeys, Query, Table, UniqueIndex, image, keyed, placeholder, quote,
+    Arguments, Dialect, Query, Table, UniqueIndex, image, keyed, placeholder, quote,
     text::Text,
     values::{Offer, Offered, PlannedValue, is_constant_default, null_is_default, offer},
 };
@@ -200,6 +200,17 @@ impl ByValues<'_> {
 fn filled_type(type_text: &str) -> Option<&str> {
     let filled = ["binary(", "decimal("].iter().any(|start| type_text.starts_with(start));
     type_text.find(')').filter(|_| filled).map(|end| &type_text[..=end])
+}
+
+/// MySQL: a read of inserted rows by their generated keys. Its argument list is the user's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GeneratedKeys {
+    /// The generated key column.
+    pub column: usize,
+    /// How many rows the statement inserts.
+    pub rows: usize,
+    /// `rows + 1` pieces of text; a generated number stands between each two.
+    pieces: Vec<String>,
 }
 
 impl GeneratedKeys {

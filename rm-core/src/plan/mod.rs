@@ -18,6 +18,7 @@ mod fuzz;
 mod guard;
 mod image;
 mod insert;
+mod insert_select;
 mod inserted;
 mod joined;
 mod joined_read;
@@ -51,14 +52,16 @@ pub use self::{
     constraint::{Constraint, Rule, checks},
     dialect::Dialect,
     fuzz::fuzz_entry,
+    insert_select::SelectedRows,
+    inserted::GeneratedKeys,
     key::row_key,
     keyed::{JointQuery, ROWS_MAX},
     parse::{OPT_OUT, Parsed, Reads, Statement, parse},
     refusal::StatementRefusal,
     savepoint::Savepoint,
     shape::{
-        Arguments, Change, Delete, DeleteImage, ForetoldKey, GeneratedKeys, Insert, InsertAfter,
-        JoinedRead, KeyChange, KeyedQuery, LockMode, LockingRead, Plan, Query, ReadPart, Several,
+        Arguments, Change, Delete, DeleteImage, ForetoldKey, Insert, InsertAfter, JoinedRead,
+        KeyChange, KeyedQuery, LockMode, LockingRead, Plan, Query, ReadPart, Several,
         SeveralChange, SeveralPart, Update, UpdateImage, Upsert, UpsertAfter, UpsertKind,
         WithCount, WithPart, WithPartKind, WithWrites,
     },

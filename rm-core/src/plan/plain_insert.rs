@@ -39,7 +39,7 @@ pub(super) fn returning(
 
 /// Plans an INSERT on MySQL: the rows added are read back by their keys.
 pub(super) fn keyed(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, StatementRefusal> {
-    let offered = offered(text, tree, table)?.ok_or(StatementRefusal::InsertSelect)?;
+    let offered = offered(text, tree, table)?.ok_or_else(misread)?;
     let columns = table.imaged();
     let read = ByValues {
         number: None,

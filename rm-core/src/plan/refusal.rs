@@ -303,12 +303,15 @@ pub enum StatementRefusal {
         /// Why, and what to do.
         reason: &'static str,
     },
-    /// INSERT ... SELECT where the database does not tell which rows it added.
+    /// INSERT ... SELECT of rows that cannot be read first and inserted as values.
     #[error(
-        "INSERT ... SELECT does not tell which rows it added: select the rows first and insert them with VALUES ({})",
+        "INSERT ... SELECT cannot be made exact: {reason}; select the rows first and insert them with VALUES ({})",
         self.code()
     )]
-    InsertSelect,
+    InsertSelect {
+        /// Why.
+        reason: &'static str,
+    },
     /// SQLite `OR FAIL`, `OR ROLLBACK`, and `UPDATE OR` anything.
     #[error(
         "conflict clause {clause} leaves part of a failed statement or ends the local transaction: use OR ABORT, OR IGNORE or ON CONFLICT ({})",
@@ -386,7 +389,7 @@ impl StatementRefusal {
             Self::Placeholder { .. } => "HF-AT-PLACEHOLDER",
             Self::UpsertIndex { .. } => "HF-AT-UPSERT-INDEX",
             Self::Upsert { .. } => "HF-AT-UPSERT",
-            Self::InsertSelect => "HF-AT-INSERT-SELECT",
+            Self::InsertSelect { .. } => "HF-AT-INSERT-SELECT",
             Self::ConflictClause { .. } => "HF-AT-CONFLICT-CLAUSE",
             Self::LockingRead { .. } => "HF-AT-LOCKING-READ",
             Self::UncheckedRead { .. } => "HF-AT-UNCHECKED-READ",

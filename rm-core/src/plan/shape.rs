@@ -4,7 +4,7 @@
 //! in `columns`, in that order, then the text of each primary key part in key order. Where the
 //! statement returns columns of its own these come first, so count ours from the end of the row.
 
-use super::StatementRefusal;
+use super::{GeneratedKeys, SelectedRows, StatementRefusal};
 
 /// The plan of one statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub enum Plan {
     Insert(Insert),
     /// INSERT that may change or remove rows that exist.
     Upsert(Upsert),
+    /// MySQL: INSERT of the rows of a query.
+    Selected(SelectedRows),
     /// MySQL: UPDATE or DELETE of several tables.
     Several(Several),
     /// PostgreSQL: a statement with writes in its WITH.
@@ -48,7 +50,9 @@ impl Plan {
             Self::With(plan) => {
                 plan.parts.iter().map(|part| (part.table, part.kind.columns())).collect()
             }
-            Self::Pass | Self::LockingRead(_) | Self::JoinedRead(_) => Vec::new(),
+            Self::Pass | Self::LockingRead(_) | Self::JoinedRead(_) | Self::Selected(_) => {
+                Vec::new()
+            }
         }
     }
 
@@ -63,6 +67,7 @@ impl Plan {
             | Self::JoinedRead(_)
             | Self::Insert(_)
             | Self::Upsert(_)
+            | Self::Selected(_)
             | Self::Several(_)
             | Self::With(_) => false,
         }
@@ -362,17 +367,6 @@ pub enum InsertAfter {
     },
     /// Read by the keys that the database generated.
     ByGenerated(GeneratedKeys),
-}
-
-/// MySQL: a read of inserted rows by their generated keys. Its argument list is the user's own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GeneratedKeys {
-    /// The generated key column.
-    pub column: usize,
-    /// How many rows the statement inserts.
-    pub rows: usize,
-    /// `rows + 1` pieces of text; a generated number stands between each two.
-    pub(super) pieces: Vec<String>,
 }
 
 /// INSERT that may change or remove rows that exist: `ON CONFLICT DO UPDATE`, `ON DUPLICATE KEY

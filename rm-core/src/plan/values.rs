@@ -159,7 +159,11 @@ fn unnamed(text: &Text, tokens: Range<usize>) -> Range<usize> {
 }
 
 /// The columns that the values of a row are for, in their order.
-fn columns(dialect: Dialect, tree: &Tree, table: &Table) -> Result<Vec<usize>, StatementRefusal> {
+pub(super) fn columns(
+    dialect: Dialect,
+    tree: &Tree,
+    table: &Table,
+) -> Result<Vec<usize>, StatementRefusal> {
     if !tree.columns.is_empty() {
         let column = |name| names::object_column(dialect, table, name);
         return tree.columns.iter().map(column).collect();

@@ -405,6 +405,7 @@ fn imaged(write: &Write, table: &Table) -> Result<(WithPartKind, String), Statem
         Plan::Pass
         | Plan::LockingRead(_)
         | Plan::JoinedRead(_)
+        | Plan::Selected(_)
         | Plan::Several(_)
         | Plan::With(_) => return Err(refused(ALONE)),
     };

@@ -24,6 +24,10 @@ pub(crate) fn plan(dialect: Dialect, tables: &[&Table], place: usize, plan: &Pla
         Plan::Delete(plan) => delete(dialect, table, plan, &mut out),
         Plan::Insert(plan) => insert(dialect, table, plan, &mut out),
         Plan::Upsert(plan) => upsert(dialect, table, plan, &mut out),
+        Plan::Selected(plan) => {
+            out.push(query("select", &plan.select));
+            out.push(format!("values {}", plan.statement(2, plan.columns.len())));
+        }
         Plan::Several(plan) => several(tables, plan, &mut out),
         Plan::With(plan) => with_writes(tables, plan, &mut out),
     }

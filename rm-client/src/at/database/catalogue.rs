@@ -67,7 +67,25 @@ pub(crate) struct Planned<DB: Backend> {
     pub(crate) plan: Plan,
 }
 
+fn argument_count<DB: Backend>(query: &BoundQuery<DB>) -> usize {
+    query.arguments.as_ref().map_or(0, sqlx::Arguments::len)
+}
+
 impl<DB: Backend> Planned<DB> {
+    fn of(
+        statement: &Statement,
+        tables: Vec<Arc<LoadedTable<DB>>>,
+        arguments: usize,
+    ) -> Result<Self, AtError> {
+        let described: Vec<&Table> = tables.iter().map(|loaded| &loaded.table).collect();
+        let (place, plan) = statement.plan(&described, arguments).map_err(AtError::Refused)?;
+        for (place, columns) in plan.image_columns(place) {
+            readable(&tables[place], columns)?;
+        }
+        let loaded = Arc::clone(&tables[place]);
+        Ok(Self { loaded, tables, arguments, plan })
+    }
+
     fn is_for(&self, tables: &[Arc<LoadedTable<DB>>]) -> bool {
         let mut pairs = self.tables.iter().zip(tables);
         self.tables.len() == tables.len() && pairs.all(|(own, other)| Arc::ptr_eq(own, other))
@@ -134,7 +152,7 @@ impl<DB: Backend> Catalogue<DB> {
         for name in statement.tables() {
             tables.push(self.table(connection, name).await?);
         }
-        let arguments = query.arguments.as_ref().map_or(0, sqlx::Arguments::len);
+        let arguments = argument_count(query);
         let key = (query.sql().clone(), reads == Reads::Committed);
         if let Some(planned) = self.plans.get(&key)
             // A plan names columns by position, so it is valid only for the description that it
@@ -144,15 +162,27 @@ impl<DB: Backend> Catalogue<DB> {
         {
             return Ok(planned);
         }
-        let described: Vec<&Table> = tables.iter().map(|loaded| &loaded.table).collect();
-        let (place, plan) = statement.plan(&described, arguments).map_err(AtError::Refused)?;
-        for (place, columns) in plan.image_columns(place) {
-            readable(&tables[place], columns)?;
-        }
-        let loaded = Arc::clone(&tables[place]);
-        let planned = Arc::new(Planned { loaded, tables, arguments, plan });
+        let planned = Arc::new(Planned::of(statement, tables, arguments)?);
         self.plans.insert(key, Arc::clone(&planned));
         Ok(planned)
+    }
+
+    /// Plans a text that hardly comes again, without remembering it.
+    pub(crate) async fn plan_once(
+        &self,
+        connection: &mut DB::Connection,
+        query: &BoundQuery<DB>,
+    ) -> Result<Planned<DB>, sqlx::Error> {
+        let parsed = parse(DB::DIALECT, Reads::Local, query.sql().as_str());
+        let Parsed::Statement(statement) = parsed.map_err(AtError::Refused)? else {
+            let statement = "the INSERT of these values".to_owned();
+            return Err(AtError::Refused(StatementRefusal::UnknownStatement { statement }).into());
+        };
+        let mut tables = Vec::with_capacity(statement.tables().len());
+        for name in statement.tables() {
+            tables.push(self.table(connection, name).await?);
+        }
+        Ok(Planned::of(&statement, tables, argument_count(query))?)
     }
 
     /// A table's description, if it is in memory.

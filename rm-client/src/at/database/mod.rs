@@ -88,6 +88,17 @@ impl Identity {
     }
 }
 
+/// How a value of an answer came to the arguments of an INSERT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carried {
+    /// The column stores it as it would store the answer itself.
+    Exactly,
+    /// The same, if the session's time zone has one offset only.
+    AtFixedOffset,
+    /// It was not bound: it might be stored as another value.
+    No,
+}
+
 /// One database product. Implemented for the three that Handfast knows.
 pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
     /// How its SQL is written.
@@ -203,6 +214,27 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
         value: &Value,
         column: &Self::ColumnType,
     ) -> Result<(), Misfit>;
+
+    /// Binds a value of an answer, for a column that is to hold it. Only MySQL's INSERT of the rows
+    /// of a query needs that.
+    ///
+    /// # Errors
+    /// If the value cannot be read.
+    fn carry(
+        _arguments: &mut Self::Arguments,
+        _row: &Self::Row,
+        _index: usize,
+        _target: &Self::ColumnType,
+    ) -> Result<Carried, sqlx::Error> {
+        Ok(Carried::No)
+    }
+
+    /// Whether the session's time zone has the same offset all year.
+    fn is_at_fixed_offset(
+        _connection: &mut Self::Connection,
+    ) -> BoxFuture<'_, Result<bool, sqlx::Error>> {
+        Box::pin(std::future::ready(Ok(true)))
+    }
 
     /// A whole-number column of whatever width, as [`Backend::number`] reads it.
     fn as_number(column: &str) -> String {

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use handfast_rm_core::plan::{
-    Column, Constraint, Dialect, ForeignKey, Generation, KeyFold, Reference, ReferentialAction,
-    Referring, Rule, Table, TableKind, TableName, Trigger, UniqueIndex, checks,
+    Column, Constraint, Dialect, Generation, KeyFold, Reference, Rule, Table, TableKind, TableName,
+    Trigger, UniqueIndex, checks,
 };
 use sqlx::mysql::{MySqlArguments, MySqlDatabaseError, MySqlRow};
 use sqlx::{Arguments, Column as _, Executor, MySql, MySqlConnection, Statement};
 use sqlx::{AssertSqlSafe, SqlSafeStr};
 
+use super::referrers::foreign_keys;
 use super::{Form, MySqlColumn};
 use crate::at::database::{Backend, LoadedTable, Purpose, rows};
 
@@ -32,28 +33,6 @@ const INDEXES: &str = "\
     FROM information_schema.statistics \
     WHERE table_schema = ? AND table_name = ? AND non_unique = 0 \
     ORDER BY index_name, seq_in_index";
-
-/// Selects the tables that refer to one. MariaDB opens every table of its server for that.
-const REFERRERS: &str = "\
-    SELECT constraint_name, constraint_schema, table_name, delete_rule, update_rule, \
-           unique_constraint_name \
-    FROM information_schema.referential_constraints \
-    WHERE unique_constraint_schema = ? AND referenced_table_name = ? \
-    ORDER BY constraint_schema, table_name, constraint_name";
-
-/// The same for a table that refers to itself, which alone is opened.
-const OWN_REFERENCES: &str = "\
-    SELECT constraint_name, constraint_schema, table_name, delete_rule, update_rule, \
-           unique_constraint_name \
-    FROM information_schema.referential_constraints \
-    WHERE constraint_schema = ? AND table_name = ? \
-      AND unique_constraint_schema = constraint_schema AND referenced_table_name = table_name \
-    ORDER BY constraint_name";
-
-const REFERRING_COLUMNS: &str = "\
-    SELECT column_name, referenced_column_name FROM information_schema.key_column_usage \
-    WHERE table_schema = ? AND table_name = ? AND constraint_name = ? \
-      AND referenced_column_name IS NOT NULL ORDER BY ordinal_position";
 
 const TRIGGERS: &str = "\
     SELECT trigger_name, event_manipulation FROM information_schema.triggers \
@@ -100,7 +79,7 @@ pub(super) async fn load_table(
         kind: kind(relation)?,
         key,
         unique,
-        referenced_by: foreign_keys(connection, &full, &columns, purpose).await?,
+        referenced_by: foreign_keys(connection, &full, &columns, purpose, mariadb).await?,
         triggers: triggers(connection, &full).await?,
         unproved: match purpose {
             Purpose::Planning => {
@@ -120,11 +99,11 @@ pub(super) async fn load_table(
     Ok(Some(LoadedTable { table, types, lock_name }))
 }
 
-fn text(row: &MySqlRow, index: usize) -> Result<String, sqlx::Error> {
+pub(super) fn text(row: &MySqlRow, index: usize) -> Result<String, sqlx::Error> {
     Ok(MySql::text(row, index)?.unwrap_or_default())
 }
 
-async fn by_name(
+pub(super) async fn by_name(
     connection: &mut MySqlConnection,
     query: &str,
     full: &[String; 2],
@@ -250,7 +229,7 @@ fn form(data_type: &str, unsigned: bool) -> Form {
     }
 }
 
-fn position(columns: &[Column], name: &str) -> Option<usize> {
+pub(super) fn position(columns: &[Column], name: &str) -> Option<usize> {
     columns.iter().position(|column| column.name.eq_ignore_ascii_case(name))
 }
 
@@ -272,70 +251,6 @@ async fn indexes(
     }
     let key = found.remove("PRIMARY").unwrap_or_else(|| UniqueIndex::named("PRIMARY"));
     Ok((key, found.into_values().collect()))
-}
-
-async fn foreign_keys(
-    connection: &mut MySqlConnection,
-    full: &[String; 2],
-    columns: &[Column],
-    purpose: Purpose,
-) -> Result<Vec<ForeignKey>, sqlx::Error> {
-    // MariaDB opens every table of its server for the full list. A rollback asks for that later,
-    // where it needs it.
-    let query = match purpose {
-        Purpose::Planning => REFERRERS,
-        Purpose::Restoring => OWN_REFERENCES,
-    };
-    let mut keys = Vec::new();
-    for row in by_name(connection, query, full).await? {
-        let name = text(&row, 0)?;
-        let referring = [text(&row, 1)?, text(&row, 2)?];
-        let mut key = ForeignKey {
-            own_columns: Vec::new(),
-            referenced: Vec::new(),
-            on_delete: action(&text(&row, 3)?),
-            on_update: action(&text(&row, 4)?),
-            referring: Referring {
-                schema: referring[0].clone(),
-                table: referring[1].clone(),
-                own: referring == *full,
-                checked_by: MySql::text(&row, 5)?.filter(|index| index != "PRIMARY"),
-                ..Referring::default()
-            },
-            name,
-        };
-        for [column, referenced] in referring_columns(connection, &referring, &key.name).await? {
-            key.referenced.extend(position(columns, &referenced));
-            if referring == *full {
-                key.own_columns.extend(position(columns, &column));
-            }
-            key.referring.columns.push(column);
-        }
-        keys.push(key);
-    }
-    Ok(keys)
-}
-
-/// The columns of a foreign key, each with the one that it refers to.
-async fn referring_columns(
-    connection: &mut MySqlConnection,
-    referring: &[String; 2],
-    constraint: &str,
-) -> Result<Vec<[String; 2]>, sqlx::Error> {
-    let mut arguments = MySqlArguments::default();
-    for part in [&referring[0], &referring[1], constraint] {
-        arguments.add(part).map_err(sqlx::Error::Encode)?;
-    }
-    let found = rows::<MySql>(connection, REFERRING_COLUMNS.to_owned(), arguments).await?;
-    found.iter().map(|row| Ok([text(row, 0)?, text(row, 1)?])).collect()
-}
-
-fn action(rule: &str) -> ReferentialAction {
-    match rule {
-        "RESTRICT" | "NO ACTION" => ReferentialAction::Refuse,
-        "CASCADE" => ReferentialAction::Cascade,
-        _ => ReferentialAction::Reset,
-    }
 }
 
 async fn triggers(
@@ -445,10 +360,10 @@ async fn sees_parents(
 }
 
 /// Whether an error denies access to the database, the table or the column.
-fn is_denied(error: &sqlx::Error) -> bool {
+pub(super) fn is_denied(error: &sqlx::Error) -> bool {
     let Some(error) = error.as_database_error() else { return false };
     let error = error.try_downcast_ref::<MySqlDatabaseError>();
-    error.is_some_and(|error| matches!(error.number(), 1044 | 1142 | 1143))
+    error.is_some_and(|error| matches!(error.number(), 1044 | 1142 | 1143 | 1227))
 }
 
 fn quote(name: &str) -> String {

@@ -1,6 +1,8 @@
 //! MySQL and MariaDB: values in the binary form of the wire, by the column's declared type.
 
+mod carried;
 mod catalogue;
+mod referrers;
 
 use std::borrow::Cow;
 
@@ -19,7 +21,7 @@ use sqlx::{
 use super::begin::{begin, begin_by};
 use super::bound_query::BoundQuery;
 use super::value::{Misfit, Value, narrow};
-use super::{Backend, Identity, LoadedTable, Purpose, Steps, backend_basics, rows};
+use super::{Backend, Carried, Identity, LoadedTable, Purpose, Steps, backend_basics, rows};
 use crate::at::error::AtError;
 
 /// Begins a local transaction that may end unseen. A deadlock rolls all of it back, and so does a
@@ -138,6 +140,26 @@ impl Backend for MySql {
         sqlx::Arguments::add(arguments, Wire { column, bytes })
             .expect("bytes that came from the database go back as they are");
         Ok(())
+    }
+
+    fn carry(
+        arguments: &mut MySqlArguments,
+        row: &MySqlRow,
+        index: usize,
+        target: &MySqlColumn,
+    ) -> Result<Carried, sqlx::Error> {
+        carried::carry(arguments, row, index, target)
+    }
+
+    fn is_at_fixed_offset(
+        connection: &mut MySqlConnection,
+    ) -> BoxFuture<'_, Result<bool, sqlx::Error>> {
+        async move {
+            let zone: String =
+                sqlx::query_scalar("SELECT @@SESSION.time_zone").fetch_one(connection).await?;
+            Ok(zone.starts_with(['+', '-']) || zone.eq_ignore_ascii_case("UTC"))
+        }
+        .boxed()
     }
 
     fn is_temporal(column: &MySqlColumn) -> bool {

@@ -10,6 +10,7 @@ mod insert;
 mod key_change;
 mod parents;
 mod read;
+mod selected;
 mod several;
 mod update;
 mod upsert;
@@ -71,6 +72,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
             Plan::Delete(plan) => self.delete(plan).await,
             Plan::Insert(plan) => self.insert(plan).await,
             Plan::Upsert(plan) => self.upsert(plan).await,
+            Plan::Selected(plan) => self.selected(plan).await,
             Plan::Several(plan) => self.several(plan).await,
             Plan::With(plan) => self.with_writes(plan).await,
         }

@@ -1,0 +1,133 @@
+//! MySQL and MariaDB: INSERT of the rows of a query, which the server does not tell.
+
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::{AssertSqlSafe, MySql};
+
+use crate::at::{Stage, TestDatabase, code};
+
+const TABLES: &[&str] = &[
+    "CREATE TABLE item (id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
+     name VARCHAR(20) NOT NULL UNIQUE, price DECIMAL(10, 2), made DATETIME(6), seen TIMESTAMP NULL, \
+     kind ENUM('a', 'b'), weight FLOAT, note BLOB, flag TINYINT(1))",
+    "CREATE TABLE archive (id BIGINT UNSIGNED NOT NULL PRIMARY KEY, name VARCHAR(20), \
+     price DECIMAL(10, 2), made DATETIME(6), seen TIMESTAMP NULL, kind ENUM('b', 'a'), \
+     weight FLOAT, note BLOB, flag TINYINT(1))",
+    "CREATE TABLE line (doc INT NOT NULL, number INT NOT NULL, amount INT, PRIMARY KEY (doc, number))",
+    "INSERT INTO item VALUES \
+     (18446744073709551000, 'one', 1.50, '2026-01-02 03:04:05.678901', '2026-10-25 00:30:00', 'a', \
+      0.1, x'00FF', 1), \
+     (2, 'two', NULL, '0001-01-01 00:00:00', NULL, 'b', NULL, '', 0), \
+     (3, 'three', -2, NULL, NULL, NULL, 1e30, NULL, -1)",
+    "INSERT INTO line VALUES (1, 1, 10), (1, 2, 20), (2, 1, 5)",
+];
+const LINE: &[&str] = &["doc", "number", "amount"];
+const ARCHIVE: &[&str] =
+    &["id", "name", "price", "made", "seen", "kind", "weight", "HEX(note)", "flag"];
+
+async fn stage() -> Stage<MySql> {
+    Stage::<MySql>::new(TABLES).await
+}
+
+/// Runs a statement in a branch, compares its rows with those of plain SQL, and rolls back.
+async fn like_plain(stage: &Stage<MySql>, table: &str, columns: &[&str], sql: &str) {
+    let before = stage.dump(table, columns).await;
+    let mut plain = stage.pool.begin().await.unwrap();
+    let counted = sqlx::query(AssertSqlSafe(sql.to_owned())).execute(&mut *plain).await.unwrap();
+    let list: Vec<String> = columns.iter().map(|name| format!("CAST({name} AS CHAR)")).collect();
+    let read = format!("SELECT CONCAT_WS('|', {}) FROM {table} ORDER BY 1", list.join(", "));
+    let rows = |sql: String| sqlx::query_scalar::<_, String>(AssertSqlSafe(sql));
+    let expected = rows(read.clone()).fetch_all(&mut *plain).await.unwrap();
+    plain.rollback().await.unwrap();
+
+    let global = stage.begin().await;
+    let ours = global.scope(MySql::run_alone(&stage.resource, sql)).await;
+    assert_eq!(ours.unwrap_or_else(|error| panic!("{sql}: {error}")), counted.rows_affected());
+    assert_eq!(rows(read).fetch_all(&stage.pool).await.unwrap(), expected, "{sql}");
+    stage.roll_back(global).await;
+    assert_eq!(stage.dump(table, columns).await, before, "{sql} is undone");
+    assert_eq!(stage.undo_rows().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn selected_rows_are_inserted_and_undone() {
+    let stage = stage().await;
+    for sql in [
+        "INSERT INTO archive SELECT * FROM item WHERE flag >= 0",
+        "INSERT INTO archive (id, price, name) SELECT i.id + 1, i.price * 2, CONCAT(i.name, l.doc) \
+         FROM item i JOIN line l ON l.number = i.id WHERE i.id < 100",
+        "INSERT INTO archive (id, kind, made) SELECT COUNT(*), MAX(kind), '2026-01-01' FROM item",
+        "INSERT INTO archive (id) WITH w AS (SELECT id FROM item ORDER BY id LIMIT 2) SELECT id FROM w",
+        "REPLACE INTO archive (id, name) SELECT id, name FROM item FOR UPDATE",
+        "INSERT INTO archive (id) SELECT id FROM item WHERE id < 0",
+    ] {
+        like_plain(&stage, "archive", ARCHIVE, sql).await;
+    }
+    for sql in [
+        "INSERT INTO line (doc, number, amount) SELECT 3, number + 10, -amount FROM line WHERE doc = 1",
+        "INSERT INTO line SELECT 1, MAX(number) + 1, 0 FROM line WHERE doc = 1",
+        "INSERT INTO line (doc, number) SELECT 2, number FROM line WHERE doc = 1 \
+         ON DUPLICATE KEY UPDATE amount = VALUES(number) + 100",
+        "INSERT IGNORE INTO line (doc, number, amount) SELECT 2, number, 7 FROM line WHERE doc = 1",
+    ] {
+        like_plain(&stage, "line", LINE, sql).await;
+    }
+    // Generated keys, and the arguments of the query.
+    let global = stage.begin().await;
+    let inserted = global
+        .scope(async {
+            let mut local = stage.resource.begin().await?;
+            let sql = "INSERT INTO item (name, price) \
+                       SELECT CONCAT(?, number), amount FROM line WHERE doc = ? ORDER BY number";
+            let inserted = sqlx::query(sql).bind("new").bind(1).execute(&mut local).await?;
+            local.commit().await?;
+            Ok::<_, sqlx::Error>(inserted)
+        })
+        .await
+        .unwrap();
+    assert_eq!(inserted.rows_affected(), 2);
+    let first = inserted.last_insert_id();
+    let named = format!(
+        "SELECT GROUP_CONCAT(name ORDER BY id) FROM item WHERE id IN ({first}, {first} + 1)"
+    );
+    assert_eq!(stage.value(&named).await.as_deref(), Some("new1,new2"));
+    stage.roll_back(global).await;
+    assert_eq!(stage.value("SELECT COUNT(*) FROM item").await.as_deref(), Some("3"));
+}
+
+/// A query whose rows the values would not repeat exactly is refused, and nothing is written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_values_do_not_repeat_are_refused() {
+    let stage = stage().await;
+    let global = stage.begin().await;
+    for sql in [
+        "INSERT INTO line (doc, number) SELECT 8, 1 FROM item UNION SELECT 8, 2",
+        "INSERT INTO line (doc, number, amount) SELECT 8, id, kind FROM item WHERE id < 3",
+        "INSERT INTO archive (id, name) SELECT id, weight FROM item",
+        "INSERT INTO archive (id, flag) SELECT id, flag FROM item WHERE flag < 0",
+        "INSERT INTO line (doc, number) SELECT 1, i.id FROM item i WHERE i.id < 3 \
+         ON DUPLICATE KEY UPDATE amount = i.price",
+    ] {
+        let error = stage.try_branch(&global, &[sql]).await.unwrap_err();
+        assert_eq!(code(&error), "HF-AT-INSERT-SELECT", "{sql}: {error}");
+    }
+    let many = "INSERT INTO line SELECT 9, a.seq, b.seq FROM seq_1_to_300 a, seq_1_to_100 b";
+    let error = stage.try_branch(&global, &[many]).await.unwrap_err();
+    assert_eq!(code(&error), "HF-AT-TOO-MANY-ROWS");
+    stage.roll_back(global).await;
+    assert_eq!(stage.value("SELECT COUNT(*) FROM line").await.as_deref(), Some("3"));
+}
+
+/// An hour of the night comes twice where clocks are put back: as text it is one of both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instants_are_copied_under_one_offset_only() {
+    let stage = stage().await;
+    let copy = "INSERT INTO archive (id, seen) SELECT id, seen FROM item WHERE seen IS NOT NULL";
+    like_plain(&stage, "archive", ARCHIVE, copy).await;
+    let options = MySqlConnectOptions::clone(&stage.pool.connect_options()).timezone(None);
+    let pool = sqlx::mysql::MySqlPoolOptions::new().connect_with(options).await.unwrap();
+    let elsewhere = stage.handfast.at(pool).await.unwrap();
+    let global = stage.begin().await;
+    let error = global.scope(MySql::run_alone(&elsewhere, copy)).await.unwrap_err();
+    assert_eq!(code(&error), "HF-AT-INSERT-SELECT", "{error}");
+    stage.roll_back(global).await;
+}

@@ -1,0 +1,118 @@
+//! MySQL's INSERT of the rows of a query. The server does not tell which rows it added, so the
+//! query runs first, as a locking read, and its rows are inserted as values.
+
+use std::ops::ControlFlow;
+
+use sqlparser::ast::{Expr, Insert as Tree, OnInsert, SetExpr, Visit, Visitor};
+use sqlparser::keywords::Keyword;
+
+use super::{
+    Arguments, Dialect, Parsed, Plan, Query, Reads, StatementRefusal, Table, clauses::misread,
+    image, parse, text::Text, values,
+};
+
+/// MySQL: an INSERT of the rows of a query. They are read first. Then the INSERT of their values is
+/// planned and run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectedRows {
+    /// The read.
+    pub select: Query,
+    /// The columns that the values are for, in their order.
+    pub columns: Vec<usize>,
+    /// The INSERT up to its rows.
+    head: String,
+    /// ON DUPLICATE KEY UPDATE, or nothing.
+    tail: String,
+}
+
+/// Plans an INSERT whose rows come from a query. `None` if it gives the rows itself.
+pub(super) fn plan(
+    text: &Text,
+    tree: &Tree,
+    table: &Table,
+) -> Result<Option<Plan>, StatementRefusal> {
+    if values::offered(text, tree, table)?.is_some() {
+        return Ok(None);
+    }
+    let source = tree.source.as_ref().ok_or_else(misread)?;
+    let SetExpr::Select(_) = &*source.body else {
+        return Err(refused("its rows come from UNION, TABLE or brackets"));
+    };
+    let start = text.find(0, &[Keyword::WITH, Keyword::SELECT]).ok_or_else(misread)?;
+    let end = conflict_clause(text);
+    if !text.arguments(end..text.end()).is_empty() {
+        return Err(refused("its ON DUPLICATE KEY UPDATE has arguments"));
+    }
+    names_target_only(tree, table)?;
+    // The read has the locks that the INSERT would take, and like it sees what is committed.
+    let lock = if source.locks.is_empty() { " LOCK IN SHARE MODE" } else { "" };
+    let mark = image::mark(text.whole(), table);
+    let select = Query {
+        text: format!("{}{lock}{mark}", text.cut(start..end)),
+        arguments: Arguments::AsBound,
+    };
+    let (head, tail) = (text.cut(0..start), text.cut(end..text.end()));
+    let columns = values::columns(text.dialect, tree, table)?;
+    let rows = SelectedRows { select, columns, head, tail };
+    plans_as_values(&rows, table)?;
+    Ok(Some(Plan::Selected(rows)))
+}
+
+fn refused(reason: &'static str) -> StatementRefusal {
+    StatementRefusal::InsertSelect { reason }
+}
+
+/// The place of ON DUPLICATE KEY UPDATE, or the end.
+fn conflict_clause(text: &Text) -> usize {
+    let clause = text.lexemes.windows(2).position(|pair| {
+        pair[0].depth == 0 && pair[0].is_word("ON") && pair[1].is_word("DUPLICATE")
+    });
+    clause.unwrap_or(text.end())
+}
+
+/// Refuses an ON DUPLICATE KEY UPDATE that names columns of the query, which the values do not
+/// have.
+fn names_target_only(tree: &Tree, table: &Table) -> Result<(), StatementRefusal> {
+    struct Names<'t>(&'t Table);
+    impl Visitor for Names<'_> {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            let target = self.0;
+            let known = if let Expr::Identifier(name) = expr {
+                target.column(Dialect::MySql, &name.value).is_some()
+            } else if let Expr::CompoundIdentifier(names) = expr {
+                let table = names.iter().rev().nth(1);
+                table.is_some_and(|table| table.value.eq_ignore_ascii_case(&target.name))
+            } else {
+                true
+            };
+            if known { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        }
+    }
+    let Some(OnInsert::DuplicateKeyUpdate(assignments)) = &tree.on else { return Ok(()) };
+    let mut names = Names(table);
+    if assignments.iter().any(|one| one.value.visit(&mut names).is_break()) {
+        return Err(refused("its ON DUPLICATE KEY UPDATE reads columns of the query"));
+    }
+    Ok(())
+}
+
+/// Refuses early what would be refused once the rows are there.
+fn plans_as_values(rows: &SelectedRows, table: &Table) -> Result<(), StatementRefusal> {
+    let width = rows.columns.len();
+    match parse(Dialect::MySql, Reads::Local, &rows.statement(1, width))? {
+        Parsed::Statement(statement) => statement.plan(&[table], width).map(|_| ()),
+        Parsed::Pass | Parsed::Savepoint(_) => Err(misread()),
+    }
+}
+
+impl SelectedRows {
+    /// The INSERT of so many rows of so many values each.
+    pub fn statement(&self, rows: usize, width: usize) -> String {
+        let row = format!("({})", vec!["?"; width].join(", "));
+        let rows = vec![row.as_str(); rows].join(", ");
+        let tail = if self.tail.is_empty() { String::new() } else { format!(" {}", self.tail) };
+        format!("{} VALUES {rows}{tail}", self.head)
+    }
+}
