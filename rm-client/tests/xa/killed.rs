@@ -25,7 +25,7 @@ async fn a_client_killed_in_phase_one_is_rolled_back_by_another<DB: XaTestDataba
     for (point, prepared) in PHASE_ONE {
         let global = scene.begin().await;
         scene.client(Some(global.xid()), DEBIT).crash_at(point).crashed().await;
-        assert_eq!(scene.prepared().await.len(), usize::from(prepared), "{point}");
+        scene.until_prepared(usize::from(prepared)).await;
         let rescuer = scene.rescuer().await;
         global.rollback("test").await.unwrap_or_else(|error| panic!("{point}: {error}"));
         scene.assert_clean([1000, 1000]).await;

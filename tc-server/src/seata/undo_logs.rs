@@ -116,8 +116,11 @@ impl SeataFrontend {
         let mut round = 0_usize;
         loop {
             times.tick().await;
+            // Before the look at the globals: a database that connects later may have a branch that
+            // the look has not seen.
+            let databases = self.shared.clients.of_databases();
             match self.needed_undo_logs().await {
-                Ok(needed) => self.ask_to_delete(round, &needed),
+                Ok(needed) => self.ask_to_delete(round, databases, &needed),
                 // The leader's clients are the leader's to ask.
                 Err(EngineError::NotLeading) => {}
                 Err(error) => tracing::info!(%error, "old undo logs are not deleted"),
@@ -151,8 +154,13 @@ impl SeataFrontend {
         Ok(needed)
     }
 
-    fn ask_to_delete(&self, round: usize, needed: &BTreeSet<Arc<str>>) {
-        for (resource, processes) in self.shared.clients.of_databases() {
+    fn ask_to_delete(
+        &self,
+        round: usize,
+        databases: BTreeMap<Arc<str>, Vec<Deleter>>,
+        needed: &BTreeSet<Arc<str>>,
+    ) {
+        for (resource, processes) in databases {
             if needed.contains(&resource) {
                 tracing::warn!(
                     resource = &*resource,

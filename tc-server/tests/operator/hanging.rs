@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::serving::{Coordinator, handfast};
-use handfast_test_services::until;
 
 /// Starts a coordinator that hangs in the write of a batch.
 #[cfg(feature = "crash-points")]
@@ -18,7 +17,7 @@ async fn hanging(data_dir: &Path, limit: &str) -> Coordinator {
     let admin = crate::port::Admin::new(&format!("http://{}", coordinator.admin), None);
     let metrics = async || admin.send(http::Method::GET, "/metrics", None).await.1;
     let is_stuck = async || metrics().await.contains("\nhandfast_answering 0\n");
-    until("the disk hangs", is_stuck).await;
+    handfast_test_services::until("the disk hangs", is_stuck).await;
     coordinator
 }
 
