@@ -1,7 +1,7 @@
 //! The foreign keys that refer to a table, from the catalogue of MySQL or MariaDB.
 
 use handfast_rm_core::plan::{Column, ForeignKey, ReferentialAction, Referring};
-use sqlx::mysql::{MySqlArguments, MySqlRow};
+use sqlx::mysql::{MySqlArguments, MySqlDatabaseError, MySqlRow};
 use sqlx::{Arguments, MySql, MySqlConnection};
 
 use super::catalogue::{by_name, is_denied, position, text};
@@ -103,7 +103,9 @@ async fn referrers(
 ) -> Result<Vec<MySqlRow>, sqlx::Error> {
     let tables = match by_name(connection, REFERRING_TABLES, full).await {
         Ok(tables) => tables,
-        Err(error) if is_denied(&error) => return by_name(connection, REFERRERS, full).await,
+        Err(error) if is_denied(&error) || has_no_dictionary(&error) => {
+            return by_name(connection, REFERRERS, full).await;
+        }
         Err(error) => return Err(error),
     };
     let mut found = Vec::new();
@@ -115,6 +117,13 @@ async fn referrers(
         found.extend(rows::<MySql>(connection, REFERENCES_OF.to_owned(), arguments).await?);
     }
     Ok(found)
+}
+
+/// Whether the server runs without InnoDB, whose views then are unknown tables.
+fn has_no_dictionary(error: &sqlx::Error) -> bool {
+    let Some(error) = error.as_database_error() else { return false };
+    let error = error.try_downcast_ref::<MySqlDatabaseError>();
+    error.is_some_and(|error| error.number() == 1109)
 }
 
 /// The columns of a foreign key, each with the one that it refers to.
