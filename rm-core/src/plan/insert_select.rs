@@ -3,27 +3,17 @@
 
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{Expr, Insert as Tree, OnInsert, SetExpr, Visit, Visitor};
+use sqlparser::ast::{Expr, Insert as Tree, OnInsert, SetExpr};
 use sqlparser::keywords::Keyword;
 
 use super::{
-    Arguments, Dialect, Parsed, Plan, Query, Reads, StatementRefusal, Table, clauses::misread,
-    image, parse, text::Text, values,
+    Arguments, Dialect, Plan, Query, SelectedRows, StatementRefusal, Table,
+    clauses::misread,
+    image,
+    text::Text,
+    values,
+    walk::{TreeVisitor, walk},
 };
-
-/// MySQL: an INSERT of the rows of a query. They are read first. Then the INSERT of their values is
-/// planned and run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SelectedRows {
-    /// The read.
-    pub select: Query,
-    /// The columns that the values are for, in their order.
-    pub columns: Vec<usize>,
-    /// The INSERT up to its rows.
-    head: String,
-    /// ON DUPLICATE KEY UPDATE, or nothing.
-    tail: String,
-}
 
 /// Plans an INSERT whose rows come from a query. `None` if it gives the rows itself.
 pub(super) fn plan(
@@ -54,7 +44,6 @@ pub(super) fn plan(
     let (head, tail) = (text.cut(0..start), text.cut(end..text.end()));
     let columns = values::columns(text.dialect, tree, table)?;
     let rows = SelectedRows { select, columns, head, tail };
-    plans_as_values(&rows, table)?;
     Ok(Some(Plan::Selected(rows)))
 }
 
@@ -74,9 +63,7 @@ fn conflict_clause(text: &Text) -> usize {
 /// have.
 fn names_target_only(tree: &Tree, table: &Table) -> Result<(), StatementRefusal> {
     struct Names<'t>(&'t Table);
-    impl Visitor for Names<'_> {
-        type Break = ();
-
+    impl TreeVisitor for Names<'_> {
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
             let target = self.0;
             let known = if let Expr::Identifier(name) = expr {
@@ -92,27 +79,8 @@ fn names_target_only(tree: &Tree, table: &Table) -> Result<(), StatementRefusal>
     }
     let Some(OnInsert::DuplicateKeyUpdate(assignments)) = &tree.on else { return Ok(()) };
     let mut names = Names(table);
-    if assignments.iter().any(|one| one.value.visit(&mut names).is_break()) {
+    if assignments.iter().any(|one| walk(&one.value, &mut names).is_break()) {
         return Err(refused("its ON DUPLICATE KEY UPDATE reads columns of the query"));
     }
     Ok(())
-}
-
-/// Refuses early what would be refused once the rows are there.
-fn plans_as_values(rows: &SelectedRows, table: &Table) -> Result<(), StatementRefusal> {
-    let width = rows.columns.len();
-    match parse(Dialect::MySql, Reads::Local, &rows.statement(1, width))? {
-        Parsed::Statement(statement) => statement.plan(&[table], width).map(|_| ()),
-        Parsed::Pass | Parsed::Savepoint(_) => Err(misread()),
-    }
-}
-
-impl SelectedRows {
-    /// The INSERT of so many rows of so many values each.
-    pub fn statement(&self, rows: usize, width: usize) -> String {
-        let row = format!("({})", vec!["?"; width].join(", "));
-        let rows = vec![row.as_str(); rows].join(", ");
-        let tail = if self.tail.is_empty() { String::new() } else { format!(" {}", self.tail) };
-        format!("{} VALUES {rows}{tail}", self.head)
-    }
 }

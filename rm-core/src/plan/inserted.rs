@@ -1,7 +1,7 @@
 //! Reads of rows by the values that an INSERT offers: probes before it, images after it.
 
 use super::{
-    Arguments, Dialect, Query, Table, UniqueIndex, image, keyed, placeholder, quote,
+    Arguments, Dialect, GeneratedKeys, Query, Table, UniqueIndex, image, keyed, placeholder, quote,
     text::Text,
     values::{Offer, Offered, PlannedValue, is_constant_default, null_is_default, offer},
 };
@@ -200,34 +200,4 @@ impl ByValues<'_> {
 fn filled_type(type_text: &str) -> Option<&str> {
     let filled = ["binary(", "decimal("].iter().any(|start| type_text.starts_with(start));
     type_text.find(')').filter(|_| filled).map(|end| &type_text[..=end])
-}
-
-/// MySQL: a read of inserted rows by their generated keys. Its argument list is the user's own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GeneratedKeys {
-    /// The generated key column.
-    pub column: usize,
-    /// How many rows the statement inserts.
-    pub rows: usize,
-    /// `rows + 1` pieces of text; a generated number stands between each two.
-    pieces: Vec<String>,
-}
-
-impl GeneratedKeys {
-    /// The read for the numbers `first`, `first + step`, ...: MySQL gives the rows of one statement
-    /// numbers `auto_increment_increment` apart, and reports the first.
-    ///
-    /// The numbers stand in the text itself, so that it should not stay in a statement cache.
-    pub fn query(&self, first: u64, step: u64) -> Query {
-        let mut text = String::new();
-        let mut number = first;
-        let mut pieces = self.pieces.iter();
-        text.extend(pieces.next().map(String::as_str));
-        for piece in pieces {
-            text.push_str(&number.to_string());
-            text.push_str(piece);
-            number = number.saturating_add(step);
-        }
-        Query { text, arguments: Arguments::AsBound }
-    }
 }

@@ -1,7 +1,7 @@
 //! Predicates that name rows by their keys, and the queries that end in one.
 
-use super::shape::KeyedQuery;
-use super::{Arguments, Dialect, Query, placeholder};
+use super::query::{Arguments, KeyedQuery, Query};
+use super::{Dialect, placeholder};
 
 /// The condition that picks `rows` rows by key, whose first placeholder takes argument `first`.
 ///

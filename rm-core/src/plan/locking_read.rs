@@ -9,15 +9,16 @@
 //! without a lock, a row could be put back by a rollback in between, and would be found free.
 
 use sqlparser::{
-    ast::{
-        Expr, GroupByExpr, LockType, Query as Tree, Select, SelectItem, SetExpr, TableFactor, Visit,
-    },
+    ast::{Expr, GroupByExpr, LockType, Query as Tree, Select, SelectItem, SetExpr, TableFactor},
     keywords::Keyword,
 };
 
 use super::{
     Arguments, Dialect, LockMode, LockingRead, Plan, Query, StatementRefusal, Table, TableName,
-    clauses::misread, guard, image, names, stable, text::Text,
+    clauses::misread,
+    guard, image, names, stable,
+    text::Text,
+    walk::{TreeVisitor, walk},
 };
 
 /// The table of a read that can name its rows, without knowing the table.
@@ -147,14 +148,13 @@ pub(super) fn mode(tree: &Tree) -> Option<LockMode> {
 /// Returns whether a read locks rows somewhere below its top level.
 pub(super) fn locks_below(tree: &Tree) -> bool {
     struct Locks(usize);
-    impl sqlparser::ast::Visitor for Locks {
-        type Break = ();
+    impl TreeVisitor for Locks {
         fn pre_visit_query(&mut self, query: &Tree) -> std::ops::ControlFlow<()> {
             self.0 += usize::from(!query.locks.is_empty());
             std::ops::ControlFlow::Continue(())
         }
     }
     let mut locks = Locks(0);
-    let _ = tree.visit(&mut locks);
+    let _ = walk(tree, &mut locks);
     locks.0 > usize::from(!tree.locks.is_empty())
 }

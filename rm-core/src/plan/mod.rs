@@ -33,6 +33,7 @@ pub mod parent_key;
 mod parse;
 mod placeholder;
 mod plain_insert;
+mod query;
 mod quote;
 pub mod referring_sql;
 mod refusal;
@@ -46,24 +47,24 @@ pub mod undo_sql;
 mod update;
 mod upsert;
 mod values;
+mod walk;
 mod with_writes;
 
 pub use self::{
     constraint::{Constraint, Rule, checks},
     dialect::Dialect,
     fuzz::fuzz_entry,
-    insert_select::SelectedRows,
-    inserted::GeneratedKeys,
     key::row_key,
     keyed::{JointQuery, ROWS_MAX},
     parse::{OPT_OUT, Parsed, Reads, Statement, parse},
+    query::{Arguments, GeneratedKeys, KeyedQuery, Query, SelectedRows},
     refusal::StatementRefusal,
     savepoint::Savepoint,
     shape::{
-        Arguments, Change, Delete, DeleteImage, ForetoldKey, Insert, InsertAfter, JoinedRead,
-        KeyChange, KeyedQuery, LockMode, LockingRead, Plan, Query, ReadPart, Several,
-        SeveralChange, SeveralPart, Update, UpdateImage, Upsert, UpsertAfter, UpsertKind,
-        WithCount, WithPart, WithPartKind, WithWrites,
+        Change, Delete, DeleteImage, ForetoldKey, Insert, InsertAfter, JoinedRead, KeyChange,
+        LockMode, LockingRead, Plan, ReadPart, Several, SeveralChange, SeveralPart, Update,
+        UpdateImage, Upsert, UpsertAfter, UpsertKind, WithCount, WithPart, WithPartKind,
+        WithWrites,
     },
     table::{
         Column, ForeignKey, Generation, KeyFold, Reference, ReferentialAction, Referring, Table,

@@ -11,18 +11,13 @@ use sqlparser::{
     tokenizer::{Token, TokenWithSpan},
 };
 
-use super::{Dialect, lexeme::Lexeme, text::Text};
+use super::{Dialect, lexeme::Lexeme};
 
 pub(super) use self::conflict::{ConflictColumn, conflict_column};
 use self::target::Target;
 
-/// The statement's tokens for the parser.
-pub(super) fn tokens(text: &Text) -> Vec<TokenWithSpan> {
-    tokens_of(text.dialect, &text.lexemes)
-}
-
-/// The tokens of a part of a statement for the parser.
-pub(super) fn tokens_of(dialect: Dialect, lexemes: &[Lexeme]) -> Vec<TokenWithSpan> {
+/// The tokens of a statement, or of a part of one, for the parser.
+pub(super) fn tokens(dialect: Dialect, lexemes: &[Lexeme]) -> Vec<TokenWithSpan> {
     let mut tokens = Vec::with_capacity(lexemes.len());
     let mut target = Target::default();
     let mut at = 0;

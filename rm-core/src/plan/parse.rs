@@ -3,9 +3,7 @@
 use std::ops::ControlFlow;
 
 use sqlparser::{
-    ast::{
-        self, Query as QueryTree, Select, SetExpr, Statement as Tree, TableFactor, Visit, Visitor,
-    },
+    ast::{self, Query as QueryTree, Select, SetExpr, Statement as Tree, TableFactor},
     keywords::Keyword,
     parser::Parser,
 };
@@ -18,9 +16,10 @@ use super::{
     joined::{self, Joined},
     joined_read::JoinedRead,
     lexeme::Lexeme,
-    locking_read, names, normal, savepoint,
+    locking_read, names, savepoint,
     text::{Text, grammar},
     update,
+    walk::{TreeVisitor, walk},
     with_writes::Writes,
 };
 
@@ -137,7 +136,7 @@ fn parse_one(reads: Reads, text: Text) -> Result<Parsed, StatementRefusal> {
         return parse_query(reads, text, *query);
     }
     let mut search = Search::default();
-    let _ = tree.visit(&mut search);
+    let _ = walk(&tree, &mut search);
     parse_change(reads, text, tree, None, search.tables)
 }
 
@@ -152,8 +151,7 @@ fn says_conflict_twice(text: &Text) -> bool {
 }
 
 fn tree(text: &Text) -> Result<Tree, StatementRefusal> {
-    let mut parser =
-        Parser::new(grammar(text.dialect)).with_tokens_with_locations(normal::tokens(text));
+    let mut parser = Parser::new(grammar(text.dialect)).with_tokens_with_locations(text.tokens());
     let statements = parser
         .parse_statements()
         .map_err(|error| StatementRefusal::Unparsed { reason: error.to_string() })?;
@@ -166,7 +164,7 @@ fn tree(text: &Text) -> Result<Tree, StatementRefusal> {
 /// A query, which may be a WITH in front of a change.
 fn parse_query(reads: Reads, text: Text, query: QueryTree) -> Result<Parsed, StatementRefusal> {
     let mut search = Search::default();
-    let _ = query.visit(&mut search);
+    let _ = walk(&query, &mut search);
     let outer = is_change(&query.body);
     // The change itself counts as one write. Any other one stands in a WITH.
     if search.writes > usize::from(outer) {
@@ -227,9 +225,7 @@ struct Search {
     tables: usize,
 }
 
-impl Visitor for Search {
-    type Break = ();
-
+impl TreeVisitor for Search {
     fn pre_visit_statement(&mut self, tree: &Tree) -> ControlFlow<()> {
         self.writes += usize::from(!matches!(tree, Tree::Query(_)));
         ControlFlow::Continue(())
@@ -411,9 +407,22 @@ impl Statement {
             Kind::With(writes) => writes.plan(&self.text, tables),
             Kind::Update(tree) => update::plan(&self.text, tree, table),
             Kind::Delete(tree) => delete::plan(&self.text, tree, table),
-            Kind::Insert(tree) => insert::plan(&self.text, tree, table),
+            Kind::Insert(tree) => insert::plan(&self.text, tree, table).and_then(|plan| {
+                plans_as_values(&plan, table)?;
+                Ok(plan)
+            }),
             Kind::Read(mode) => locking_read::plan(&self.text, table, *mode),
         };
         Ok((0, plan?))
+    }
+}
+
+/// Refuses an INSERT of the rows of a query early, if it would be refused once the rows are there.
+fn plans_as_values(plan: &Plan, table: &Table) -> Result<(), StatementRefusal> {
+    let Plan::Selected(rows) = plan else { return Ok(()) };
+    let width = rows.columns.len();
+    match parse(Dialect::MySql, Reads::Local, &rows.statement(1, width))? {
+        Parsed::Statement(statement) => statement.plan(&[table], width).map(|_| ()),
+        Parsed::Pass | Parsed::Savepoint(_) => Err(misread()),
     }
 }

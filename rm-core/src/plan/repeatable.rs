@@ -4,29 +4,26 @@
 
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{
-    Distinct, Expr, Function, ObjectName, Query, Select, TableFactor, Visit, Visitor,
-};
+use sqlparser::ast::{Distinct, Expr, Function, ObjectName, Query, Select, TableFactor, Visit};
 
+use super::walk::{TreeVisitor, walk};
 use super::{Dialect, stable};
 
 /// Returns whether a part of a statement gives the same on the same data, in the same transaction.
 pub(super) fn is_repeatable<V: Visit>(dialect: Dialect, part: &V) -> bool {
-    part.visit(&mut Repeats { dialect }).is_continue()
+    walk(part, &mut Repeats { dialect }).is_continue()
 }
 
 /// Returns whether a part of a statement chooses by chance, so that it hardly gives the same twice.
 pub(super) fn is_random<V: Visit>(part: &V) -> bool {
-    part.visit(&mut Chance).is_break()
+    walk(part, &mut Chance).is_break()
 }
 
 struct Repeats {
     dialect: Dialect,
 }
 
-impl Visitor for Repeats {
-    type Break = ();
-
+impl TreeVisitor for Repeats {
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
         let chooses =
             query.limit_clause.is_some() || query.fetch.is_some() || !query.locks.is_empty();
@@ -69,9 +66,7 @@ impl Repeats {
 
 struct Chance;
 
-impl Visitor for Chance {
-    type Break = ();
-
+impl TreeVisitor for Chance {
     fn pre_visit_table_factor(&mut self, item: &TableFactor) -> ControlFlow<()> {
         let sampled = matches!(
             item,

@@ -4,7 +4,11 @@
 //! in `columns`, in that order, then the text of each primary key part in key order. Where the
 //! statement returns columns of its own these come first, so count ours from the end of the row.
 
-use super::{GeneratedKeys, SelectedRows, StatementRefusal};
+use super::{
+    StatementRefusal,
+    keyed::JointQuery,
+    query::{GeneratedKeys, KeyedQuery, Query, SelectedRows},
+};
 
 /// The plan of one statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,44 +76,6 @@ impl Plan {
             | Self::With(_) => false,
         }
     }
-}
-
-/// A statement to run, and what to bind to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Query {
-    /// One-to-one with the user's text (it ends in a comment with its hash where it is not the
-    /// user's text), because drivers cache statements, types included, by text alone.
-    pub text: String,
-    /// The arguments to bind.
-    pub arguments: Arguments,
-}
-
-/// The arguments of a query.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arguments {
-    /// The user's whole list, unchanged.
-    AsBound,
-    /// The user's whole list, then key cells: for each row its key columns in key order.
-    AsBoundThenKeys,
-}
-
-/// A change whose rows are named by their keys instead of by the user's WHERE.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyedQuery {
-    /// The text up to the key predicate.
-    pub(super) head: String,
-    /// The text after it.
-    pub(super) tail: String,
-    /// The key columns, quoted.
-    pub(super) key: Vec<String>,
-    /// How many arguments the user bound, which come before the key cells.
-    pub(super) arguments: usize,
-    /// Whether what is assigned comes from a query, which in a second change of the same statement
-    /// would see the first.
-    pub(super) at_once: bool,
-    /// Whether the rows were read by a join, which may show one of them several times.
-    pub(super) joined: bool,
-    pub(super) dialect: super::Dialect,
 }
 
 /// How a change runs, once its before image is there.
@@ -303,7 +269,7 @@ pub struct SeveralPart {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SeveralChange {
     /// The statement itself, for rows named by key. The after images are read by key.
-    Update(super::keyed::JointQuery),
+    Update(JointQuery),
     /// A DELETE for each part, in their order.
     Delete(Vec<KeyedQuery>),
 }

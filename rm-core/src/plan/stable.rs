@@ -7,13 +7,14 @@
 
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{Expr, Function, Ident, Query, Visit, Visitor};
+use sqlparser::ast::{Expr, Function, Ident, Query};
 
 use super::Dialect;
+use super::walk::{TreeVisitor, walk};
 
 /// Returns whether `predicate` is a function of the row and the bound values alone.
 pub(super) fn is_stable(dialect: Dialect, predicate: &Expr) -> bool {
-    predicate.visit(&mut Search { dialect }).is_continue()
+    walk(predicate, &mut Search { dialect }).is_continue()
 }
 
 /// Returns whether an expression is a function of the bound values alone, so that it can be asked
@@ -26,22 +27,19 @@ pub(super) fn is_constant(dialect: Dialect, value: &Expr) -> bool {
 /// Returns whether any part of an expression satisfies a test.
 pub(super) fn contains(expr: &Expr, test: impl FnMut(&Expr) -> bool) -> bool {
     struct Any<F>(F);
-    impl<F: FnMut(&Expr) -> bool> Visitor for Any<F> {
-        type Break = ();
+    impl<F: FnMut(&Expr) -> bool> TreeVisitor for Any<F> {
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
             if (self.0)(expr) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
     }
-    expr.visit(&mut Any(test)).is_break()
+    walk(expr, &mut Any(test)).is_break()
 }
 
 struct Search {
     dialect: Dialect,
 }
 
-impl Visitor for Search {
-    type Break = ();
-
+impl TreeVisitor for Search {
     fn pre_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
         // SQLite has one writer: a sub-select reads the same rows both times.
         match self.dialect {

@@ -52,6 +52,11 @@ impl Text {
         &self.sql
     }
 
+    /// The tokens for the parser.
+    pub(super) fn tokens(&self) -> Vec<TokenWithSpan> {
+        normal::tokens(self.dialect, &self.lexemes)
+    }
+
     /// The index after the last token.
     pub(super) fn end(&self) -> usize {
         self.lexemes.len()
@@ -94,7 +99,7 @@ impl Text {
 
     /// Returns whether a token range, read on its own, is the expression that the tree holds.
     pub(super) fn reads_as(&self, tokens: Range<usize>, expected: &Expr) -> bool {
-        let tokens = normal::tokens_of(self.dialect, &self.lexemes[tokens]);
+        let tokens = normal::tokens(self.dialect, &self.lexemes[tokens]);
         let mut parser = Parser::new(grammar(self.dialect)).with_tokens_with_locations(tokens);
         let read = parser.parse_expr();
         read.is_ok_and(|read| read == *expected) && parser.peek_token().token == Token::EOF

@@ -25,7 +25,6 @@ const TABLES_MAX: u64 = 1_024;
 /// deleted row, so this is short.
 const TABLE_TTL: Duration = Duration::from_secs(60);
 
-/// A text as it was parsed.
 /// A statement that does not go to the database as it is.
 #[derive(Clone, Debug)]
 pub(crate) enum Managed {

@@ -4,16 +4,14 @@ use sqlparser::ast::Delete as Tree;
 
 use super::super::{
     Arguments, Change, Delete, DeleteImage, Dialect, Plan, Query, StatementRefusal, Table,
-    TableName, along,
+    TableName,
     clauses::misread,
-    constraint,
-    guard::{self, Event},
     image::{self, RowLock},
     text::Text,
 };
 use super::clauses::JoinedClauses;
 use super::images::Written;
-use super::{Joined, several};
+use super::{Joined, checks, several};
 
 /// Plans a DELETE whose shape [`Joined::delete`] has accepted.
 pub(super) fn plan(
@@ -30,7 +28,7 @@ pub(super) fn plan(
     let table = joined.sources.table(*place, tables).ok_or_else(misread)?;
     let source = &joined.sources.items[*place];
     let row = source.row.as_str();
-    let (columns, verdict) = imaged(text.dialect, table, row)?;
+    let (columns, verdict) = checks::of_delete(text.dialect, table, row)?;
     let outer = joined.sources.outer && text.dialect == Dialect::MySql;
     let written = Written { text, clauses: &clauses, table, row, outer };
     let judged = !verdict.is_empty();
@@ -45,22 +43,6 @@ pub(super) fn plan(
     };
     let plan = Delete { columns, image, judged, acts: false, user_returning };
     Ok((joined.place_of(*place)?, Plan::Delete(plan)))
-}
-
-/// Checks that rows of a table can be deleted, and says what is to be imaged, and the verdict.
-pub(super) fn imaged(
-    dialect: Dialect,
-    table: &Table,
-    row: &str,
-) -> Result<(Vec<usize>, String), StatementRefusal> {
-    guard::writable(table, &[Event::Delete])?;
-    if let Some(key) = table.acting_on_delete().next() {
-        let (constraint, reason) = (key.name.clone(), along::reason::JOINED);
-        return Err(StatementRefusal::CascadeLimit { constraint, reason });
-    }
-    let constraints = constraint::of_whole_rows(table);
-    let verdict = constraint::verdict_among(dialect, table, row, &constraints);
-    Ok((table.imaged(), verdict))
 }
 
 /// PostgreSQL: the DELETE itself returns each row that it removed, once.

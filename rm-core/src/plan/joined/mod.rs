@@ -4,6 +4,7 @@
 //! change then names them by key, so that it changes no row without an image; that it has changed
 //! as many shows that it met the same ones. PostgreSQL does both in one statement.
 
+mod checks;
 mod clauses;
 mod delete;
 mod images;
@@ -16,13 +17,17 @@ use std::ops::ControlFlow;
 
 use sqlparser::ast::{
     Delete as DeleteTree, FromTable, ObjectName, TableFactor, TableWithJoins, Update as UpdateTree,
-    UpdateTableFromKind, Visit, Visitor, With,
+    UpdateTableFromKind, Visit, With,
 };
 
 use self::sources::{Sources, assigned_names, last, qualifier};
 use super::{
-    Dialect, Plan, StatementRefusal, Table, TableName, clauses::misread, guard, names, text::Text,
+    Dialect, Plan, StatementRefusal, Table, TableName,
+    clauses::misread,
+    guard, names,
+    text::Text,
     update as single,
+    walk::{TreeVisitor, walk},
 };
 
 /// A change over several sources that is understood but not planned yet.
@@ -231,15 +236,14 @@ fn target_names(items: &[TableWithJoins]) -> Result<Vec<&ObjectName>, StatementR
 /// Counts the tables of FROM and its like.
 fn searched<V: Visit>(part: &V) -> usize {
     struct Count(usize);
-    impl Visitor for Count {
-        type Break = ();
+    impl TreeVisitor for Count {
         fn pre_visit_table_factor(&mut self, _item: &TableFactor) -> ControlFlow<()> {
             self.0 += 1;
             ControlFlow::Continue(())
         }
     }
     let mut count = Count(0);
-    let _ = part.visit(&mut count);
+    let _ = walk(part, &mut count);
     count.0
 }
 

@@ -8,8 +8,7 @@ use super::super::{
 };
 use super::clauses::JoinedClauses;
 use super::images::Written;
-use super::update::Imaged;
-use super::{Joined, delete, update};
+use super::{Joined, checks, checks::Imaged};
 use crate::plan::{image, keyed::JointKeys, keyed::JointQuery};
 
 /// Plans an UPDATE that assigns columns of several tables.
@@ -21,7 +20,7 @@ pub(super) fn update(
     targets: &[(usize, Vec<usize>)],
     tables: &[(TableName, &Table)],
 ) -> Result<Plan, StatementRefusal> {
-    if update::is_random(joined, tree) {
+    if checks::is_random(joined, tree) {
         return Err(refused("UPDATE", "it chooses rows by chance; choose them by a SELECT before"));
     }
     let assigned: Vec<&Table> =
@@ -31,7 +30,7 @@ pub(super) fn update(
     for ((place, columns), table) in targets.iter().zip(assigned) {
         let row = joined.sources.items[*place].row.as_str();
         let Imaged { maintained, columns, verdict, lock } =
-            update::imaged(text.dialect, table, row, columns)?;
+            checks::of_update(text.dialect, table, row, columns)?;
         let written = Written { text, clauses, table, row, outer: joined.sources.outer };
         let before = written.before(&columns, &verdict, lock);
         keys.push(JointKeys { columns: written.key(), optional: joined.sources.outer });
@@ -75,7 +74,7 @@ pub(super) fn delete(
         };
         let (place, table) = left.swap_remove(next);
         let row = joined.sources.items[place].row.as_str();
-        let (columns, verdict) = delete::imaged(text.dialect, table, row)?;
+        let (columns, verdict) = checks::of_delete(text.dialect, table, row)?;
         let written = Written { text, clauses, table, row, outer: joined.sources.outer };
         let before = written.before(&columns, &verdict, RowLock::Update);
         changes.push(written.delete_by_key());

@@ -2,12 +2,17 @@
 
 use sqlparser::ast::{
     Assignment, AssignmentTarget, CteAsMaterialized, Expr, Ident, Join, JoinConstraint,
-    JoinOperator, ObjectName, Query, TableFactor, TableWithJoins, Visit, Visitor, With,
+    JoinOperator, ObjectName, Query, TableFactor, TableWithJoins, Visit, With,
 };
 
 use std::ops::ControlFlow;
 
-use super::super::{Dialect, StatementRefusal, Table, TableName, clauses::misread, names};
+use super::super::{
+    Dialect, StatementRefusal, Table, TableName,
+    clauses::misread,
+    names,
+    walk::{TreeVisitor, walk},
+};
 
 /// A table, sub-select or function among the sources.
 #[derive(Clone, Debug)]
@@ -196,7 +201,7 @@ impl Sources {
         expressions: &V,
     ) -> bool {
         let row = &self.items[place].name;
-        expressions.visit(&mut Uses { dialect, row, table, merges: self.merges }).is_continue()
+        walk(expressions, &mut Uses { dialect, row, table, merges: self.merges }).is_continue()
     }
 }
 
@@ -207,9 +212,7 @@ struct Uses<'s> {
     merges: bool,
 }
 
-impl Visitor for Uses<'_> {
-    type Break = ();
-
+impl TreeVisitor for Uses<'_> {
     fn pre_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
         ControlFlow::Break(())
     }

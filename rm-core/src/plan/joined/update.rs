@@ -1,22 +1,15 @@
 //! UPDATE over several sources.
 
-use sqlparser::ast::{Expr, Update as Tree};
+use sqlparser::ast::Update as Tree;
 
 use super::super::{
     Change, Dialect, KeyChange, KeyedQuery, Plan, StatementRefusal, Table, TableName, Update,
-    UpdateImage,
-    clauses::misread,
-    constraint,
-    guard::{self, Event},
-    image::RowLock,
-    repeatable,
-    text::Text,
-    update as single,
+    UpdateImage, clauses::misread, text::Text,
 };
 use super::clauses::JoinedClauses;
 use super::images::Written;
 use super::together::{Together, by_chance, needs_no_other};
-use super::{Joined, several};
+use super::{Joined, checks, checks::Imaged, several};
 
 /// Plans an UPDATE whose shape [`Joined::update`] has accepted.
 pub(super) fn plan(
@@ -38,34 +31,6 @@ pub(super) fn plan(
     one(joined, text, tree, &clauses, 0, &assigned, tables)
 }
 
-/// The rows of the join would have to be followed to their other keys.
-const OTHER_KEY: &str = "by an UPDATE over several tables: change the key by an UPDATE of its own";
-
-/// The parts of one table that an UPDATE images.
-pub(super) struct Imaged {
-    pub(super) maintained: Vec<usize>,
-    pub(super) columns: Vec<usize>,
-    pub(super) verdict: String,
-    pub(super) lock: RowLock,
-}
-
-/// Checks that a table's columns can be assigned, and says what is to be imaged.
-pub(super) fn imaged(
-    dialect: Dialect,
-    table: &Table,
-    row: &str,
-    assigned: &[usize],
-) -> Result<Imaged, StatementRefusal> {
-    guard::writable(table, &[Event::Update])?;
-    guard::keeps_keys(table, assigned, OTHER_KEY)?;
-    guard::assignable(table, assigned)?;
-    let maintained = single::maintained(table, assigned);
-    let columns = single::image_columns(table, assigned, &maintained);
-    let constraints = constraint::of_update(table, &[assigned, &maintained].concat());
-    let verdict = constraint::verdict_among(dialect, table, row, &constraints);
-    Ok(Imaged { maintained, columns, verdict, lock: single::row_lock(table, assigned) })
-}
-
 fn one(
     joined: &Joined,
     text: &Text,
@@ -78,7 +43,8 @@ fn one(
     let table = joined.sources.table(place, tables).ok_or_else(misread)?;
     let source = &joined.sources.items[place];
     let row = source.row.as_str();
-    let Imaged { maintained, columns, verdict, lock } = imaged(text.dialect, table, row, assigned)?;
+    let Imaged { maintained, columns, verdict, lock } =
+        checks::of_update(text.dialect, table, row, assigned)?;
     // PostgreSQL's target stands apart from the joins, so that each row of the join has one of it.
     let outer = joined.sources.outer && text.dialect == Dialect::MySql;
     let written = Written { text, clauses, table, row, outer };
@@ -108,33 +74,14 @@ fn by_key(
     written: &Written<'_>,
     item: &str,
 ) -> Result<KeyedQuery, StatementRefusal> {
-    if is_repeatable(written.text.dialect, joined, tree) {
+    if checks::is_repeatable(written.text.dialect, joined, tree) {
         return Ok(written.whole_by_key());
     }
     if needs_no_other(joined, tree, written) {
         return Ok(written.assignments_by_key(item));
     }
-    if is_random(joined, tree) {
+    if checks::is_random(joined, tree) {
         return Err(by_chance());
     }
     Ok(written.whole_by_key())
-}
-
-/// Returns whether the join gives the same rows on the same data.
-fn is_repeatable(dialect: Dialect, joined: &Joined, tree: &Tree) -> bool {
-    let with = joined.with.iter().flat_map(|with| &with.cte_tables);
-    repeatable::is_repeatable(dialect, &tree.table)
-        && repeatable::is_repeatable(dialect, &tree.from)
-        && repeatable::is_repeatable(dialect, &tree.selection)
-        && with.into_iter().all(|cte| repeatable::is_repeatable(dialect, &*cte.query))
-}
-
-/// Returns whether the join chooses its rows by chance.
-pub(super) fn is_random(joined: &Joined, tree: &Tree) -> bool {
-    let with = joined.with.iter().flat_map(|with| &with.cte_tables);
-    let selection: &Option<Expr> = &tree.selection;
-    repeatable::is_random(&tree.table)
-        || repeatable::is_random(&tree.from)
-        || repeatable::is_random(selection)
-        || with.into_iter().any(|cte| repeatable::is_random(&*cte.query))
 }

@@ -6,10 +6,11 @@ use handfast_rm_core::plan::{
     Column, Constraint, Dialect, Generation, KeyFold, Reference, Rule, Table, TableKind, TableName,
     Trigger, UniqueIndex, checks,
 };
-use sqlx::mysql::{MySqlArguments, MySqlDatabaseError, MySqlRow};
+use sqlx::mysql::{MySqlArguments, MySqlRow};
 use sqlx::{Arguments, Column as _, Executor, MySql, MySqlConnection, Statement};
 use sqlx::{AssertSqlSafe, SqlSafeStr};
 
+use super::catalogue_rows::{by_name, is_denied, position, text};
 use super::referrers::foreign_keys;
 use super::{Form, MySqlColumn};
 use crate::at::database::{Backend, LoadedTable, Purpose, rows};
@@ -97,22 +98,6 @@ pub(super) async fn load_table(
     table.adopt_key();
     let lock_name = table.full_name();
     Ok(Some(LoadedTable { table, types, lock_name }))
-}
-
-pub(super) fn text(row: &MySqlRow, index: usize) -> Result<String, sqlx::Error> {
-    Ok(MySql::text(row, index)?.unwrap_or_default())
-}
-
-pub(super) async fn by_name(
-    connection: &mut MySqlConnection,
-    query: &str,
-    full: &[String; 2],
-) -> Result<Vec<MySqlRow>, sqlx::Error> {
-    let mut arguments = MySqlArguments::default();
-    for part in full {
-        arguments.add(part).map_err(sqlx::Error::Encode)?;
-    }
-    rows::<MySql>(connection, query.to_owned(), arguments).await
 }
 
 fn kind(relation: &MySqlRow) -> Result<TableKind, sqlx::Error> {
@@ -227,10 +212,6 @@ fn form(data_type: &str, unsigned: bool) -> Form {
         // decimal, char, varchar, the texts, enum, set, json; MariaDB's uuid, inet4 and inet6.
         _ => Form::Text,
     }
-}
-
-pub(super) fn position(columns: &[Column], name: &str) -> Option<usize> {
-    columns.iter().position(|column| column.name.eq_ignore_ascii_case(name))
 }
 
 async fn indexes(
@@ -357,13 +338,6 @@ async fn sees_parents(
         Err(error) if is_denied(&error) => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-/// Whether an error denies access to the database, the table or the column.
-pub(super) fn is_denied(error: &sqlx::Error) -> bool {
-    let Some(error) = error.as_database_error() else { return false };
-    let error = error.try_downcast_ref::<MySqlDatabaseError>();
-    error.is_some_and(|error| matches!(error.number(), 1044 | 1142 | 1143 | 1227))
 }
 
 fn quote(name: &str) -> String {

@@ -2,6 +2,7 @@
 
 mod carried;
 mod catalogue;
+mod catalogue_rows;
 mod referrers;
 
 use std::borrow::Cow;

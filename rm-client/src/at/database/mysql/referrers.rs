@@ -4,7 +4,7 @@ use handfast_rm_core::plan::{Column, ForeignKey, ReferentialAction, Referring};
 use sqlx::mysql::{MySqlArguments, MySqlDatabaseError, MySqlRow};
 use sqlx::{Arguments, MySql, MySqlConnection};
 
-use super::catalogue::{by_name, is_denied, position, text};
+use super::catalogue_rows::{by_name, is_denied, position, text};
 use crate::at::database::{Backend, Purpose, rows};
 
 /// Selects the tables that refer to one, from InnoDB's own dictionary. MariaDB needs the privilege
