@@ -95,7 +95,10 @@ async fn savepoints_come_as_text<DB: TestDatabase>() {
             DB::run(&mut local, "UPDATE item SET n = 11 WHERE id = 1").await.unwrap();
             DB::run(&mut local, "SAVEPOINT Further").await.unwrap();
             DB::run(&mut local, "INSERT INTO item VALUES (2, 20)").await.unwrap();
+            DB::run(&mut local, "SAVEPOINT inner_one").await.unwrap();
             DB::run(&mut local, "ROLLBACK TO SAVEPOINT further").await.unwrap();
+            let gone = DB::run(&mut local, "ROLLBACK TO inner_one").await;
+            assert_eq!(code(&gone.unwrap_err()), "HF-AT-SAVEPOINT");
             DB::run(&mut local, "UPDATE item SET n = 12 WHERE id = 1").await.unwrap();
             DB::run(&mut local, "RELEASE SAVEPOINT FURTHER").await.unwrap();
             let gone = DB::run(&mut local, "ROLLBACK TO further").await;
