@@ -32,7 +32,7 @@ mod api {
     // Generated code is not ours to lint or document.
     #![allow(clippy::all, clippy::pedantic, missing_docs, missing_debug_implementations)]
     #![allow(unreachable_pub, unused_qualifications, dead_code)]
-    tonic::include_proto!("etcdserverpb");
+    include!("../generated/etcdserverpb.rs");
 }
 
 pub use api::{Compare, KeyValue, RequestOp};

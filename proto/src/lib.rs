@@ -12,11 +12,10 @@ pub mod v1 {
     // Generated code is not ours to lint or document.
     #![allow(clippy::all, clippy::pedantic, missing_docs, missing_debug_implementations)]
     #![allow(unreachable_pub, unused_qualifications)]
-    tonic::include_proto!("handfast.v1");
+    include!("../generated/handfast.v1.rs");
 
     /// The encoded file descriptor set, for the gRPC reflection service.
-    pub const FILE_DESCRIPTOR_SET: &[u8] =
-        include_bytes!(concat!(env!("OUT_DIR"), "/handfast.v1.bin"));
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("../generated/handfast.v1.bin");
 }
 
 /// The HTTP header and gRPC metadata key that carries the XID between services, the same as

@@ -62,7 +62,7 @@ pub(crate) fn root() -> PathBuf {
     here.ancestors().nth(2).unwrap_or(here).to_owned()
 }
 
-/// Every text file of the tree, in order.
+/// Every text file of the tree that a person has written, in order.
 pub(crate) fn source_files() -> Result<Vec<SourceFile>> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -73,7 +73,8 @@ pub(crate) fn source_files() -> Result<Vec<SourceFile>> {
         bail!("git ls-files: {}", String::from_utf8_lossy(&output.stderr));
     }
     let listed = String::from_utf8(output.stdout).context("a file name is not UTF-8")?;
-    let paths = listed.split('\0').filter(|path| !path.is_empty());
+    let written = |path: &&str| !path.is_empty() && !path.contains("/generated/");
+    let paths = listed.split('\0').filter(written);
     let mut files: Vec<SourceFile> = paths.filter_map(read_text).collect();
     files.sort_by(|a, b| a.path.cmp(&b.path));
     files.dedup_by(|a, b| a.path == b.path);
