@@ -3,8 +3,9 @@
 //! The signals are handed to one waiting thread, so nothing of ours runs in a signal handler.
 
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -78,6 +79,29 @@ impl Interrupts {
         String::from_utf8(output.stdout).context(line)
     }
 
+    /// Runs a program to its end and returns what it printed. `None` if it was ended at the limit.
+    pub(crate) fn output_within(
+        &self,
+        command: &mut Command,
+        limit: Duration,
+    ) -> Result<Option<Output>> {
+        let (child, pid) = self.start(command.stdout(Stdio::piped()).stderr(Stdio::piped()))?;
+        let (ended, watched) = mpsc::channel::<()>();
+        let watcher = thread::spawn(move || {
+            let is_late = watched.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+            if is_late {
+                // The group may have ended by itself.
+                let _ = killpg(pid, Signal::SIGKILL);
+            }
+            is_late
+        });
+        let output = child.wait_with_output();
+        drop(ended);
+        let is_late = watcher.join().is_ok_and(|is_late| is_late);
+        self.ended(pid)?;
+        Ok((!is_late).then_some(output?))
+    }
+
     /// Runs a program to its end.
     pub(crate) fn run_for_status(&self, command: &mut Command) -> Result<ExitStatus> {
         let (mut child, pid) = self.start(command)?;
@@ -123,4 +147,20 @@ impl Interrupts {
 fn command_line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_ended_at_the_limit() {
+        let interrupts = Interrupts { caught: Arc::default(), foreground: Arc::default() };
+        let run = |words: &str, limit| {
+            interrupts.output_within(Command::new("sh").args(["-c", words]), limit).unwrap()
+        };
+        let output = run("echo done; exit 3", Duration::from_secs(600)).unwrap();
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(3), &b"done\n"[..]));
+        assert!(run("sleep 600 & wait", Duration::from_millis(50)).is_none());
+    }
 }

@@ -62,8 +62,15 @@ pub(crate) fn root() -> PathBuf {
     here.ancestors().nth(2).unwrap_or(here).to_owned()
 }
 
-/// Every text file of the tree that a person has written, in order.
+/// Every text file of the tree, in order, but generated ones.
 pub(crate) fn source_files() -> Result<Vec<SourceFile>> {
+    let paths = paths()?;
+    let written = paths.iter().filter(|path| !path.contains("/generated/"));
+    Ok(written.filter_map(|path| read_text(path)).collect())
+}
+
+/// The paths of all files of the tree, in order.
+pub(crate) fn paths() -> Result<Vec<String>> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(root())
@@ -73,15 +80,15 @@ pub(crate) fn source_files() -> Result<Vec<SourceFile>> {
         bail!("git ls-files: {}", String::from_utf8_lossy(&output.stderr));
     }
     let listed = String::from_utf8(output.stdout).context("a file name is not UTF-8")?;
-    let written = |path: &&str| !path.is_empty() && !path.contains("/generated/");
-    let paths = listed.split('\0').filter(written);
-    let mut files: Vec<SourceFile> = paths.filter_map(read_text).collect();
-    files.sort_by(|a, b| a.path.cmp(&b.path));
-    files.dedup_by(|a, b| a.path == b.path);
-    Ok(files)
+    // What is deleted may still be in the index.
+    let is_there = |path: &&str| !path.is_empty() && root().join(path).is_file();
+    let mut paths: Vec<String> = listed.split('\0').filter(is_there).map(str::to_owned).collect();
+    paths.sort();
+    paths.dedup();
+    Ok(paths)
 }
 
-/// `None` for what is not text, and for what is deleted but still in the index.
+/// `None` for what is not text.
 fn read_text(path: &str) -> Option<SourceFile> {
     let text = String::from_utf8(fs::read(root().join(path)).ok()?).ok()?;
     Some(SourceFile { path: path.to_owned(), text })

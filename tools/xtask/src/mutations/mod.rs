@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
@@ -18,18 +19,21 @@ use crate::libclang;
 use crate::say::say;
 use crate::services::RunningServers;
 use crate::test::cargo;
-use crate::tree::{SourceFile, root, source_files};
+use crate::tree::{SourceFile, paths, root, source_files};
 
 use self::catalogue::Mutation;
 
 /// How many seeds the simulator may take to notice.
 const SEEDS: &str = "2000";
+/// How long a check may take, which is some minutes at most where nothing is broken.
+const CHECK_MAX: Duration = Duration::from_secs(1_200);
 /// Stands in checks that need libclang.
 const HOOK: &str = "pre-update-hook";
 
 /// A copy of the tree. It is built into the target directory of the tree, where the dependencies
 /// are built already.
 struct Copy {
+    interrupts: Interrupts,
     folder: TempDir,
     target: PathBuf,
     /// The tree as it was when the copy was made.
@@ -100,11 +104,11 @@ impl Copy {
         let target = std::env::var_os("CARGO_TARGET_DIR");
         let target = target.map_or_else(|| root().join("target"), PathBuf::from);
         let variables = variables.unwrap_or_default();
-        let copy = Self { folder, target, files, services, variables };
-        for file in &copy.files {
-            copy.write(file)?;
+        for path in paths()? {
+            copy_file(&path, folder.path()).with_context(|| path.clone())?;
         }
-        Ok(copy)
+        let interrupts = interrupts.clone();
+        Ok(Self { interrupts, folder, target, files, services, variables })
     }
 
     /// Writes one file into the copy. An equal file keeps its time, so that it is not built again.
@@ -113,7 +117,6 @@ impl Copy {
         if fs::read(&path).is_ok_and(|there| there == file.text.as_bytes()) {
             return Ok(());
         }
-        fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
         fs::write(&path, &file.text).with_context(|| file.path.clone())
     }
 
@@ -151,7 +154,10 @@ impl Copy {
         let arguments: Vec<&str> = check.split_whitespace().skip(1).collect();
         let build: Vec<&str> = arguments.iter().copied().take_while(|word| *word != "--").collect();
         self.must_build(&[&build[..], &["--no-run"]].concat())?;
-        let output = self.cargo(&arguments).output()?;
+        let mut check_run = self.cargo(&arguments);
+        let Some(output) = self.interrupts.output_within(&mut check_run, CHECK_MAX)? else {
+            return Ok(Some(format!("`{check}`, which does not end")));
+        };
         if !output.status.success() {
             return Ok(Some(format!("`{check}`")));
         }
@@ -179,6 +185,14 @@ impl Copy {
         command.envs(variables.cloned()).envs(self.variables.iter().cloned());
         command
     }
+}
+
+/// Copies one file of the tree.
+fn copy_file(path: &str, folder: &Path) -> Result<()> {
+    let (from, to) = (root().join(path), folder.join(path));
+    fs::create_dir_all(to.parent().unwrap_or(folder))?;
+    fs::copy(from, to)?;
+    Ok(())
 }
 
 /// Returns whether a test program said that it ran something, as in `running 3 tests`.
