@@ -1,14 +1,16 @@
 //! The texts, tables and plans that a resource remembers, so that a statement is parsed and its
 //! table looked up once and not each time.
 
+use std::hash::Hash;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use handfast_rm_core::plan::{
     Parsed, Plan, Reads, Savepoint, Statement, StatementRefusal, Table, TableKind, TableName,
     Trigger, parse,
 };
-use moka::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, UnitWeighter};
 use sqlx::SqlStr;
 
 use super::bound_query::BoundQuery;
@@ -21,6 +23,8 @@ use crate::executor::Route;
 const TEXTS_MAX: u64 = 4_096;
 /// How many tables are remembered.
 const TABLES_MAX: u64 = 1_024;
+/// How many texts or tables there is room for at the beginning.
+const FIRST: usize = 64;
 /// How long a table's description is trusted. A column added meanwhile is not yet in the image of a
 /// deleted row, so this is short.
 const TABLE_TTL: Duration = Duration::from_secs(60);
@@ -41,9 +45,9 @@ type Classified = Result<Route<Managed>, StatementRefusal>;
 pub(crate) struct Catalogue<DB: Backend> {
     local: Cache<SqlStr, Classified>,
     committed: Cache<SqlStr, Classified>,
-    tables: Cache<TableName, Arc<LoadedTable<DB>>>,
+    tables: Descriptions<DB>,
     /// Tables that rows refer to, described as for restoring.
-    parents: Cache<TableName, Arc<LoadedTable<DB>>>,
+    parents: Descriptions<DB>,
     /// Tables whose rows are not locked by rows that refer to them.
     unlocked_parents: Vec<String>,
     /// By text and whether reads must be globally committed.
@@ -53,6 +57,38 @@ pub(crate) struct Catalogue<DB: Backend> {
     /// The only schema whose tables may be written, where another one is another resource.
     only_schema: Option<String>,
     resource_id: String,
+}
+
+/// Tables, each trusted for [`TABLE_TTL`].
+#[derive(Debug)]
+struct Descriptions<DB: Backend>(Cache<TableName, (Instant, Arc<LoadedTable<DB>>)>);
+
+impl<DB: Backend> Descriptions<DB> {
+    fn new() -> Self {
+        Self(cache(TABLES_MAX))
+    }
+
+    fn get(&self, name: &TableName) -> Option<Arc<LoadedTable<DB>>> {
+        let (since, loaded) = self.0.get(name)?;
+        (since.elapsed() < TABLE_TTL).then_some(loaded)
+    }
+
+    fn insert(&self, name: TableName, loaded: Arc<LoadedTable<DB>>) {
+        self.0.insert(name, (Instant::now(), loaded));
+    }
+}
+
+/// Makes a cache of `most` items, which takes memory as it fills.
+fn cache<K: Eq + Hash, V: Clone>(most: u64) -> Cache<K, V> {
+    let mut options = OptionsBuilder::new();
+    options.estimated_items_capacity(FIRST).weight_capacity(most);
+    let options = options.build().expect("both capacities are given");
+    Cache::with_options(
+        options,
+        UnitWeighter,
+        DefaultHashBuilder::default(),
+        DefaultLifecycle::default(),
+    )
 }
 
 /// A plan and what it was made for.
@@ -102,14 +138,13 @@ impl<DB: Backend> Catalogue<DB> {
         trusted_triggers: Vec<String>,
         unlocked_parents: Vec<String>,
     ) -> Self {
-        let tables = || Cache::builder().max_capacity(TABLES_MAX).time_to_live(TABLE_TTL).build();
         Self {
-            local: Cache::new(TEXTS_MAX),
-            committed: Cache::new(TEXTS_MAX),
-            tables: tables(),
-            parents: tables(),
+            local: cache(TEXTS_MAX),
+            committed: cache(TEXTS_MAX),
+            tables: Descriptions::new(),
+            parents: Descriptions::new(),
             unlocked_parents,
-            plans: Cache::new(TEXTS_MAX),
+            plans: cache(TEXTS_MAX),
             trusted_triggers,
             only_schema,
             resource_id,
@@ -125,18 +160,18 @@ impl<DB: Backend> Catalogue<DB> {
             Reads::Local => &self.local,
             Reads::Committed => &self.committed,
         };
-        let classify = || {
-            Ok(match parse(DB::DIALECT, reads, sql.as_str())? {
-                Parsed::Pass => Route::Plain,
-                Parsed::Statement(statement) => {
-                    Route::Planned(Managed::Statement(Arc::from(statement)))
-                }
-                Parsed::Savepoint(savepoint) => {
-                    Route::Planned(Managed::Savepoint(Arc::new(savepoint)))
-                }
-            })
-        };
-        cache.get_with_by_ref(sql, classify).map_err(AtError::Refused)
+        if let Some(known) = cache.get(sql) {
+            return known.map_err(AtError::Refused);
+        }
+        let classified = parse(DB::DIALECT, reads, sql.as_str()).map(|parsed| match parsed {
+            Parsed::Pass => Route::Plain,
+            Parsed::Statement(statement) => {
+                Route::Planned(Managed::Statement(Arc::from(statement)))
+            }
+            Parsed::Savepoint(savepoint) => Route::Planned(Managed::Savepoint(Arc::new(savepoint))),
+        });
+        cache.insert(sql.clone(), classified.clone());
+        classified.map_err(AtError::Refused)
     }
 
     /// Plans a statement for its tables as they are now, or remembers the plan.
@@ -244,7 +279,7 @@ impl<DB: Backend> Catalogue<DB> {
         let mut known = self.table(connection, &name).await?;
         // Foreign keys name columns by position, so both descriptions must have the same columns.
         if known.table.columns != loaded.table.columns {
-            self.tables.invalidate(&name);
+            self.tables.0.remove(&name);
             known = self.table(connection, &name).await?;
         }
         loaded.table.referenced_by.clone_from(&known.table.referenced_by);
@@ -269,8 +304,8 @@ impl<DB: Backend> Catalogue<DB> {
 
     /// Forgets every table: a statement and its table did not agree.
     pub(crate) fn forget_tables(&self) {
-        self.tables.invalidate_all();
-        self.parents.invalidate_all();
+        self.tables.0.clear();
+        self.parents.0.clear();
     }
 
     fn trusts(&self, trigger: &Trigger) -> bool {
