@@ -44,7 +44,9 @@ impl Schema {
         }
         let [bare, view] = &self.unwritable;
         let first = self.tables[0].quoted(self.dialect);
-        statements.push(format!("CREATE TABLE {bare} (a INTEGER, b INTEGER)"));
+        // SQLite's row id is a key where its names are not taken.
+        let names = if self.dialect == Dialect::Sqlite { ", rowid, _rowid_, oid" } else { "" };
+        statements.push(format!("CREATE TABLE {bare} (a INTEGER, b INTEGER{names})"));
         statements.push(format!("CREATE VIEW {view} AS SELECT * FROM {first}"));
         statements
     }

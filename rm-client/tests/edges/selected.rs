@@ -1,7 +1,7 @@
-//! MySQL and MariaDB: INSERT of the rows of a query, which the server does not tell.
+//! INSERT of the rows of a query, which MySQL and MariaDB do not tell, and upserts of them on SQLite.
 
 use sqlx::mysql::MySqlConnectOptions;
-use sqlx::{AssertSqlSafe, MySql};
+use sqlx::{AssertSqlSafe, MySql, Sqlite};
 
 use crate::at::{Stage, TestDatabase, code};
 
@@ -130,4 +130,63 @@ async fn instants_are_copied_under_one_offset_only() {
     let error = global.scope(MySql::run_alone(&elsewhere, copy)).await.unwrap_err();
     assert_eq!(code(&error), "HF-AT-INSERT-SELECT", "{error}");
     stage.roll_back(global).await;
+}
+
+const TOTALS: &[&str] = &[
+    "CREATE TABLE account (id INTEGER PRIMARY KEY, owner TEXT, cents, conflict INT)",
+    "CREATE TABLE total (owner TEXT PRIMARY KEY, cents REAL, n INT NOT NULL DEFAULT 1, note BLOB)",
+    "INSERT INTO account VALUES (1, 'a', 5, 1), (2, 'a', 2.5, 2), (3, 'b', '7', 3), (4, 'c', x'00ff', 4)",
+    "INSERT INTO total VALUES ('a', 1, 9, NULL), ('z', 0, 1, 'n')",
+];
+const TOTAL: &[&str] = &["owner", "cents", "n", "note", "typeof(cents)", "typeof(note)"];
+
+/// What the statement leaves, and its answer, are those of plain SQL.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn upserts_of_selected_rows_are_undone() {
+    let stage = Stage::<Sqlite>::new(TOTALS).await;
+    let twin = Stage::<Sqlite>::new(TOTALS).await;
+    let before = stage.dump("total", TOTAL).await;
+    for sql in [
+        "INSERT INTO total (owner, cents) SELECT owner, SUM(cents) FROM account WHERE true \
+         GROUP BY owner ON CONFLICT (owner) DO UPDATE SET cents = excluded.cents, n = n + 1",
+        "INSERT INTO total (owner, cents, note) WITH w AS (SELECT * FROM account) \
+         SELECT w.owner, w.id, o.cents FROM w JOIN account o ON o.id = w.conflict \
+         WHERE w.id <> 2 ON CONFLICT DO UPDATE SET note = excluded.note WHERE n > 1",
+        "REPLACE INTO total (owner, cents) SELECT o.owner, o.cents FROM account o \
+         JOIN account w ON conflict = w.id WHERE o.id > 1 ORDER BY o.id",
+        "INSERT OR REPLACE INTO total SELECT owner, cents, id, cents FROM account WHERE id > 2",
+        "INSERT INTO total (owner) SELECT 'none' FROM account WHERE id > 9 \
+         ON CONFLICT (owner) DO UPDATE SET n = 0",
+    ] {
+        let plain = sqlx::query(AssertSqlSafe(sql)).execute(&twin.pool).await.unwrap();
+        let global = stage.begin().await;
+        let ours = global.scope(Sqlite::run_alone(&stage.resource, sql)).await;
+        assert_eq!(ours.unwrap_or_else(|error| panic!("{sql}: {error}")), plain.rows_affected());
+        let rows = stage.dump("total", TOTAL).await;
+        assert_eq!(rows, twin.dump("total", TOTAL).await, "{sql}");
+        stage.roll_back(global).await;
+        assert_eq!(stage.dump("total", TOTAL).await, before, "{sql} is undone");
+        for text in ["DELETE FROM total", TOTALS[3]] {
+            Sqlite::raw(&twin.pool, text).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn upserts_of_selected_rows_on_sqlite_that_stay_refused() {
+    let stage = Stage::<Sqlite>::new(TOTALS).await;
+    let before = stage.dump("total", TOTAL).await;
+    for sql in [
+        "INSERT INTO total (owner) SELECT owner FROM account WHERE true \
+         ON CONFLICT DO UPDATE SET n = 0 RETURNING owner",
+        "WITH w AS (SELECT owner FROM account) INSERT INTO total (owner) SELECT owner FROM w \
+         WHERE true ON CONFLICT DO UPDATE SET n = 0",
+        "REPLACE INTO total (owner) SELECT owner FROM account UNION SELECT 'y'",
+    ] {
+        let global = stage.begin().await;
+        let refused = stage.try_branch(&global, &[sql]).await.unwrap_err();
+        assert_eq!(code(&refused), "HF-AT-INSERT-SELECT", "{sql}");
+        stage.roll_back(global).await;
+    }
+    assert_eq!(stage.dump("total", TOTAL).await, before);
 }

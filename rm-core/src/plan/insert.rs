@@ -17,9 +17,13 @@ use super::{
 pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, StatementRefusal> {
     guard::writable(table, &[Event::Insert])?;
     let conflict = conflict(tree)?;
-    if text.dialect == Dialect::MySql
-        && let Some(plan) = insert_select::plan(text, tree, table)?
-    {
+    let as_values = match text.dialect {
+        Dialect::MySql => true,
+        // RETURNING does not tell the rows that were there before.
+        Dialect::Sqlite => matches!(conflict, Conflict::Update { .. } | Conflict::Replace),
+        Dialect::Postgres => false,
+    };
+    if as_values && let Some(plan) = insert_select::plan(text, tree, table)? {
         return Ok(plan);
     }
     match (&conflict, text.dialect) {

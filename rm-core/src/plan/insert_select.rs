@@ -1,5 +1,6 @@
-//! MySQL's INSERT of the rows of a query. The server does not tell which rows it added, so the
-//! query runs first, as a locking read, and its rows are inserted as values.
+//! INSERT of the rows of a query, where the database does not tell what it does to which row: any
+//! on MySQL, an upsert on SQLite. The query runs first, on MySQL as a locking read, and its rows are
+//! inserted as values.
 
 use std::ops::ControlFlow;
 
@@ -15,7 +16,7 @@ use super::{
     walk::{TreeVisitor, walk},
 };
 
-/// Plans an INSERT whose rows come from a query. `None` if it gives the rows itself.
+/// Plans an INSERT whose rows come from a query, as one of values. `None` if it gives the rows itself.
 pub(super) fn plan(
     text: &Text,
     tree: &Tree,
@@ -28,14 +29,22 @@ pub(super) fn plan(
     let SetExpr::Select(_) = &*source.body else {
         return Err(refused("its rows come from UNION, TABLE or brackets"));
     };
+    if tree.returning.is_some() {
+        return Err(refused("it has RETURNING"));
+    }
     let start = text.find(0, &[Keyword::WITH, Keyword::SELECT]).ok_or_else(misread)?;
-    let end = conflict_clause(text);
+    if start == 0 {
+        return Err(refused("its WITH stands before INSERT; write it before SELECT"));
+    }
+    let end = if tree.on.is_some() { conflict_clause(text)? } else { text.end() };
     if !text.arguments(end..text.end()).is_empty() {
-        return Err(refused("its ON DUPLICATE KEY UPDATE has arguments"));
+        return Err(refused("the clause about conflicts has arguments"));
     }
     names_target_only(tree, table)?;
-    // The read has the locks that the INSERT would take, and like it sees what is committed.
-    let lock = if source.locks.is_empty() { " LOCK IN SHARE MODE" } else { "" };
+    // The read has the locks that the INSERT would take, and like it sees what is committed. SQLite
+    // has one writer.
+    let shares = text.dialect == Dialect::MySql && source.locks.is_empty();
+    let lock = if shares { " LOCK IN SHARE MODE" } else { "" };
     let mark = image::mark(text.whole(), table);
     let select = Query {
         text: format!("{}{lock}{mark}", text.cut(start..end)),
@@ -51,12 +60,15 @@ fn refused(reason: &'static str) -> StatementRefusal {
     StatementRefusal::InsertSelect { reason }
 }
 
-/// The place of ON DUPLICATE KEY UPDATE, or the end.
-fn conflict_clause(text: &Text) -> usize {
-    let clause = text.lexemes.windows(2).position(|pair| {
-        pair[0].depth == 0 && pair[0].is_word("ON") && pair[1].is_word("DUPLICATE")
-    });
-    clause.unwrap_or(text.end())
+/// The place of ON DUPLICATE KEY UPDATE or ON CONFLICT, which is the last of its kind: a join may be
+/// on a column `conflict`.
+fn conflict_clause(text: &Text) -> Result<usize, StatementRefusal> {
+    let second = if text.dialect == Dialect::MySql { "DUPLICATE" } else { "CONFLICT" };
+    let clause = text
+        .lexemes
+        .windows(2)
+        .rposition(|pair| pair[0].depth == 0 && pair[0].is_word("ON") && pair[1].is_word(second));
+    clause.ok_or_else(misread)
 }
 
 /// Refuses an ON DUPLICATE KEY UPDATE that names columns of the query, which the values do not

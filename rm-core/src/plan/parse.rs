@@ -408,7 +408,7 @@ impl Statement {
             Kind::Update(tree) => update::plan(&self.text, tree, table),
             Kind::Delete(tree) => delete::plan(&self.text, tree, table),
             Kind::Insert(tree) => insert::plan(&self.text, tree, table).and_then(|plan| {
-                plans_as_values(&plan, table)?;
+                plans_as_values(self.text.dialect, &plan, table)?;
                 Ok(plan)
             }),
             Kind::Read(mode) => locking_read::plan(&self.text, table, *mode),
@@ -418,10 +418,10 @@ impl Statement {
 }
 
 /// Refuses an INSERT of the rows of a query early, if it would be refused once the rows are there.
-fn plans_as_values(plan: &Plan, table: &Table) -> Result<(), StatementRefusal> {
+fn plans_as_values(dialect: Dialect, plan: &Plan, table: &Table) -> Result<(), StatementRefusal> {
     let Plan::Selected(rows) = plan else { return Ok(()) };
     let width = rows.columns.len();
-    match parse(Dialect::MySql, Reads::Local, &rows.statement(1, width))? {
+    match parse(dialect, Reads::Local, &rows.statement(1, width))? {
         Parsed::Statement(statement) => statement.plan(&[table], width).map(|_| ()),
         Parsed::Pass | Parsed::Savepoint(_) => Err(misread()),
     }

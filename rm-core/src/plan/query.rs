@@ -70,7 +70,7 @@ impl GeneratedKeys {
     }
 }
 
-/// MySQL: an INSERT of the rows of a query. They are read first. Then the INSERT of their values is
+/// An INSERT of the rows of a query, on MySQL, or on SQLite as an upsert. They are read first. Then the INSERT of their values is
 /// planned and run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectedRows {

@@ -28,7 +28,7 @@ pub enum Plan {
     Insert(Insert),
     /// INSERT that may change or remove rows that exist.
     Upsert(Upsert),
-    /// MySQL: INSERT of the rows of a query.
+    /// INSERT of the rows of a query, read before: on MySQL, and an upsert on SQLite.
     Selected(SelectedRows),
     /// MySQL: UPDATE or DELETE of several tables.
     Several(Several),

@@ -88,7 +88,8 @@ pub struct Column {
     pub on_update: bool,
     /// Whether NULL may be stored.
     pub nullable: bool,
-    /// MySQL `INVISIBLE`: neither `SELECT *` nor an INSERT without a column list means it.
+    /// MySQL `INVISIBLE`, and the row id of an SQLite table that has no key: neither `SELECT *` nor
+    /// an INSERT without a column list means it.
     pub invisible: bool,
     /// How values that the column's collation holds for equal become one text in a row key.
     pub fold: KeyFold,
@@ -143,6 +144,9 @@ pub struct UniqueIndex {
     /// Whole columns of every row, and at every moment: not partial, no expression, no prefix
     /// length, NULLs distinct, not deferrable.
     pub plain: bool,
+    /// SQLite's row id where it is no column of the table: VACUUM may give rows other values, so
+    /// that a row is told by all of its columns.
+    pub moves: bool,
 }
 
 /// A foreign key that references the table.
@@ -234,7 +238,8 @@ pub struct Trigger {
 impl UniqueIndex {
     /// A plain index, without columns yet.
     pub fn named(name: impl Into<String>) -> Self {
-        Self { name: name.into(), columns: Vec::new(), collations: Vec::new(), plain: true }
+        let (columns, collations) = (Vec::new(), Vec::new());
+        Self { name: name.into(), columns, collations, plain: true, moves: false }
     }
 
     /// The collation that the index compares a column under, if it says so.

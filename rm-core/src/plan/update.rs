@@ -123,6 +123,9 @@ pub(super) fn maintained(table: &Table, assigned: &[usize]) -> Vec<usize> {
 }
 
 pub(super) fn image_columns(table: &Table, assigned: &[usize], maintained: &[usize]) -> Vec<usize> {
+    if table.key.moves {
+        return table.imaged();
+    }
     let imaged = |index: &usize| {
         table.key.columns.contains(index) || assigned.contains(index) || maintained.contains(index)
     };

@@ -215,8 +215,8 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
         column: &Self::ColumnType,
     ) -> Result<(), Misfit>;
 
-    /// Binds a value of an answer, for a column that is to hold it. Only MySQL's INSERT of the rows
-    /// of a query needs that.
+    /// Binds a value of an answer, for a column that is to hold it. Only an INSERT of the rows of a
+    /// query needs that, on MySQL and SQLite.
     ///
     /// # Errors
     /// If the value cannot be read.

@@ -1,10 +1,10 @@
 //! Reads of the server's catalogue.
 
+use handfast_rm_core::plan::Column;
 use sqlx::mysql::{MySqlArguments, MySqlDatabaseError, MySqlRow};
 use sqlx::{Arguments as _, MySql, MySqlConnection};
 
 use crate::at::database::{Backend as _, rows};
-use handfast_rm_core::plan::Column;
 
 /// A text of a row; nothing for NULL.
 pub(super) fn text(row: &MySqlRow, index: usize) -> Result<String, sqlx::Error> {

@@ -87,6 +87,9 @@ pub(super) async fn load_table(
     if !collates(&definitions) {
         adopt_key(&mut table);
     }
+    if table.key.columns.is_empty() && !without_rowid {
+        adopt_rowid(&mut table);
+    }
     let types = vec![SqliteColumn; table.columns.len()];
     let lock_name = table.full_name();
     Ok(Some(LoadedTable { table, types, lock_name }))
@@ -221,6 +224,25 @@ fn adopt_key(table: &mut Table) {
     table.adopt_key();
     table.unique.extend::<Vec<_>>(unfit);
     fold_key(&mut table.columns, &table.key);
+}
+
+/// Lets the row id name the rows, as a last column that no `*` means. A statement does not change
+/// it unless it names it; VACUUM may.
+fn adopt_rowid(table: &mut Table) {
+    let is_free = |name: &&str| table.column(Dialect::Sqlite, name).is_none();
+    let Some(name) = ["rowid", "_rowid_", "oid"].into_iter().find(is_free) else { return };
+    let columns = vec![table.columns.len()];
+    table.columns.push(Column {
+        name: name.to_owned(),
+        type_text: "integer".to_owned(),
+        generation: Generation::AutoIncrement,
+        default: None,
+        on_update: false,
+        nullable: false,
+        invisible: true,
+        fold: KeyFold::Exact,
+    });
+    table.key = UniqueIndex { columns, moves: true, ..UniqueIndex::named("") };
 }
 
 fn unique(indexes: Vec<Index>, columns: usize) -> Vec<UniqueIndex> {

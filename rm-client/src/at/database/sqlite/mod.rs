@@ -14,7 +14,7 @@ use sqlx::{
 
 use super::bound_query::BoundQuery;
 use super::value::{Misfit, Value};
-use super::{Backend, Identity, LoadedTable, Purpose, Steps, backend_basics, rows};
+use super::{Backend, Carried, Identity, LoadedTable, Purpose, Steps, backend_basics, rows};
 
 /// SQLite columns have no type that a value would have to fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +79,20 @@ impl Backend for Sqlite {
             _ => <Vec<u8> as Decode<Sqlite>>::decode(raw).map(Value::Bytes),
         };
         decoded.map_err(sqlx::Error::Decode)
+    }
+
+    fn carry(
+        arguments: &mut SqliteArguments,
+        row: &SqliteRow,
+        index: usize,
+        target: &SqliteColumn,
+    ) -> Result<Carried, sqlx::Error> {
+        // A value has its storage class wherever it comes from, and the column's affinity sees no
+        // more.
+        let value = Self::value(row, index, target)?;
+        let misfit = |misfit: Misfit| sqlx::Error::Decode(misfit.to_string().into());
+        Self::bind(arguments, &value, target).map_err(misfit)?;
+        Ok(Carried::Exactly)
     }
 
     fn bind(
