@@ -71,7 +71,7 @@ const SQLITE: &[&str] = &[
     "UPDATE OR REPLACE {t} SET n = 1",
     "INSERT OR FAIL INTO {t} DEFAULT VALUES",
     "INSERT OR ROLLBACK INTO {t} DEFAULT VALUES",
-    "INSERT OR REPLACE INTO {t} SELECT * FROM {t}",
+    "INSERT OR REPLACE INTO {t} SELECT * FROM {t} UNION SELECT * FROM {t}",
     "PRAGMA foreign_keys = OFF",
     "PRAGMA user_version = 7",
     "ATTACH ':memory:' AS further",

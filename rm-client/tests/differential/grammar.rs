@@ -264,11 +264,9 @@ fn insert_select(mut draft: Draft<'_>, target: Target<'_>) -> Statement {
         | Role::Clock
         | Role::Maintained => {}
     }
-    let verb = if draft.dialect == Dialect::Sqlite && draft.random.chance(30) {
-        "INSERT OR IGNORE"
-    } else {
-        "INSERT"
-    };
+    let further = draft.dialect == Dialect::Sqlite && draft.random.chance(50);
+    let verb =
+        if further { *draft.random.pick(&["INSERT OR IGNORE", "REPLACE"]) } else { "INSERT" };
     let mut text = format!(
         "{verb} INTO {into} ({names}) SELECT {selected} FROM {into} AS s WHERE {condition} \
          ORDER BY s.{key}",
@@ -280,7 +278,9 @@ fn insert_select(mut draft: Draft<'_>, target: Target<'_>) -> Statement {
     if draft.dialect == Dialect::Postgres && draft.random.chance(30) {
         text.push_str(" ON CONFLICT DO NOTHING");
     }
-    text.push_str(&returning(&mut draft, table));
+    if verb != "REPLACE" {
+        text.push_str(&returning(&mut draft, table));
+    }
     draft.finish(Kind::InsertSelect, &text)
 }
 

@@ -138,7 +138,7 @@ const TOTALS: &[&str] = &[
     "INSERT INTO account VALUES (1, 'a', 5, 1), (2, 'a', 2.5, 2), (3, 'b', '7', 3), (4, 'c', x'00ff', 4)",
     "INSERT INTO total VALUES ('a', 1, 9, NULL), ('z', 0, 1, 'n')",
 ];
-const TOTAL: &[&str] = &["owner", "cents", "n", "note", "typeof(cents)", "typeof(note)"];
+const TOTAL: &[&str] = &["owner", "quote(cents)", "n", "quote(note)"];
 
 /// What the statement leaves, and its answer, are those of plain SQL.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -153,7 +153,7 @@ async fn upserts_of_selected_rows_are_undone() {
          SELECT w.owner, w.id, o.cents FROM w JOIN account o ON o.id = w.conflict \
          WHERE w.id <> 2 ON CONFLICT DO UPDATE SET note = excluded.note WHERE n > 1",
         "REPLACE INTO total (owner, cents) SELECT o.owner, o.cents FROM account o \
-         JOIN account w ON conflict = w.id WHERE o.id > 1 ORDER BY o.id",
+         JOIN (SELECT id AS other FROM account) ON conflict = other WHERE o.id > 1 ORDER BY o.id",
         "INSERT OR REPLACE INTO total SELECT owner, cents, id, cents FROM account WHERE id > 2",
         "INSERT INTO total (owner) SELECT 'none' FROM account WHERE id > 9 \
          ON CONFLICT (owner) DO UPDATE SET n = 0",

@@ -128,6 +128,23 @@ async fn a_row_id_names_rows_without_a_key() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn children_without_a_key_go_along() {
+    let stage = Stage::<Sqlite>::new(&[
+        "CREATE TABLE par (id INTEGER PRIMARY KEY)",
+        "CREATE TABLE gone (pid INT REFERENCES par ON DELETE CASCADE, n INT)",
+        "CREATE TABLE kept (pid INT REFERENCES par ON DELETE SET NULL, n INT)",
+        "INSERT INTO par VALUES (1), (2)",
+        "INSERT INTO gone VALUES (1, 5), (1, 5), (2, 6)",
+        "INSERT INTO kept VALUES (1, 5), (1, 5), (2, 6)",
+    ])
+    .await;
+    for table in ["gone", "kept"] {
+        let columns = ["pid", "n", "rowid"];
+        stage.check_undone(table, &columns, &["DELETE FROM par WHERE id = 1"]).await;
+    }
+}
+
 /// VACUUM may give rows other ids: a row that came under the id of a changed one is not written
 /// over, whichever of its columns tells.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,7 @@
 //! INSERT that may meet rows: probes for them before, and tells afterwards which rows were
 //! inserted, changed and removed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use handfast_rm_core::plan::{Query, Upsert, UpsertAfter, UpsertKind};
 
@@ -225,7 +225,8 @@ impl<DB: Backend> StatementRun<'_, DB> {
     }
 
     /// Undo runs backwards: it deletes the inserted rows, restores the changed ones, and puts back
-    /// the removed ones, so that no unique index is in the way.
+    /// the removed ones, so that no unique index is in the way. Where changed rows refer to inserted
+    /// ones, it restores them first, so that no foreign key is.
     fn record_upsert(
         &mut self,
         plan: &Upsert,
@@ -265,9 +266,27 @@ impl<DB: Backend> StatementRun<'_, DB> {
         }
         let maintained = maintained::<DB>(self.loaded, &plan.columns);
         self.log.deleted(self.loaded, &plan.columns, removed);
-        self.log.updated(self.loaded, &plan.columns, &maintained, old, new);
-        self.log.inserted(self.loaded, &plan.columns, after.into_values().collect());
+        let inserted: Image = after.into_values().collect();
+        if self.refers(plan, &new, &inserted) {
+            self.log.inserted(self.loaded, &plan.columns, inserted);
+            self.log.updated(self.loaded, &plan.columns, &maintained, old, new);
+        } else {
+            self.log.updated(self.loaded, &plan.columns, &maintained, old, new);
+            self.log.inserted(self.loaded, &plan.columns, inserted);
+        }
         Ok(())
+    }
+
+    /// Whether a changed row refers to one that the statement inserted.
+    fn refers(&self, plan: &Upsert, changed: &Image, inserted: &Image) -> bool {
+        let keys = self.loaded.table.referenced_by.iter();
+        let mut own = keys.filter(|key| !key.own_columns.is_empty());
+        own.any(|key| {
+            let referenced: HashSet<String> =
+                inserted.iter().filter_map(|row| part(plan, row, &key.referenced)).collect();
+            let mut referring = changed.iter().filter_map(|row| part(plan, row, &key.own_columns));
+            referring.any(|part| referenced.contains(&part))
+        })
     }
 
     /// Whether an UPDATE that undoes a REPLACE would change rows that others refer by meanwhile: it
@@ -307,6 +326,15 @@ impl<DB: Backend> StatementRun<'_, DB> {
 }
 
 /// Whether two images of an upsert differ in a column.
+/// Some columns of a row as one text; `None` if one of them is NULL or not in the image.
+fn part(plan: &Upsert, row: &ImageRow, columns: &[usize]) -> Option<String> {
+    let value = |column: &usize| {
+        let at = plan.columns.iter().position(|known| known == column)?;
+        Some(&row.values[at]).filter(|value| !value.is_null())
+    };
+    serde_json::to_string(&columns.iter().map(value).collect::<Option<Vec<_>>>()?).ok()
+}
+
 fn differs(plan: &Upsert, column: usize, old: &ImageRow, new: &ImageRow) -> bool {
     let at = plan.columns.iter().position(|known| *known == column);
     at.is_some_and(|at| old.values[at] != new.values[at])
