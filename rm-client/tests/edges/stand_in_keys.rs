@@ -151,11 +151,11 @@ async fn children_without_a_key_go_along() {
 async fn another_row_under_the_id_is_a_dirty_write() {
     let stage = Stage::<Sqlite>::new(&[
         "CREATE TABLE bag (a INT, n INT)",
-        "INSERT INTO bag VALUES (1, 5), (2, 5)",
+        "INSERT INTO bag VALUES (1, 5), (2, 6)",
     ])
     .await;
     let global = stage.begin().await;
-    stage.branch(&global, &["UPDATE bag SET n = 6"]).await;
+    stage.branch(&global, &["UPDATE bag SET n = 6 WHERE a = 1"]).await;
     for sql in ["DELETE FROM bag WHERE rowid = 1", "UPDATE bag SET rowid = 1 WHERE rowid = 2"] {
         Sqlite::raw(&stage.pool, sql).await.unwrap();
     }
