@@ -269,8 +269,8 @@ async fn a_child_table_without_a_key_refuses<DB: TestDatabase>() {
     stage.check_undone("par", &["id", "n"], &["DELETE FROM par WHERE id = 2"]).await;
 }
 
-/// Regression: the undo deleted the inserted row first, to which the changed one still referred, and
-/// took that for a dirty write.
+/// Regression: the undo deleted the inserted row first, to which the changed one still referred,
+/// and took that for a dirty write.
 async fn a_changed_row_refers_to_an_inserted_one<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(&[
         "CREATE TABLE item (id BIGINT NOT NULL PRIMARY KEY, above BIGINT, \

@@ -1,4 +1,5 @@
-//! INSERT of the rows of a query, which MySQL and MariaDB do not tell, and upserts of them on SQLite.
+//! INSERT of the rows of a query, which MySQL and MariaDB do not tell, and upserts of them on
+//! SQLite.
 
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{AssertSqlSafe, MySql, Sqlite};
@@ -140,7 +141,7 @@ const TOTALS: &[&str] = &[
 ];
 const TOTAL: &[&str] = &["owner", "quote(cents)", "n", "quote(note)"];
 
-/// What the statement leaves, and its answer, are those of plain SQL.
+/// The tables that the statement leaves, and its answer, are those of plain SQL.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn upserts_of_selected_rows_are_undone() {
     let stage = Stage::<Sqlite>::new(TOTALS).await;

@@ -1,6 +1,6 @@
 //! INSERT of the rows of a query, where the database does not tell what it does to which row: any
-//! on MySQL, an upsert on SQLite. The query runs first, on MySQL as a locking read, and its rows are
-//! inserted as values.
+//! on MySQL, an upsert on SQLite. The query runs first, on MySQL as a locking read, and its rows
+//! are inserted as values.
 
 use std::ops::ControlFlow;
 
@@ -16,7 +16,8 @@ use super::{
     walk::{TreeVisitor, walk},
 };
 
-/// Plans an INSERT whose rows come from a query, as one of values. `None` if it gives the rows itself.
+/// Plans an INSERT whose rows come from a query, as one of values. `None` if it gives the rows
+/// itself.
 pub(super) fn plan(
     text: &Text,
     tree: &Tree,
@@ -60,8 +61,8 @@ fn refused(reason: &'static str) -> StatementRefusal {
     StatementRefusal::InsertSelect { reason }
 }
 
-/// The place of ON DUPLICATE KEY UPDATE or ON CONFLICT, which is the last of its kind: a join may be
-/// on a column `conflict`.
+/// The place of ON DUPLICATE KEY UPDATE or ON CONFLICT, which is the last of its kind: a join may
+/// be on a column `conflict`.
 fn conflict_clause(text: &Text) -> Result<usize, StatementRefusal> {
     let second = if text.dialect == Dialect::MySql { "DUPLICATE" } else { "CONFLICT" };
     let clause = text

@@ -70,8 +70,8 @@ impl GeneratedKeys {
     }
 }
 
-/// An INSERT of the rows of a query, on MySQL, or on SQLite as an upsert. They are read first. Then the INSERT of their values is
-/// planned and run.
+/// An INSERT of the rows of a query, on MySQL, or on SQLite as an upsert. They are read first. Then
+/// the INSERT of their values is planned and run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectedRows {
     /// The read.

@@ -303,8 +303,8 @@ pub enum StatementRefusal {
         /// Why, and what to do.
         reason: &'static str,
     },
-    /// INSERT ... SELECT of rows that cannot be read first and inserted as values, as MySQL needs it,
-    /// and an upsert on SQLite.
+    /// INSERT ... SELECT of rows that cannot be read first and inserted as values, as MySQL needs
+    /// it, and an upsert on SQLite.
     #[error(
         "INSERT ... SELECT cannot be made exact: {reason}; select the rows first and insert them with VALUES ({})",
         self.code()

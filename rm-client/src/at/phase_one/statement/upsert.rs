@@ -225,8 +225,8 @@ impl<DB: Backend> StatementRun<'_, DB> {
     }
 
     /// Undo runs backwards: it deletes the inserted rows, restores the changed ones, and puts back
-    /// the removed ones, so that no unique index is in the way. Where changed rows refer to inserted
-    /// ones, it restores them first, so that no foreign key is.
+    /// the removed ones, so that no unique index is in the way. Changed rows that refer to inserted
+    /// ones are restored first, so that no foreign key is.
     fn record_upsert(
         &mut self,
         plan: &Upsert,
