@@ -24,7 +24,7 @@ use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::error_class;
 use crate::at::database::value::Value;
 use crate::at::database::{Backend, LoadedTable, execute, rows};
-use crate::at::undo::image::Layout;
+use crate::at::undo::image::{Layout, part};
 use crate::at::undo::log::{ColumnRole, UndoItem, UndoKind};
 
 /// How the items of a branch are undone.
@@ -430,7 +430,10 @@ impl<DB: Backend> Restore<'_, DB> {
         let keys = self.loaded.table.referenced_by.iter();
         for key in keys.filter(|key| !key.own_columns.is_empty()) {
             let link = |row: &&'i Vec<Value>| {
-                (self.part(row, &key.referenced), self.part(row, &key.own_columns))
+                (
+                    part(&self.columns, row, &key.referenced),
+                    part(&self.columns, row, &key.own_columns),
+                )
             };
             let links: Vec<_> = rows.iter().map(link).collect();
             for (ahead, more) in ahead.iter_mut().zip(undo_sql::referred_rows(&links)) {
@@ -446,7 +449,7 @@ impl<DB: Backend> Restore<'_, DB> {
     fn leavers_first<'a, 'i>(&self, rows: Vec<&'a Row<'i>>) -> Vec<&'a Row<'i>> {
         let mut ahead = vec![Vec::new(); rows.len()];
         for index in &self.loaded.table.unique {
-            let part = |values: Option<&Vec<Value>>| self.part(values?, &index.columns);
+            let part = |values: Option<&Vec<Value>>| part(&self.columns, values?, &index.columns);
             let leaving: HashMap<String, usize> = (0..rows.len())
                 .filter_map(|at| part(rows[at].after).map(|value| (value, at)))
                 .collect();
@@ -456,16 +459,6 @@ impl<DB: Backend> Restore<'_, DB> {
             }
         }
         undo_sql::after_their_own(&ahead).into_iter().map(|index| rows[index]).collect()
-    }
-
-    /// Some columns of a row as one text; `None` if one of them is NULL or not in the image.
-    fn part(&self, row: &[Value], columns: &[usize]) -> Option<String> {
-        let mut part = Vec::with_capacity(columns.len());
-        for column in columns {
-            let at = self.columns.iter().position(|known| known == column)?;
-            part.push(Some(&row[at]).filter(|value| !value.is_null())?);
-        }
-        serde_json::to_string(&part).ok()
     }
 
     /// How many rows one DELETE may name: one where rows refer to each other and are checked one by

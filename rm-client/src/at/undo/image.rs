@@ -21,6 +21,16 @@ pub(crate) struct ImageRow {
 /// Rows of one table, by canonical key where order matters not.
 pub(crate) type Image = Vec<ImageRow>;
 
+/// Some columns of a row as one text, `columns` being those of the image; `None` if one of them is
+/// NULL or not among these.
+pub(crate) fn part(columns: &[usize], row: &[Value], part: &[usize]) -> Option<String> {
+    let value = |column: &usize| {
+        let at = columns.iter().position(|known| known == column)?;
+        Some(&row[at]).filter(|value| !value.is_null())
+    };
+    serde_json::to_string(&part.iter().map(value).collect::<Option<Vec<_>>>()?).ok()
+}
+
 /// How image rows lie in the rows of a statement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout<'p> {

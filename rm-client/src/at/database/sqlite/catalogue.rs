@@ -87,7 +87,7 @@ pub(super) async fn load_table(
     if !collates(&definitions) {
         adopt_key(&mut table);
     }
-    if table.key.columns.is_empty() && !without_rowid {
+    if table.key.columns.is_empty() && !without_rowid && table.kind == TableKind::Ordinary {
         adopt_rowid(&mut table);
     }
     let types = vec![SqliteColumn; table.columns.len()];

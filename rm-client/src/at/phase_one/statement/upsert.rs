@@ -10,7 +10,7 @@ use super::{StatementRun, for_application, rows_of};
 use crate::at::database::{Backend, Steps, affected};
 use crate::at::error::AtError;
 use crate::at::phase_one::branch_log::maintained;
-use crate::at::undo::image::{Image, ImageRow, Layout, by_key};
+use crate::at::undo::image::{Image, ImageRow, Layout, by_key, part};
 
 /// Rows by canonical key.
 type Rows = HashMap<Box<[u8]>, ImageRow>;
@@ -282,9 +282,12 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let keys = self.loaded.table.referenced_by.iter();
         let mut own = keys.filter(|key| !key.own_columns.is_empty());
         own.any(|key| {
-            let referenced: HashSet<String> =
-                inserted.iter().filter_map(|row| part(plan, row, &key.referenced)).collect();
-            let mut referring = changed.iter().filter_map(|row| part(plan, row, &key.own_columns));
+            let referenced: HashSet<String> = inserted
+                .iter()
+                .filter_map(|row| part(&plan.columns, &row.values, &key.referenced))
+                .collect();
+            let mut referring =
+                changed.iter().filter_map(|row| part(&plan.columns, &row.values, &key.own_columns));
             referring.any(|part| referenced.contains(&part))
         })
     }
@@ -326,15 +329,6 @@ impl<DB: Backend> StatementRun<'_, DB> {
 }
 
 /// Whether two images of an upsert differ in a column.
-/// Some columns of a row as one text; `None` if one of them is NULL or not in the image.
-fn part(plan: &Upsert, row: &ImageRow, columns: &[usize]) -> Option<String> {
-    let value = |column: &usize| {
-        let at = plan.columns.iter().position(|known| known == column)?;
-        Some(&row.values[at]).filter(|value| !value.is_null())
-    };
-    serde_json::to_string(&columns.iter().map(value).collect::<Option<Vec<_>>>()?).ok()
-}
-
 fn differs(plan: &Upsert, column: usize, old: &ImageRow, new: &ImageRow) -> bool {
     let at = plan.columns.iter().position(|known| *known == column);
     at.is_some_and(|at| old.values[at] != new.values[at])

@@ -10,7 +10,7 @@ use crate::at::database::bind::rows_max;
 use crate::at::database::value::Value;
 use crate::at::database::{Backend, LoadedTable};
 use crate::at::error::AtError;
-use crate::at::undo::image::{Image, ImageRow, values_of};
+use crate::at::undo::image::{Image, ImageRow, part, values_of};
 
 /// The rows that go along with those of one statement.
 pub(in crate::at::phase_one::statement) struct Along<DB: Backend> {
@@ -164,7 +164,7 @@ impl<DB: Backend> Removed<DB> {
         let columns = key.referring.columns.iter();
         let places = columns.map(|name| self.loaded.table.column(DB::DIALECT, name));
         let Some(places) = places.collect::<Option<Vec<usize>>>() else { return true };
-        self.image.iter().any(|row| self.part(&row.values, &places).is_some())
+        self.image.iter().any(|row| part(&self.columns, &row.values, &places).is_some())
     }
 
     /// The foreign key to the table itself by which rows refer to each other in a circle, where
@@ -179,7 +179,10 @@ impl<DB: Backend> Removed<DB> {
         let mut last = None;
         for key in own {
             let link = |values: &Vec<Value>| {
-                (self.part(values, &key.referenced), self.part(values, &key.own_columns))
+                (
+                    part(&self.columns, values, &key.referenced),
+                    part(&self.columns, values, &key.own_columns),
+                )
             };
             let links: Vec<_> = values_of(&self.image).map(link).collect();
             for (ahead, more) in ahead.iter_mut().zip(undo_sql::referred_rows(&links)) {
@@ -188,16 +191,6 @@ impl<DB: Backend> Removed<DB> {
             last = Some(key);
         }
         last.filter(|_| undo_sql::is_circular(&ahead))
-    }
-
-    /// Some columns of a row as one text; `None` if one of them is NULL or not in the image.
-    fn part(&self, row: &[Value], columns: &[usize]) -> Option<String> {
-        let mut part = Vec::with_capacity(columns.len());
-        for column in columns {
-            let at = self.columns.iter().position(|known| known == column)?;
-            part.push(Some(&row[at]).filter(|value| !value.is_null())?);
-        }
-        serde_json::to_string(&part).ok()
     }
 }
 
