@@ -324,9 +324,10 @@ async fn a_deferrable_key_is_not_changed() {
     }
 }
 
-/// Diesel assigns every column of an upsert, the key with the values that the row offered has.
+/// Diesel assigns every column of an upsert, the key with the values that the row offered has: those
+/// of the row met, or others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upsert_may_assign_the_key_that_a_row_has() {
+async fn an_upsert_may_assign_the_key() {
     let stage = Stage::<Postgres>::new(&[
         "CREATE TABLE pair (a INT, b INT, n INT UNIQUE, PRIMARY KEY (a, b))",
         "INSERT INTO pair VALUES (1, 2, 3), (4, 5, 6)",
@@ -340,15 +341,38 @@ async fn an_upsert_may_assign_the_key_that_a_row_has() {
     ] {
         stage.check_undone("pair", columns, &[sql]).await;
     }
-    let before = stage.dump("pair", columns).await;
+    // Each of these rows gets another key.
     for sql in [
         "INSERT INTO pair VALUES (1, 2, 9) ON CONFLICT (a, b) DO UPDATE SET b = 3",
         "INSERT INTO pair VALUES (7, 8, 6) ON CONFLICT (n) DO UPDATE SET a = excluded.a",
+        "INSERT INTO pair VALUES (4, 5, 3), (8, 8, 8), (9, 9, 6) \
+         ON CONFLICT (n) DO UPDATE SET a = pair.a + 30, b = pair.b + 3, n = pair.n + 10",
+        "INSERT INTO pair SELECT b, a, n FROM pair \
+         ON CONFLICT (n) DO UPDATE SET a = excluded.a, b = excluded.b WHERE pair.a = 1",
     ] {
-        let global = stage.begin().await;
-        let refused = stage.try_branch(&global, &[sql]).await.unwrap_err();
-        assert_eq!(code(&refused), "HF-AT-KEY-CHANGED", "{sql}");
-        stage.roll_back(global).await;
-        assert_eq!(stage.dump("pair", columns).await, before);
+        stage.check_undone("pair", columns, &[sql]).await;
     }
+    let global = stage.begin().await;
+    let moved = "INSERT INTO pair VALUES (7, 8, 6) ON CONFLICT (n) DO UPDATE SET a = excluded.a";
+    stage.branch(&global, &[moved]).await;
+    let pool = Postgres::again(&stage.pool).await;
+    let other = stage.handfast.at(pool).lock_timeout(Duration::from_millis(1)).await.unwrap();
+    // Both keys are locked.
+    for sql in ["INSERT INTO pair VALUES (4, 5, 60)", "UPDATE pair SET n = 61 WHERE a = 7"] {
+        let waiting = stage.begin().await;
+        let locked = waiting.scope(Postgres::run_alone(&other, sql)).await.unwrap_err();
+        assert_eq!(code(&locked), "HF-TC-ROW-LOCKED", "{sql}");
+        stage.roll_back(waiting).await;
+    }
+    stage.roll_back(global).await;
+    // Rows that refer to the row would keep the undo from deleting it.
+    let before = stage.dump("pair", columns).await;
+    let child = "CREATE TABLE child (n INT REFERENCES pair (n))";
+    Postgres::raw(&stage.pool, child).await.unwrap();
+    let again = stage.handfast.at(stage.pool.clone()).await.unwrap();
+    let global = stage.begin().await;
+    let refused = global.scope(Postgres::run_alone(&again, moved)).await.unwrap_err();
+    assert_eq!(code(&refused), "HF-AT-KEY-CHANGED");
+    stage.roll_back(global).await;
+    assert_eq!(stage.dump("pair", columns).await, before);
 }

@@ -62,7 +62,7 @@ async fn processes_name_a_row_alike<DB: TestDatabase>() {
 async fn an_index_that_does_not_name_every_row_is_no_key<DB: TestDatabase>() {
     let stage =
         Stage::<DB>::new(&["CREATE TABLE loose (a BIGINT UNIQUE, n BIGINT NOT NULL)"]).await;
-    refuse(&stage, "INSERT INTO loose VALUES (1, 2)").await;
+    refuse(&stage, "UPDATE loose SET n = 3").await;
     // As the refusal advises.
     DB::raw(&stage.pool, "CREATE UNIQUE INDEX by_n ON loose (n)").await.unwrap();
     let again = stage.handfast.at(stage.pool.clone()).await.unwrap();
@@ -201,8 +201,8 @@ async fn partitions_and_deferrable_indexes_name_no_rows() {
     for sql in [
         "INSERT INTO whole VALUES (1, 1)",
         "INSERT INTO part VALUES (1, 1)",
-        "INSERT INTO late VALUES (1)",
-        "INSERT INTO half VALUES (1, 1)",
+        "UPDATE late SET a = 1",
+        "UPDATE half SET n = 1",
     ] {
         refuse(&stage, sql).await;
     }

@@ -8,7 +8,7 @@ use crate::at::{Stage, TestDatabase, on_every_database};
 on_every_database!(
     what_an_insert_trigger_fills_in_comes_back,
     what_the_statement_may_say_itself_comes_back,
-    what_every_update_sets_does_not_come_back,
+    what_every_update_sets_comes_back_where_triggers_can_be_passed,
 );
 
 const COLUMNS: &[&str] = &["id", "v", "stamp"];
@@ -68,11 +68,12 @@ async fn what_the_statement_may_say_itself_comes_back<DB: TestDatabase>() {
     assert_eq!(stage.dump("item", COLUMNS).await, before);
 }
 
-/// As documented: the row is back but for this column.
-async fn what_every_update_sets_does_not_come_back<DB: TestDatabase>() {
+/// On MySQL, where no trigger can be passed, the row is back but for this column.
+async fn what_every_update_sets_comes_back_where_triggers_can_be_passed<DB: TestDatabase>() {
     let (stage, resource) = stamped::<DB>("UPDATE", "NEW.v < 9").await;
     undo(&stage, &resource, "UPDATE item SET v = v + 1 WHERE id = 1").await;
+    let stamp = if DB::NAME_IN_TESTS == "mysql" { "999" } else { "5" };
     let texts = |row: [&str; 3]| row.map(|text| Some(text.to_owned())).to_vec();
-    let expected = [texts(["1", "1", "999"]), texts(["2", "2", "5"])];
+    let expected = [texts(["1", "1", stamp]), texts(["2", "2", "5"])];
     assert_eq!(stage.dump("item", COLUMNS).await, expected);
 }

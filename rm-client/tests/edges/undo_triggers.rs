@@ -1,7 +1,7 @@
 //! Triggers that fire when a statement is undone.
 
 use handfast::{AtResource, GlobalStatus};
-use sqlx::{MySql, Postgres, Sqlite};
+use sqlx::{Postgres, Sqlite};
 
 use crate::at::{Stage, TestDatabase, code, on_every_database};
 
@@ -92,19 +92,6 @@ async fn a_trusted_trigger_may_fire_on_undo<DB: TestDatabase>() {
 async fn delete<DB: TestDatabase>(resource: &AtResource<DB>, global: &handfast::Global) {
     let deleted = DB::run_alone(resource, "DELETE FROM note WHERE id = 1");
     assert_eq!(global.scope(deleted).await.unwrap(), 1);
-}
-
-/// The undo restored the row as (1, 999).
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_undo_past_a_changing_trigger_is_refused() {
-    let stage = Stage::<MySql>::new(&[
-        "CREATE TABLE note (id INTEGER NOT NULL PRIMARY KEY, v INTEGER)",
-        "CREATE TABLE heard (n INTEGER)",
-        "INSERT INTO note VALUES (1, 1), (2, 2)",
-        "CREATE TRIGGER hears BEFORE INSERT ON note FOR EACH ROW SET NEW.v = 999",
-    ])
-    .await;
-    refuse(&stage, "DELETE FROM note WHERE id = 1").await;
 }
 
 /// A REPLACE is undone by a DELETE and an INSERT, whose triggers would fire.

@@ -23,12 +23,15 @@ pub(super) fn classify(text: &Text) -> Result<Class, StatementRefusal> {
     if text.dialect != Dialect::Postgres {
         return Ok(class);
     }
-    let calls = |function: &str| text.lexemes.windows(3).any(|words| calls(words, function));
-    if class != Class::Pass && calls("set_config") {
+    let mut words = text.lexemes.windows(3).enumerate();
+    let is_set = |(at, words): (usize, &[Lexeme])| {
+        calls(words, "set_config") && !sets_for_transaction(&text.lexemes[at + 2..])
+    };
+    if class != Class::Pass && words.any(is_set) {
         return Err(StatementRefusal::SessionState { statement: "SET_CONFIG".to_owned() });
     }
     // EXPLAIN ANALYZE runs what it explains, so this counts for every class.
-    if calls("pg_notify") {
+    if text.lexemes.windows(3).any(|words| calls(words, "pg_notify")) {
         return Err(StatementRefusal::Notify { statement: "PG_NOTIFY".to_owned() });
     }
     Ok(class)
@@ -71,6 +74,18 @@ fn calls(words: &[Lexeme], function: &str) -> bool {
     let is_named = matches!(&name.token.token, Token::Word(word)
         if word.value.eq_ignore_ascii_case(function));
     is_named && bracket.is(&Token::LParen) && before.keyword() != Keyword::INTO
+}
+
+/// Returns whether the arguments of `set_config` set a value of the application (a name with a dot)
+/// until the local transaction ends. They begin with their bracket.
+fn sets_for_transaction(arguments: &[Lexeme]) -> bool {
+    let [open, name, comma, rest @ ..] = arguments else { return false };
+    let close = |lexeme: &Lexeme| lexeme.is(&Token::RParen) && lexeme.depth == open.depth;
+    let Some(end) = rest.iter().position(close) else { return false };
+    let named = matches!(&name.token.token, Token::SingleQuotedString(name) if name.contains('.'));
+    let local = matches!(&rest[..end], [.., comma, last]
+        if comma.is(&Token::Comma) && last.keyword() == Keyword::TRUE);
+    named && comma.is(&Token::Comma) && local
 }
 
 const DDL: &[&str] = &[
@@ -163,7 +178,11 @@ fn setting(text: &Text) -> Result<Class, StatementRefusal> {
     let scope = |lexeme: &&Lexeme| lexeme.is_word("LOCAL") || lexeme.is_word("SESSION");
     let name = text.lexemes.iter().skip(1).find(|lexeme| !scope(lexeme));
     let several = text.lexemes.iter().any(|lexeme| lexeme.is(&Token::Comma));
-    if text.dialect == Dialect::Postgres && !several && ends_with_transaction(&text.lexemes) {
+    let postgres = text.dialect == Dialect::Postgres;
+    // A name of the application's begins with its own word and a dot.
+    let constraints = matches!(text.lexemes.as_slice(), [_, word, next, ..]
+        if word.is_word("CONSTRAINTS") && !next.is(&Token::Period));
+    if postgres && (constraints || !several && ends_with_transaction(&text.lexemes)) {
         return Ok(Class::Pass);
     }
     match name {
@@ -176,7 +195,7 @@ fn setting(text: &Text) -> Result<Class, StatementRefusal> {
 
 /// PostgreSQL: returns whether a setting ends with the local transaction and means nothing to an
 /// undo, which has a transaction of its own: the isolation level, and settings of the application,
-/// whose names have a dot.
+/// whose names have a dot. So does `SET CONSTRAINTS`, which may name several.
 fn ends_with_transaction(lexemes: &[Lexeme]) -> bool {
     match lexemes {
         [_, transaction, isolation, level, ..] if transaction.is_word("TRANSACTION") => {

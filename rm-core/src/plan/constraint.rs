@@ -214,7 +214,7 @@ pub fn checks(dialect: Dialect, sql: &str) -> Vec<(String, String)> {
 }
 
 /// Returns whether a condition names a column, in quotes or not.
-fn mentions(condition: &str, column: &str) -> bool {
+pub(super) fn mentions(condition: &str, column: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
     let mut words = condition.split(|c| !is_part(c));
     let is_plain = column.chars().all(is_part);

@@ -14,7 +14,7 @@ use super::{
 
 /// Plans a DELETE whose shape [`super::parse`] has accepted.
 pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, StatementRefusal> {
-    guard::writable(table, &[Event::Delete])?;
+    guard::writable_whole(table, Event::Delete)?;
     let clauses = clauses(text, tree)?;
     let columns = table.imaged();
     let constraints = constraint::of_whole_rows(table);
@@ -22,7 +22,8 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
     let acts = table.acting_on_delete().next().is_some();
     // Rows that are returned are gone already, too late to judge them, and so are the rows that
     // went along with them.
-    let image = if text.dialect.returns_rows() && !judged && !acts {
+    let returns = text.dialect.returns_rows() || tree.returning.is_some();
+    let image = if returns && !judged && !acts {
         returned(text, table, &columns, &clauses)
     } else {
         let row = constraint::row_of(acceptable(text.dialect, tree)?)?;
@@ -61,7 +62,6 @@ pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<&TableFactor, 
     let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &tree.from;
     // What has several sources is planned elsewhere.
     let [target] = from.as_slice() else { return Err(misread()) };
-    guard::no_returning(dialect, tree.returning.is_some())?;
     guard::no_limit(dialect, !tree.order_by.is_empty() || tree.limit.is_some())?;
     Ok(&target.relation)
 }
@@ -77,7 +77,9 @@ fn clauses(text: &Text, tree: &Tree) -> Result<Clauses, StatementRefusal> {
 }
 
 fn returned(text: &Text, table: &Table, columns: &[usize], clauses: &Clauses) -> DeleteImage {
-    let end = clauses.predicate.clone().map_or(clauses.assignments.end, |found| found.end);
+    let tail = [&clauses.predicate, &clauses.order, &clauses.limit];
+    let ends = tail.into_iter().flatten().map(|clause| clause.end);
+    let end = ends.max().unwrap_or(clauses.assignments.end);
     let own = clauses.returning.clone().map(|items| text.cut(items)).unwrap_or_default();
     let returning = image::returning(text, table, columns, &own);
     DeleteImage::Returned(image::rewritten(text, table, end, &returning))

@@ -38,6 +38,8 @@ fn sample(name: String) -> Table {
         referenced_by: Vec::new(),
         references: Vec::new(),
         triggers: Vec::new(),
+        silences_triggers: false,
+        filled_by_updates: false,
         unproved: vec![
             Constraint::check("grown".to_owned(), "age > 0".to_owned(), &[]),
             Constraint {
@@ -48,6 +50,7 @@ fn sample(name: String) -> Table {
             },
         ],
         rewrites: false,
+        whole_rows: false,
         row_security: false,
     }
 }

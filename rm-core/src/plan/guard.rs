@@ -2,6 +2,7 @@
 
 use super::{
     Dialect, ForeignKey, Generation, KeyFold, StatementRefusal, Table, TableKind, Trigger,
+    TriggerWrites, UniqueIndex,
 };
 
 /// The effect of a statement on rows.
@@ -35,6 +36,23 @@ impl Event {
 /// when they are undone.
 pub(super) fn writable(table: &Table, events: &[Event]) -> Result<(), StatementRefusal> {
     nameable(table)?;
+    seen(table, events)
+}
+
+/// As [`writable`], for an INSERT or a DELETE of one table, which needs no key: where nothing else
+/// names the rows, all their values do. Whether one of two equal rows has gone, or the other, makes
+/// no difference.
+pub(super) fn writable_whole(table: &Table, event: Event) -> Result<(), StatementRefusal> {
+    // What a trigger fills in, or a constraint that is not valid, would have to be looked up by key.
+    let looks_up = table.is_filled_by_triggers() || !table.unproved.is_empty();
+    if !table.whole_rows || looks_up {
+        nameable(table)?;
+    }
+    seen(table, &[event])
+}
+
+/// Refuses a table on which the events do more than they say, now or when they are undone.
+fn seen(table: &Table, events: &[Event]) -> Result<(), StatementRefusal> {
     if table.rewrites {
         return Err(StatementRefusal::Rewritten { table: table.full_name() });
     }
@@ -65,16 +83,75 @@ pub(super) fn writable_along(
 /// foreign keys are not checked here.
 pub(super) fn no_trigger_of_undo(table: &Table, events: &[Event]) -> Result<(), StatementRefusal> {
     for inverse in events.iter().map(|event| event.inverse()) {
-        if let Some(trigger) = unseen_trigger(table, &[inverse]) {
-            let (trigger, undo) = (trigger.name.clone(), inverse.statement());
-            return Err(StatementRefusal::TriggerOfUndo { trigger, undo });
+        let fired = with_updates(table, &[inverse]);
+        for trigger in table.triggers.iter().filter(|trigger| fires(trigger, &fired)) {
+            if let Some(reason) = obstacle_to_undo(table, trigger) {
+                let (trigger, undo) = (trigger.name.clone(), inverse.statement());
+                return Err(StatementRefusal::TriggerOfUndo { trigger, undo, reason });
+            }
         }
     }
     Ok(())
 }
 
+/// Adds the UPDATE by which triggers of the events fill in columns, where that fires triggers.
+fn with_updates(table: &Table, events: &[Event]) -> Vec<Event> {
+    let mut all = events.to_vec();
+    if table.filled_by_updates && own_row_triggers(table, events) {
+        all.push(Event::Update);
+    }
+    all
+}
+
+/// Refuses an upsert or a REPLACE where a trigger fills in columns of a unique index: the row would
+/// meet another one than those that its own values find.
+pub(super) fn fills_in_no_unique(table: &Table) -> Result<(), StatementRefusal> {
+    let filled = table.filled_by_shown_triggers();
+    let meets = |index: &UniqueIndex| {
+        !index.plain || index.columns.iter().any(|column| filled.contains(column))
+    };
+    let shown = |trigger: &&Trigger| matches!(&trigger.writes, TriggerWrites::Shown { fills, .. } if !fills.is_empty());
+    match table.triggers.iter().find(shown) {
+        Some(trigger) if table.unique.iter().any(meets) => {
+            Err(StatementRefusal::Trigger { trigger: trigger.name.clone() })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Returns why a trigger may not fire when a statement is undone.
+fn obstacle_to_undo(table: &Table, trigger: &Trigger) -> Option<&'static str> {
+    match &trigger.writes {
+        TriggerWrites::Vouched => None,
+        writes if !writes.are_seen(table) => {
+            Some("may write unseen: declare it as writing its own row only, or disable it")
+        }
+        TriggerWrites::Shown { refuses: true, .. } => {
+            Some("may refuse that: declare it as trusted if it never does, or disable it")
+        }
+        writes if writes.fills() && !can_settle(table) => Some(
+            "what it fills in would not come back: declare it as trusted if that does not matter, \
+             or let the account switch triggers off",
+        ),
+        TriggerWrites::Shown { .. } | TriggerWrites::Unknown => None,
+    }
+}
+
+/// Returns whether the undo can write columns back once more that a trigger has filled in: by an
+/// UPDATE that no trigger changes.
+fn can_settle(table: &Table) -> bool {
+    let is_check = |trigger: &Trigger| match &trigger.writes {
+        TriggerWrites::Shown { fills, refuses } => fills.is_empty() && !refuses,
+        TriggerWrites::Unknown | TriggerWrites::Vouched => false,
+    };
+    table.silences_triggers
+        || table.triggers.iter().all(|trigger| !trigger.on_update || is_check(trigger))
+}
+
 fn unseen_trigger<'t>(table: &'t Table, events: &[Event]) -> Option<&'t Trigger> {
-    table.triggers.iter().find(|trigger| !trigger.own_row_only && fires(trigger, events))
+    let fired = with_updates(table, events);
+    let mut triggers = table.triggers.iter();
+    triggers.find(|trigger| fires(trigger, &fired) && !trigger.writes.are_seen(table))
 }
 
 /// Refuses a table whose rows have no identity.
@@ -101,9 +178,9 @@ pub(super) fn nameable(table: &Table) -> Result<(), StatementRefusal> {
     }
 }
 
-/// Returns whether a trigger that writes its own row fires.
+/// Returns whether a trigger that fills in columns of its own row fires.
 pub(super) fn own_row_triggers(table: &Table, events: &[Event]) -> bool {
-    table.triggers.iter().any(|trigger| trigger.own_row_only && fires(trigger, events))
+    table.triggers.iter().any(|trigger| trigger.writes.fills() && fires(trigger, events))
 }
 
 fn fires(trigger: &Trigger, events: &[Event]) -> bool {
@@ -168,12 +245,12 @@ pub(super) fn no_limit(dialect: Dialect, limited: bool) -> Result<(), StatementR
     Ok(())
 }
 
-/// Refuses RETURNING on MySQL. MariaDB has it, but its answer then lacks the number of affected
-/// rows.
+/// Refuses RETURNING of an UPDATE, and of a change over several tables, on MySQL. MariaDB has it for
+/// INSERT and DELETE of one table.
 pub(super) fn no_returning(dialect: Dialect, returning: bool) -> Result<(), StatementRefusal> {
     if returning && dialect == Dialect::MySql {
         return Err(StatementRefusal::Clause {
-            clause: "RETURNING on MySQL",
+            clause: "RETURNING of an UPDATE, or over several tables, on MySQL",
             reason: "read the rows with a SELECT",
         });
     }

@@ -15,9 +15,13 @@ use super::{
 
 /// Plans an INSERT or REPLACE whose shape [`super::parse`] has accepted.
 pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, StatementRefusal> {
-    guard::writable(table, &[Event::Insert])?;
+    guard::writable_whole(table, Event::Insert)?;
     let conflict = conflict(tree)?;
+    let adds = matches!(conflict, Conflict::Fail | Conflict::Ignore);
     let as_values = match text.dialect {
+        Dialect::MySql if adds && tree.returning.is_some() => {
+            return plain_insert::returned(text, tree, table);
+        }
         Dialect::MySql => true,
         // RETURNING does not tell the rows that were there before.
         Dialect::Sqlite => matches!(conflict, Conflict::Update { .. } | Conflict::Replace),
@@ -39,7 +43,7 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
 }
 
 /// The table's name; refuses clauses that no image can follow, without knowing the table.
-pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<&ObjectName, StatementRefusal> {
+pub(super) fn acceptable(tree: &Tree) -> Result<&ObjectName, StatementRefusal> {
     conflict(tree)?;
     let exotic = tree.overwrite
         || tree.partitioned.is_some()
@@ -57,7 +61,6 @@ pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<&ObjectName, S
             statement: "this form of INSERT".to_owned(),
         });
     }
-    guard::no_returning(dialect, tree.returning.is_some())?;
     Ok(name)
 }
 

@@ -63,7 +63,7 @@ fn refused(reason: &'static str) -> StatementRefusal {
 
 /// The place of ON DUPLICATE KEY UPDATE or ON CONFLICT, which is the last of its kind: a join may
 /// be on a column `conflict`.
-fn conflict_clause(text: &Text) -> Result<usize, StatementRefusal> {
+pub(super) fn conflict_clause(text: &Text) -> Result<usize, StatementRefusal> {
     let second = if text.dialect == Dialect::MySql { "DUPLICATE" } else { "CONFLICT" };
     let clause = text
         .lexemes

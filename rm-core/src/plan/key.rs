@@ -50,8 +50,23 @@ impl KeyFold {
 /// The expressions that give the texts of a row's key parts. `row` stands before each column: it is
 /// empty, or the row's name and a dot.
 pub(super) fn key_texts(dialect: Dialect, table: &Table, row: &str) -> Vec<String> {
+    if table.whole_rows {
+        return vec![format!("md5({})", whole_row(table, row))];
+    }
     let columns = table.key.columns.iter().map(|&index| &table.columns[index]);
     columns.map(|column| key_text(dialect, column, row)).collect()
+}
+
+/// PostgreSQL: the bytes of all values of a row, which do not depend on settings of the session.
+/// The types are those that domains are made of, since they stand in the bytes.
+pub(super) fn whole_row(table: &Table, row: &str) -> String {
+    let value = |column: &usize| {
+        let column = &table.columns[*column];
+        let name = quote::identifier(Dialect::Postgres, &column.name);
+        format!("{row}{name}::{}", column.type_text)
+    };
+    let values: Vec<String> = table.stored().iter().map(value).collect();
+    format!("record_send(ROW({}))", values.join(", "))
 }
 
 /// The expression that gives a key column's value as canonical text.

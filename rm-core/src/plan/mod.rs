@@ -43,9 +43,11 @@ mod shape;
 mod stable;
 mod table;
 mod text;
+mod trigger;
 pub mod undo_sql;
 mod update;
 mod upsert;
+mod upsert_source;
 mod values;
 mod walk;
 mod with_writes;
@@ -70,4 +72,5 @@ pub use self::{
         Column, ForeignKey, Generation, KeyFold, Reference, ReferentialAction, Referring, Table,
         TableKind, TableName, Trigger, UniqueIndex,
     },
+    trigger::{Returns, TriggerBody, TriggerWrites},
 };

@@ -315,7 +315,7 @@ fn parse_change(
         let target = delete::acceptable(dialect, &tree)?;
         ("DELETE", 1, table_name(dialect, target)?, Kind::Delete(Box::new(tree)))
     } else if let Tree::Insert(tree) = tree {
-        let target = insert::acceptable(dialect, &tree)?;
+        let target = insert::acceptable(&tree)?;
         ("INSERT", 0, names::table(dialect, target)?, Kind::Insert(Box::new(tree)))
     } else if matches!(tree, Tree::Merge(_)) {
         return Err(StatementRefusal::Merge);

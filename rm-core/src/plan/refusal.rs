@@ -204,7 +204,7 @@ pub enum StatementRefusal {
     },
     /// A trigger that may write elsewhere, of the statement that undoes this one.
     #[error(
-        "trigger {trigger} would fire when the statement is undone (by {undo}), and may write unseen: declare it as writing its own row only, or disable it ({})",
+        "trigger {trigger} would fire when the statement is undone (by {undo}), and {reason} ({})",
         self.code()
     )]
     TriggerOfUndo {
@@ -212,6 +212,8 @@ pub enum StatementRefusal {
         trigger: String,
         /// INSERT, UPDATE or DELETE.
         undo: &'static str,
+        /// Why, and what to do.
+        reason: &'static str,
     },
     /// A row that breaks a constraint, and so could not be put back.
     #[error(

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{Constraint, Dialect};
+use super::{Constraint, Dialect, TriggerWrites};
 
 /// A table as a statement names it, folded as the dialect folds unquoted names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,11 +45,18 @@ pub struct Table {
     pub references: Vec<Reference>,
     /// User triggers that are enabled (internal ones of foreign keys left out).
     pub triggers: Vec<Trigger>,
+    /// Whether the undo can write rows without firing triggers.
+    pub silences_triggers: bool,
+    /// SQLite: a trigger fills columns in by an UPDATE, which fires triggers of its own.
+    pub filled_by_updates: bool,
     /// Constraints that rows of the table may break already.
     pub unproved: Vec<Constraint>,
     /// PostgreSQL rewrite rules other than a view's own; SQLite `ON CONFLICT` clauses in the
     /// table's definition. Either makes a statement do something other than its text says.
     pub rewrites: bool,
+    /// PostgreSQL: nothing names a row but all its values together. Rows that are equal in all of
+    /// them are exchangeable. The key has no columns then.
+    pub whole_rows: bool,
     /// PostgreSQL policies decide which rows this connection sees and may write.
     pub row_security: bool,
 }
@@ -231,8 +238,8 @@ pub struct Trigger {
     pub on_update: bool,
     /// Fires on DELETE.
     pub on_delete: bool,
-    /// The application vouches that it writes nothing but columns of the row it fires for.
-    pub own_row_only: bool,
+    /// The rows that it writes.
+    pub writes: TriggerWrites,
 }
 
 impl UniqueIndex {
@@ -250,6 +257,20 @@ impl UniqueIndex {
 }
 
 impl Table {
+    /// Returns whether the database may fill in columns of rows by a trigger.
+    pub fn is_filled_by_triggers(&self) -> bool {
+        self.triggers.iter().any(|trigger| trigger.writes.fills())
+    }
+
+    /// Returns the columns that triggers fill in whose body shows it.
+    pub fn filled_by_shown_triggers(&self) -> Vec<usize> {
+        let fills = |column: &Column| {
+            let mut triggers = self.triggers.iter();
+            triggers.any(|trigger| trigger.writes.shows(&column.name))
+        };
+        (0..self.columns.len()).filter(|column| fills(&self.columns[*column])).collect()
+    }
+
     /// Lets a unique index name the rows of a table without a primary key: one over whole columns
     /// that are never NULL. The choice depends on nothing but the table's definition, so that every
     /// process names a row in the same way.
@@ -263,6 +284,26 @@ impl Table {
         if let Some(&chosen) = fit.first() {
             self.key = self.unique.remove(chosen);
         }
+    }
+
+    /// Lets all values together name the rows of a table that has no key and to which no foreign
+    /// key refers.
+    pub fn adopt_whole_rows(&mut self) {
+        // Values of these types have no bytes to be named by.
+        const UNSENT: [&str; 3] = ["aclitem", "gtsvector", "ghstore"];
+        let stored = self.stored();
+        let is_unsent = |column: &usize| {
+            let kind = self.columns[*column].type_text.trim_end_matches("[]");
+            UNSENT.contains(&kind)
+        };
+        let plain = self.kind == TableKind::Ordinary && self.referenced_by.is_empty();
+        let sent = !stored.is_empty() && !stored.iter().any(is_unsent);
+        self.whole_rows = self.key.columns.is_empty() && plain && sent;
+    }
+
+    /// Returns of how many texts the key of a row consists.
+    pub fn key_width(&self) -> usize {
+        if self.whole_rows { 1 } else { self.key.columns.len() }
     }
 
     fn names_rows(&self, index: &UniqueIndex) -> bool {

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::{Dialect, Generation, Table, constraint, image, keyed, placeholder, quote};
+use super::{Dialect, Generation, Table, constraint, image, key, keyed, placeholder, quote};
 
 /// Whether a read by key locks its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,10 +90,63 @@ pub fn restore_deleted(dialect: Dialect, table: &Table, rows: usize) -> String {
     )
 }
 
-/// Undoes an INSERT: deletes the rows. Binds the key cells of each row in key order.
+/// Undoes an INSERT: deletes the rows. Binds the key cells of each row in key order, where whole
+/// rows are the key as [`select_equal`].
 pub fn remove_inserted(dialect: Dialect, table: &Table, rows: usize) -> String {
+    if table.whole_rows {
+        return remove_equal(table, rows);
+    }
     let keys = keys(dialect, table, rows, 0);
     format!("DELETE FROM {} WHERE {keys}{}", quote::table(dialect, table), mark(dialect, table))
+}
+
+/// PostgreSQL: finds and locks the rows that are equal to given ones in all their values, for a
+/// table whose rows nothing else names. Returns, for each row found, the number of the given one,
+/// from 1. Binds, for each given row, the cells of [`Table::stored`] in that order.
+pub fn select_equal(table: &Table, rows: usize) -> String {
+    format!(
+        "SELECT hf_given.hf_number FROM {} AS hf_own JOIN ({}) AS hf_given \
+         ON {} = hf_given.hf_row FOR UPDATE OF hf_own{}",
+        quote::table(Dialect::Postgres, table),
+        given(table, rows),
+        key::whole_row(table, "hf_own."),
+        mark(Dialect::Postgres, table)
+    )
+}
+
+/// Deletes one row for each given one. Which of several equal rows go makes no difference.
+fn remove_equal(table: &Table, rows: usize) -> String {
+    let own = quote::table(Dialect::Postgres, table);
+    format!(
+        "DELETE FROM {own} WHERE ctid IN (SELECT hf_found.ctid FROM (\
+         SELECT hf_own.ctid, hf_given.hf_count, \
+         row_number() OVER (PARTITION BY hf_given.hf_row) AS hf_place \
+         FROM {own} AS hf_own JOIN (SELECT hf_row, count(*) AS hf_count \
+         FROM ({}) AS hf_each GROUP BY hf_row) AS hf_given ON {} = hf_given.hf_row\
+         ) AS hf_found WHERE hf_found.hf_place <= hf_found.hf_count){}",
+        given(table, rows),
+        key::whole_row(table, "hf_own."),
+        mark(Dialect::Postgres, table)
+    )
+}
+
+/// The given rows as bytes, numbered.
+fn given(table: &Table, rows: usize) -> String {
+    let stored = table.stored();
+    let row = |row: usize| {
+        let cell = |(at, column): (usize, &usize)| {
+            let argument = placeholder::write(Dialect::Postgres, row * stored.len() + at);
+            format!("{argument}::{}", table.columns[*column].type_text)
+        };
+        let cells: Vec<String> = stored.iter().enumerate().map(cell).collect();
+        format!("({}, {}::int8)", cells.join(", "), row + 1)
+    };
+    let names: Vec<String> = (1..=stored.len()).map(|number| format!("hf_value{number}")).collect();
+    let (names, rows) = (names.join(", "), (0..rows).map(row).collect::<Vec<_>>().join(", "));
+    format!(
+        "SELECT record_send(ROW({names})) AS hf_row, hf_number \
+         FROM (VALUES {rows}) AS hf_values ({names}, hf_number)"
+    )
 }
 
 fn mark(dialect: Dialect, table: &Table) -> String {

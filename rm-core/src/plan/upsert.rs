@@ -18,6 +18,7 @@ use super::{
     plain_insert::{self, Numbering},
     quote,
     text::Text,
+    upsert_source,
     values::{Offer, Offered, offer, offered},
 };
 
@@ -42,6 +43,12 @@ pub(super) fn plan(
     conflict: &Conflict<'_>,
 ) -> Result<Plan, StatementRefusal> {
     let (kind, respelt) = permitted(text, tree, table, conflict)?;
+    if text.dialect == Dialect::Postgres
+        && let Conflict::Update { target: Some(target), .. } = conflict
+        && let Some(plan) = by_source(text, tree, table, conflict, target, &respelt)?
+    {
+        return Ok(plan);
+    }
     let Some(offered) = offered(text, tree, table)? else {
         return Err(StatementRefusal::Upsert {
             reason: "its rows come from a query; select them first and insert them with VALUES",
@@ -55,7 +62,7 @@ pub(super) fn plan(
     let probes = probes(text, table, &indexes, &offered, &columns, &verdict)?;
     if probes.is_empty() {
         // No row offered can conflict with an existing one.
-        return if text.dialect.returns_rows() {
+        return if text.dialect.returns_rows() || tree.returning.is_some() {
             plain_insert::returned(text, tree, table)
         } else {
             plain_insert::keyed(text, tree, table)
@@ -97,6 +104,37 @@ pub(super) fn plan(
     }))
 }
 
+/// Plans an upsert on PostgreSQL whose rows are met by all that it offers at once, if it is one.
+fn by_source(
+    text: &Text,
+    tree: &Tree,
+    table: &Table,
+    conflict: &Conflict<'_>,
+    target: &ConflictTarget,
+    respelt: &[usize],
+) -> Result<Option<Plan>, StatementRefusal> {
+    let columns = table.imaged();
+    let verdict = verdict(text, table, conflict, respelt)?;
+    let probe = upsert_source::probe(text, tree, table, target, &columns, &verdict)?;
+    let Some(probe) = probe else { return Ok(None) };
+    let change = returning(text, tree, table, &columns, UpsertKind::Update)?;
+    Ok(Some(Plan::Upsert(Upsert {
+        columns,
+        kind: UpsertKind::Update,
+        probes: vec![probe],
+        judged: !verdict.is_empty(),
+        change,
+        after: UpsertAfter::Returned { inserted_flag: true, may_be_gone: false },
+        rows: None,
+        conditional: false,
+        acts: false,
+        user_returning: tree.returning.is_some(),
+        needs_gap_locks: false,
+        assigns_key: !respelt.is_empty(),
+        key_obstacle: key_change::obstacle(table, respelt),
+    })))
+}
+
 /// Returns the condition that marks an existing row that could not be put back.
 fn verdict(
     text: &Text,
@@ -133,6 +171,7 @@ fn permitted(
         Conflict::Fail | Conflict::Ignore => Ok((UpsertKind::Ignore, Vec::new())),
         Conflict::Update { assignments, .. } => {
             guard::writable(table, &[Event::Insert, Event::Update])?;
+            guard::fills_in_no_unique(table)?;
             let mut assigned = names::assigned(text.dialect, table, assignments)?;
             let assigns_key = assigned.iter().any(|index| table.key.columns.contains(index));
             let equal = match assigns_key {
@@ -148,6 +187,7 @@ fn permitted(
         }
         Conflict::Replace => {
             guard::writable(table, &[Event::Insert, Event::Update, Event::Delete])?;
+            guard::fills_in_no_unique(table)?;
             check_replaceable(text.dialect, table)?;
             Ok((UpsertKind::Replace, Vec::new()))
         }
@@ -269,7 +309,7 @@ fn arbiters<'a>(
     }
 }
 
-const NOT_PLAIN: &str =
+pub(super) const NOT_PLAIN: &str =
     "it is partial, on an expression or on a prefix; write UPDATE, then INSERT if needed";
 
 /// The indexes that an `ON CONFLICT` names: several may be on the same columns, under other

@@ -423,7 +423,7 @@ fn columns(name: &str, kind: &WithPartKind, table: &Table) -> String {
     };
     let width = kind.columns().len();
     let mut all = numbered("hf_col", width);
-    all.extend(numbered("hf_key", table.key.columns.len()));
+    all.extend(numbered("hf_key", table.key_width()));
     if matches!(kind, WithPartKind::Update { .. }) {
         all.extend(numbered("hf_old", width));
     }

@@ -12,7 +12,8 @@
 
 use handfast_rm_core::plan::{
     Column, Constraint, Dialect, ForeignKey, Generation, KeyFold, Parsed, Reads, ReferentialAction,
-    Referring, Rule, StatementRefusal, Table, TableKind, TableName, Trigger, UniqueIndex, parse,
+    Referring, Rule, StatementRefusal, Table, TableKind, TableName, Trigger, TriggerWrites,
+    UniqueIndex, parse,
 };
 
 use super::describe;
@@ -118,8 +119,11 @@ impl Case {
             referenced_by: Vec::new(),
             references: Vec::new(),
             triggers: Vec::new(),
+            silences_triggers: false,
+            filled_by_updates: self.dialect == Dialect::Sqlite,
             unproved: Vec::new(),
             rewrites: false,
+            whole_rows: false,
             row_security: false,
         };
         for word in words {
@@ -130,6 +134,7 @@ impl Case {
                 "inherited" => table.kind = TableKind::Inherited,
                 "myisam" => table.kind = TableKind::NotTransactional,
                 "rewrites" => table.rewrites = true,
+                "silences" => table.silences_triggers = true,
                 "row_security" => table.row_security = true,
                 _ => panic!("not understood: {word}"),
             }
@@ -138,6 +143,9 @@ impl Case {
             add_detail(&mut table, self.dialect, detail);
         }
         table.adopt_key();
+        if self.dialect == Dialect::Postgres {
+            table.adopt_whole_rows();
+        }
         self.tables.retain(|other| other.name != table.name);
         self.tables.push(table);
     }
@@ -174,10 +182,22 @@ fn add_detail(table: &mut Table, dialect: Dialect, detail: &str) {
                 on_insert: words.contains(&"insert"),
                 on_update: words.contains(&"update"),
                 on_delete: words.contains(&"delete"),
-                own_row_only: words.contains(&"own"),
+                writes: trigger_writes(&words),
             });
         }
         name => add_column(table, name, rest),
+    }
+}
+
+/// `own`: vouched for; `fills=COLUMN` and `refuses`: shown; otherwise unknown.
+fn trigger_writes(words: &[&str]) -> TriggerWrites {
+    let fills: Vec<String> =
+        words.iter().filter_map(|word| word.strip_prefix("fills=")).map(str::to_owned).collect();
+    let refuses = words.contains(&"refuses");
+    match () {
+        () if words.contains(&"own") => TriggerWrites::Vouched,
+        () if refuses || !fills.is_empty() => TriggerWrites::Shown { fills, refuses },
+        () => TriggerWrites::Unknown,
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use handfast_rm_core::plan::{
     Parsed, Plan, Reads, Savepoint, Statement, StatementRefusal, Table, TableKind, TableName,
-    Trigger, parse,
+    Trigger, TriggerWrites, parse,
 };
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, UnitWeighter};
@@ -297,7 +297,9 @@ impl<DB: Backend> Catalogue<DB> {
         let mut loaded = loaded.ok_or_else(|| AtError::UnknownTable { table: name.to_string() })?;
         self.require_own(&loaded)?;
         for trigger in &mut loaded.table.triggers {
-            trigger.own_row_only = self.trusts(trigger);
+            if self.trusts(trigger) {
+                trigger.writes = TriggerWrites::Vouched;
+            }
         }
         Ok(loaded)
     }

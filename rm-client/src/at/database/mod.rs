@@ -236,6 +236,17 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
         Box::pin(std::future::ready(Ok(true)))
     }
 
+    /// Lets no trigger of a table fire within this local transaction, so that an UPDATE of these
+    /// columns stores what it says. Returns the statements that let them fire again; `None` where
+    /// that cannot be, or would leave a constraint unchecked.
+    fn silence<'c>(
+        _connection: &'c mut Self::Connection,
+        _table: &'c Table,
+        _columns: &'c [usize],
+    ) -> BoxFuture<'c, Result<Option<Vec<String>>, sqlx::Error>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
     /// A whole-number column of whatever width, as [`Backend::number`] reads it.
     fn as_number(column: &str) -> String {
         match Self::DIALECT {

@@ -31,6 +31,9 @@ pub(crate) async fn describe<DB: Backend>(
             key.extend(text(connection, loaded, place, named.get(at)).await);
             continue;
         }
+        if loaded.table.whole_rows {
+            key.extend(text(connection, loaded, place, named.get(at)).await);
+        }
         let [before, after, current] = images.map(|image| image.and_then(|image| image.get(at)));
         shown.push(DirtyColumn {
             name: column.name.clone(),

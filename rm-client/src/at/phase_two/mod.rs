@@ -9,6 +9,7 @@ mod restore;
 mod rollback;
 mod settle;
 mod survey;
+mod whole_rows;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -67,6 +67,9 @@ async fn describe_surveyed<DB: Backend>(
         key.extend(text(connection, loaded, place, Some(value)).await);
     }
     for (&place, SurveyedColumn { before, after, current }) in &row.cells {
+        if loaded.table.whole_rows {
+            key.extend(text(connection, loaded, place, after.or(*before)).await);
+        }
         columns.push(DirtyColumn {
             name: loaded.table.columns[place].name.clone(),
             before: text(connection, loaded, place, *before).await,

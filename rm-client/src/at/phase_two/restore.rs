@@ -162,6 +162,9 @@ impl<DB: Backend> Restore<'_, DB> {
         found: Option<&Vec<Value>>,
         criterion: Criterion,
     ) -> RowAction {
+        if self.loaded.table.whole_rows {
+            return self.judge_whole(found, criterion);
+        }
         if criterion == Criterion::Force {
             return match (self.item.kind, found) {
                 // Nothing to remove; nothing to write over, for the image has not all columns.
@@ -199,6 +202,9 @@ impl<DB: Backend> Restore<'_, DB> {
         all: &[Row<'_>],
     ) -> Result<HashMap<String, Vec<Value>>, Obstacle> {
         let table = &self.loaded.table;
+        if table.whole_rows {
+            return self.current_equal(all).await;
+        }
         let mut found = HashMap::new();
         for chunk in all.chunks(rows_max::<DB>(table.key.columns.len())) {
             let columns = &self.columns;
@@ -222,15 +228,20 @@ impl<DB: Backend> Restore<'_, DB> {
     }
 
     pub(super) fn row_name(&self, row: &Row<'_>) -> RowName {
+        self.name_of(row.named())
+    }
+
+    pub(super) fn name_of(&self, values: &[Value]) -> RowName {
         let (schema, table) = (self.item.schema.clone(), self.item.table.clone());
-        RowName { schema, table, key: self.name(row.named()) }
+        RowName { schema, table, key: self.name(values) }
     }
 
     /// The key values of a row as one text.
     pub(super) fn name(&self, values: &[Value]) -> String {
         let keyed = self.item.columns.iter().zip(values);
+        let whole = self.loaded.table.whole_rows;
         let key: Vec<&Value> = keyed
-            .filter(|(column, _)| column.role == ColumnRole::Key)
+            .filter(|(column, _)| whole || column.role == ColumnRole::Key)
             .map(|(_, value)| value)
             .collect();
         serde_json::to_string(&key).expect("key values have a JSON form: they came from one")
@@ -328,10 +339,11 @@ impl<DB: Backend> Restore<'_, DB> {
             bind(&mut arguments, self.loaded, self.columns[*at], &row[*at])?;
         }
         bind_key(&mut arguments, self.loaded, row, &self.columns)?;
-        self.write(text, arguments, &[row]).await
+        self.write(text, arguments, &[row]).await?;
+        Ok(())
     }
 
-    /// Runs a restoring statement. Where strict rules refuse a value that was there, it goes back
+    /// Runs a restoring statement, and returns how many rows it wrote. Where strict rules refuse a value that was there, it goes back
     /// without them, and the rows are read again: rules that are not strict cut off what does not
     /// fit, and say nothing.
     async fn write(
@@ -339,14 +351,14 @@ impl<DB: Backend> Restore<'_, DB> {
         text: String,
         arguments: DB::Arguments,
         rows: &[&Vec<Value>],
-    ) -> Result<(), Obstacle> {
+    ) -> Result<u64, Obstacle> {
         let Some([lenient, strict]) = DB::UNDO_LENIENT else {
-            execute::<DB>(self.connection, text, arguments).await?;
-            return Ok(());
+            return Ok(execute::<DB>(self.connection, text, arguments).await?);
         };
         let again = BoundQuery::ours(text.clone(), arguments.clone());
-        let Err(error) = execute::<DB>(self.connection, text, arguments).await else {
-            return Ok(());
+        let error = match execute::<DB>(self.connection, text, arguments).await {
+            Ok(written) => return Ok(written),
+            Err(error) => error,
         };
         if !error_class::needs_lenient_mode(&error) {
             return Err(error.into());
@@ -357,7 +369,7 @@ impl<DB: Backend> Restore<'_, DB> {
         {
             DB::steps(self.connection, statement).await?;
         }
-        if self.are_back(rows).await? { Ok(()) } else { Err(error.into()) }
+        if self.are_back(rows).await? { Ok(rows.len() as u64) } else { Err(error.into()) }
     }
 
     async fn are_back(&mut self, rows: &[&Vec<Value>]) -> Result<bool, Obstacle> {
@@ -380,6 +392,9 @@ impl<DB: Backend> Restore<'_, DB> {
         &mut self,
         rows: impl Iterator<Item = &'i Vec<Value>>,
     ) -> Result<(), Obstacle> {
+        if self.loaded.table.whole_rows {
+            return self.remove_equal(rows.collect()).await;
+        }
         // Children before their parents: MySQL checks each row as it goes.
         let mut rows = self.parents_first(rows.collect());
         rows.reverse();
@@ -401,14 +416,7 @@ impl<DB: Backend> Restore<'_, DB> {
     ) -> Result<(), Obstacle> {
         let table = &self.loaded.table;
         let stored = table.stored();
-        let place = |column: &usize| self.columns.iter().position(|known| known == column);
-        let places: Option<Vec<usize>> = stored.iter().map(place).collect();
-        // A column that was added later has no value in the image, so the row would come back
-        // without it.
-        let Some(places) = places else {
-            let error = format!("table {} has columns that the undo log lacks", table.full_name());
-            return Err(Obstacle::refused(error));
-        };
+        let places = self.places_of_all()?;
         let rows = self.parents_first(rows.collect());
         for chunk in rows.chunks(rows_max::<DB>(stored.len())) {
             let text = undo_sql::restore_deleted(DB::DIALECT, table, chunk.len());
@@ -418,9 +426,27 @@ impl<DB: Backend> Restore<'_, DB> {
                     bind(&mut arguments, self.loaded, *column, &row[*at])?;
                 }
             }
-            self.write(text, arguments, chunk).await?;
+            let inserted = self.write(text, arguments, chunk).await?;
+            if inserted < chunk.len() as u64 {
+                let error =
+                    format!("a trigger keeps rows of {} from being put back", table.full_name());
+                return Err(Obstacle::refused(error));
+            }
         }
         Ok(())
+    }
+
+    /// Returns where in the image each column stands that can be written.
+    pub(super) fn places_of_all(&self) -> Result<Vec<usize>, Obstacle> {
+        let table = &self.loaded.table;
+        let place = |column: &usize| self.columns.iter().position(|known| known == column);
+        let places: Option<Vec<usize>> = table.stored().iter().map(place).collect();
+        // A column that was added later has no value in the image, so the row would come back
+        // without it.
+        places.ok_or_else(|| {
+            let error = format!("table {} has columns that the undo log lacks", table.full_name());
+            Obstacle::refused(error)
+        })
     }
 
     /// Orders rows that refer to each other. PostgreSQL and SQLite check a statement as a whole,

@@ -61,7 +61,7 @@ impl<'l, DB: AtDatabase> Survey<'l, DB> {
         log: &'l UndoLog,
     ) -> Result<Self, Obstacle> {
         let (mut tables, mut rows) = (HashMap::new(), Vec::new());
-        let mut places = HashMap::new();
+        let (mut places, mut equals) = (HashMap::new(), HashMap::new());
         for (number, item) in log.items.iter().enumerate().rev() {
             let loaded: &LoadedTable<DB> = match tables.entry(item.table_name()) {
                 Entry::Occupied(known) => known.into_mut(),
@@ -73,6 +73,22 @@ impl<'l, DB: AtDatabase> Survey<'l, DB> {
             let columns = item.columns_in(loaded)?;
             let mut restore = Restore::<DB> { connection: &mut *connection, loaded, item, columns };
             let of_item = rows_of(item);
+            if loaded.table.whole_rows {
+                for equal in restore.count_equal(&of_item).await? {
+                    let name = restore.name_of(&equal.values);
+                    equals.entry(name).or_insert(equal.there);
+                }
+                for row in &of_item {
+                    let name = restore.row_name(row);
+                    let there = equals.entry(name.clone()).or_default();
+                    let at = *places.entry(name).or_insert_with_key(|name| {
+                        rows.push(SurveyedRow::new(name.clone(), number, *there > 0));
+                        rows.len() - 1
+                    });
+                    rows[at].meet_equal(&restore, row, there);
+                }
+                continue;
+            }
             let current = restore.current(&of_item).await?;
             for row in &of_item {
                 let name = restore.row_name(row);
@@ -136,6 +152,43 @@ impl<'l> SurveyedRow<'l> {
         let reached = self.forced.reached(&restore.columns, found);
         if matches!(restore.judge(row, reached.as_ref(), Criterion::Force), RowAction::PutBack) {
             self.forced.put_back(restore, row);
+        }
+    }
+
+    /// The same for a row that is named by all its values, of which there are so many once later
+    /// items are undone.
+    fn meet_equal<DB: Backend>(
+        &mut self,
+        restore: &Restore<'_, DB>,
+        row: &Row<'l>,
+        there: &mut usize,
+    ) {
+        for (at, place) in restore.columns.iter().enumerate() {
+            let value = |image: Option<&'l Vec<Value>>| image.map(|values| &values[at]);
+            let (before, after) = (value(row.before), value(row.after));
+            let current = (*there > 0).then(|| row.named()[at].clone());
+            self.cells.entry(*place).or_insert(SurveyedColumn { before, after, current });
+        }
+        match (restore.item.kind, *there) {
+            (UndoKind::Insert | UndoKind::Update, 0) => self.is_dirty = true,
+            (UndoKind::Insert | UndoKind::Update, _) => {
+                *there -= 1;
+                self.undo_equal(false);
+            }
+            (UndoKind::Delete, _) => {
+                *there += 1;
+                self.undo_equal(true);
+            }
+        }
+    }
+
+    fn undo_equal(&mut self, puts_back: bool) {
+        for course in [&mut self.clean, &mut self.forced] {
+            if !course.is_touched {
+                self.is_there = !puts_back;
+            }
+            course.is_touched = true;
+            course.is_there = puts_back;
         }
     }
 

@@ -52,7 +52,7 @@ impl<'p> Layout<'p> {
         loaded: &LoadedTable<DB>,
         row: &DB::Row,
     ) -> Result<ImageRow, sqlx::Error> {
-        let key_parts = loaded.table.key.columns.len();
+        let key_parts = loaded.table.key_width();
         let ours = self.columns.len() + key_parts + self.behind;
         let start = DB::width(row)
             .checked_sub(ours)

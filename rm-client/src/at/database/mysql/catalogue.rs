@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use handfast_rm_core::plan::{
     Column, Constraint, Dialect, Generation, KeyFold, Reference, Rule, Table, TableKind, TableName,
-    Trigger, UniqueIndex, checks,
+    Trigger, TriggerBody, TriggerWrites, UniqueIndex, checks,
 };
 use sqlx::mysql::{MySqlArguments, MySqlRow};
 use sqlx::{Arguments, Column as _, Executor, MySql, MySqlConnection, Statement};
@@ -36,7 +36,8 @@ const INDEXES: &str = "\
     ORDER BY index_name, seq_in_index";
 
 const TRIGGERS: &str = "\
-    SELECT trigger_name, event_manipulation FROM information_schema.triggers \
+    SELECT trigger_name, event_manipulation, action_statement, sql_mode \
+    FROM information_schema.triggers \
     WHERE event_object_schema = ? AND event_object_table = ? ORDER BY trigger_name";
 
 /// Whether CHECK constraints are checked. Where the sessions of the pool do not, neither does the
@@ -82,6 +83,7 @@ pub(super) async fn load_table(
         unique,
         referenced_by: foreign_keys(connection, &full, &columns, purpose, mariadb).await?,
         triggers: triggers(connection, &full).await?,
+        silences_triggers: false,
         unproved: match purpose {
             Purpose::Planning => {
                 unproved(connection, &full, &columns, mariadb, &references).await?
@@ -89,6 +91,8 @@ pub(super) async fn load_table(
             Purpose::Restoring => Vec::new(),
         },
         references: references.into_iter().map(|(_, reference)| reference).collect(),
+        filled_by_updates: false,
+        whole_rows: false,
         rewrites: false,
         row_security: false,
         columns,
@@ -241,8 +245,19 @@ async fn triggers(
     let found = by_name(connection, TRIGGERS, full).await?;
     let trigger = |row: &MySqlRow| {
         let [on_insert, on_update, on_delete] = events(&text(row, 1)?);
-        let name = text(row, 0)?;
-        Ok(Trigger { name, on_insert, on_update, on_delete, own_row_only: false })
+        let (name, body) = (text(row, 0)?, text(row, 2)?);
+        // Its text is read as the planner reads statements: not under modes that change quotes.
+        let mode = text(row, 3)?;
+        let is_odd = ["NO_BACKSLASH_ESCAPES", "ANSI_QUOTES"].iter().any(|odd| mode.contains(odd));
+        // MySQL shows it only to an account with the right.
+        let writes = if body.is_empty() || is_odd {
+            TriggerWrites::Unknown
+        } else {
+            let (condition, returns) = (None, None);
+            let body = TriggerBody { text: &body, condition, returns, table: "", row_names: &[] };
+            body.writes(Dialect::MySql)
+        };
+        Ok(Trigger { name, on_insert, on_update, on_delete, writes })
     };
     found.iter().map(trigger).collect()
 }

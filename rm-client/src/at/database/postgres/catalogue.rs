@@ -2,12 +2,12 @@
 
 use handfast_rm_core::plan::{
     Column, Constraint, ForeignKey, Generation, KeyFold, Reference, ReferentialAction, Referring,
-    Rule, Table, TableKind, TableName, Trigger, UniqueIndex,
+    Rule, Table, TableKind, TableName, UniqueIndex,
 };
 use sqlx::postgres::PgArguments;
 use sqlx::{Arguments, PgConnection, Postgres, Row};
 
-use super::PgColumn;
+use super::{PgColumn, triggers};
 use crate::at::database::{LoadedTable, Purpose, rows};
 
 /// `to_regclass` follows the search path of this very connection, as the statement will.
@@ -93,14 +93,6 @@ const REFERENCES: &str = "\
         AND NOT row_security_active(c.oid) \
     ORDER BY f.conname";
 
-/// Bits of `tgtype`: 4 INSERT, 8 DELETE, 16 UPDATE. Triggers of partitions fire for the whole.
-const TRIGGERS: &str = "\
-    SELECT t.tgname::text, t.tgtype & 4 <> 0, t.tgtype & 16 <> 0, t.tgtype & 8 <> 0 \
-    FROM pg_trigger t \
-    WHERE (t.tgrelid = $1::int8::oid OR t.tgrelid IN \
-            (SELECT relid::oid FROM pg_partition_tree($1::int8::oid::regclass))) \
-        AND NOT t.tgisinternal AND t.tgenabled <> 'D' ORDER BY t.tgname";
-
 /// Constraints that say NOT VALID, those of partitions along with the whole's, unless they refer to
 /// rows that this connection does not see. Uses `to_jsonb` because `conenforced`, like a NOT NULL
 /// that is not valid, exists only from version 18 on.
@@ -160,27 +152,37 @@ pub(super) async fn load_table(
             Purpose::Planning => references(connection, oid, &numbers).await?,
             Purpose::Restoring => Vec::new(),
         },
-        triggers: triggers(connection, oid).await?,
+        triggers: triggers::triggers(connection, oid).await?,
+        silences_triggers: false,
         unproved: match purpose {
             Purpose::Planning => unproved(connection, oid, &numbers).await?,
             Purpose::Restoring => Vec::new(),
         },
+        filled_by_updates: false,
+        whole_rows: false,
         rewrites: relation.try_get(6)?,
         row_security: relation.try_get(7)?,
     };
     // A partition may have unique indexes that the whole has not, or under other names.
     if !relation.try_get::<bool, _>(9)? {
         table.adopt_key();
+        table.adopt_whole_rows();
+    }
+    // Otherwise there is nothing that the undo would have to pass.
+    if purpose == Purpose::Planning && table.is_filled_by_triggers() {
+        let filled = table.filled_by_shown_triggers();
+        let silenceable = triggers::silenceable(connection, &table, &filled).await?;
+        table.silences_triggers = silenceable.is_some();
     }
     let lock_name = relation.try_get(8)?;
     Ok(Some(LoadedTable { table, types, lock_name }))
 }
 
-fn quote(name: &str) -> String {
+pub(super) fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-async fn by_oid(
+pub(super) async fn by_oid(
     connection: &mut PgConnection,
     text: &str,
     oid: i64,
@@ -355,20 +357,6 @@ fn action(code: &str) -> ReferentialAction {
         "c" => ReferentialAction::Cascade,
         _ => ReferentialAction::Reset,
     }
-}
-
-async fn triggers(connection: &mut PgConnection, oid: i64) -> Result<Vec<Trigger>, sqlx::Error> {
-    let found = by_oid(connection, TRIGGERS, oid).await?;
-    let trigger = |row: &sqlx::postgres::PgRow| {
-        Ok(Trigger {
-            name: row.try_get(0)?,
-            on_insert: row.try_get(1)?,
-            on_update: row.try_get(2)?,
-            on_delete: row.try_get(3)?,
-            own_row_only: false,
-        })
-    };
-    found.iter().map(trigger).collect()
 }
 
 async fn unproved(

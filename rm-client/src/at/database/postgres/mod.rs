@@ -1,11 +1,12 @@
 //! PostgreSQL: values by oid, in the binary form of the wire.
 
 mod catalogue;
+mod triggers;
 
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
-use handfast_rm_core::plan::{Dialect, TableName};
+use handfast_rm_core::plan::{Dialect, Table, TableName};
 use sqlx::encode::IsNull;
 use sqlx::error::{BoxDynError, DatabaseError};
 use sqlx::pool::PoolConnection;
@@ -146,6 +147,14 @@ impl Backend for Postgres {
         purpose: Purpose,
     ) -> BoxFuture<'c, Result<Option<LoadedTable<Self>>, sqlx::Error>> {
         catalogue::load_table(connection, name, purpose).boxed()
+    }
+
+    fn silence<'c>(
+        connection: &'c mut PgConnection,
+        table: &'c Table,
+        columns: &'c [usize],
+    ) -> BoxFuture<'c, Result<Option<Vec<String>>, sqlx::Error>> {
+        triggers::silence(connection, table, columns).boxed()
     }
 
     fn has_client_table<'c>(

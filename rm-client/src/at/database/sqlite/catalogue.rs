@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use handfast_rm_core::plan::{
     Column, Constraint, Dialect, ForeignKey, Generation, KeyFold, Reference, ReferentialAction,
-    Referring, Rule, Table, TableKind, TableName, Trigger, UniqueIndex, checks,
+    Referring, Rule, Table, TableKind, TableName, UniqueIndex, checks,
 };
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments, Sqlite, SqliteConnection};
 
-use super::SqliteColumn;
+use super::{SqliteColumn, triggers};
 use crate::at::database::{Backend, LoadedTable, Purpose, rows};
 
 /// A bare name means the temporary table first, then `main`, then the attached ones.
@@ -71,12 +71,15 @@ pub(super) async fn load_table(
         kind: kind(&text(relation, 2)?, &full[1]),
         unique: unique(indexes, columns.len()),
         referenced_by: foreign_keys(connection, &full, &columns, &key.columns).await?,
-        triggers: triggers(&definitions),
+        triggers: Vec::new(),
+        silences_triggers: triggers::are_silenceable(&full[1], &definitions),
         unproved: match purpose {
             Purpose::Planning => unproved(connection, &columns, &definitions, &references).await?,
             Purpose::Restoring => Vec::new(),
         },
         references,
+        filled_by_updates: true,
+        whole_rows: false,
         rewrites: rewrites(&definitions),
         row_security: false,
         columns,
@@ -90,6 +93,7 @@ pub(super) async fn load_table(
     if table.key.columns.is_empty() && !without_rowid && table.kind == TableKind::Ordinary {
         adopt_rowid(&mut table);
     }
+    table.triggers = triggers::triggers(&table, &definitions, !collates(&definitions));
     let types = vec![SqliteColumn; table.columns.len()];
     let lock_name = table.full_name();
     Ok(Some(LoadedTable { table, types, lock_name }))
@@ -100,7 +104,7 @@ fn text(row: &SqliteRow, index: usize) -> Result<String, sqlx::Error> {
 }
 
 /// Runs a query with the table's name as `?1` and its schema as `?2`.
-async fn by_name(
+pub(super) async fn by_name(
     connection: &mut SqliteConnection,
     query: String,
     full: &[String; 2],
@@ -305,7 +309,7 @@ async fn foreign_keys(
     Ok(found.into_values().collect())
 }
 
-fn quote(name: &str) -> String {
+pub(super) fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
@@ -318,27 +322,37 @@ fn action(rule: &str) -> ReferentialAction {
 }
 
 /// A `CREATE` statement of the schema.
-struct Definition {
+pub(super) struct Definition {
     kind: String,
-    name: String,
-    sql: String,
+    pub(super) name: String,
+    pub(super) sql: String,
+    /// It is in the schema of temporary things.
+    pub(super) temporary: bool,
+}
+
+impl Definition {
+    pub(super) fn is_trigger(&self) -> bool {
+        self.kind == "trigger"
+    }
 }
 
 /// The statements that made the table and its triggers.
-async fn definitions(
+pub(super) async fn definitions(
     connection: &mut SqliteConnection,
     full: &[String; 2],
 ) -> Result<Vec<Definition>, sqlx::Error> {
     // Temporary triggers may hang on any table.
     let query = format!(
-        "SELECT type, name, sql FROM {}.sqlite_schema WHERE tbl_name = ?1 COLLATE NOCASE \
-         UNION ALL SELECT type, name, sql FROM temp.sqlite_schema \
+        "SELECT type, name, sql, ?2 = 'temp' FROM {}.sqlite_schema \
+         WHERE tbl_name = ?1 COLLATE NOCASE \
+         UNION ALL SELECT type, name, sql, 1 FROM temp.sqlite_schema \
          WHERE type = 'trigger' AND tbl_name = ?1 COLLATE NOCASE AND ?2 <> 'temp'",
         quote(&full[1])
     );
     let found = by_name(connection, query, full).await?;
     let definition = |row: &SqliteRow| {
-        Ok(Definition { kind: text(row, 0)?, name: text(row, 1)?, sql: text(row, 2)? })
+        let (kind, name, sql) = (text(row, 0)?, text(row, 1)?, text(row, 2)?);
+        Ok(Definition { kind, name, sql, temporary: Sqlite::flag(row, 3)? })
     };
     found.iter().map(definition).collect()
 }
@@ -392,32 +406,6 @@ async fn references(
     // A foreign key that names missing columns makes every statement fail that it applies to.
     let complete = |reference: &Reference| reference.referenced.len() == reference.columns.len();
     Ok(found.into_values().filter(complete).collect())
-}
-
-fn triggers(definitions: &[Definition]) -> Vec<Trigger> {
-    let triggers = definitions.iter().filter(|definition| definition.kind == "trigger");
-    triggers
-        .map(|definition| {
-            let event = trigger_event(&definition.sql, &definition.name);
-            let on = |name: &str| event.is_none_or(|event| event == name);
-            Trigger {
-                name: definition.name.clone(),
-                on_insert: on("INSERT"),
-                on_update: on("UPDATE"),
-                on_delete: on("DELETE"),
-                own_row_only: false,
-            }
-        })
-        .collect()
-}
-
-/// The event that a trigger fires on: the first such word behind its name. `None`: not found, so
-/// that the trigger counts for every event.
-fn trigger_event(sql: &str, name: &str) -> Option<&'static str> {
-    let upper = sql.to_ascii_uppercase();
-    let behind = upper.find(&name.to_ascii_uppercase())? + name.len();
-    let mut words = upper.get(behind..)?.split(|c: char| !c.is_ascii_alphabetic());
-    words.find_map(|word| ["INSERT", "UPDATE", "DELETE"].into_iter().find(|event| *event == word))
 }
 
 fn rewrites(definitions: &[Definition]) -> bool {

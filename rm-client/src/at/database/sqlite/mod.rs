@@ -1,10 +1,11 @@
 //! SQLite: values by their own storage class, whatever the column was declared as.
 
 mod catalogue;
+mod triggers;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use handfast_rm_core::plan::{Dialect, TableName};
+use handfast_rm_core::plan::{Dialect, Table, TableName};
 use sqlx::error::DatabaseError;
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
@@ -152,6 +153,14 @@ impl Backend for Sqlite {
         purpose: Purpose,
     ) -> BoxFuture<'c, Result<Option<LoadedTable<Self>>, sqlx::Error>> {
         catalogue::load_table(connection, name, purpose).boxed()
+    }
+
+    fn silence<'c>(
+        connection: &'c mut SqliteConnection,
+        table: &'c Table,
+        _columns: &'c [usize],
+    ) -> BoxFuture<'c, Result<Option<Vec<String>>, sqlx::Error>> {
+        triggers::silence(connection, table).boxed()
     }
 
     fn has_client_table<'c>(

@@ -4,8 +4,8 @@ use handfast_rm_core::plan::{Change, Delete, DeleteImage};
 
 use super::along::Own;
 use super::several::once;
-use super::{Extent, StatementRun, for_application, rows_of};
-use crate::at::database::{Backend, Steps, affected};
+use super::{Extent, StatementRun, changed, for_application, rows_of};
+use crate::at::database::{Backend, Steps};
 use crate::at::undo::image::{Image, Layout};
 
 impl<DB: Backend> StatementRun<'_, DB> {
@@ -26,7 +26,8 @@ impl<DB: Backend> StatementRun<'_, DB> {
                 (before, steps)
             }
         };
-        self.expect_rows("DELETE", before.len(), &steps)?;
+        let changed = changed::<DB>(&steps, plan.user_returning);
+        self.expect_rows("DELETE", before.len(), changed)?;
         self.log.deleted(self.loaded, &plan.columns, before);
         self.recorded();
         Ok(for_application::<DB>(steps, plan.user_returning))
@@ -42,7 +43,8 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let mut along = self.along(Own::Deleted, &plan.columns, before).await?;
         let own = along.own_rows();
         let steps = self.change_rows(change, Extent::Any, own, &plan.columns).await?;
-        self.went_along("DELETE", &mut along, Some(affected::<DB>(&steps))).await?;
+        let changed = changed::<DB>(&steps, plan.user_returning);
+        self.went_along("DELETE", &mut along, Some(changed)).await?;
         self.record_along(along, Own::Deleted);
         self.recorded();
         Ok(for_application::<DB>(steps, plan.user_returning))

@@ -37,7 +37,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let foretold = self.foretold(plan, &before, &steps).await?;
         drop(steps);
         let steps = self.change_rows(change, Extent::Any, &before, columns).await?;
-        self.expect_rows("UPDATE", before.len(), &steps)?;
+        self.expect_rows("UPDATE", before.len(), affected::<DB>(&steps))?;
         let after = if returns_after {
             let returned = Layout::of(columns).rows(self.loaded, rows_of::<DB>(&steps))?;
             self.settled(returned, columns).await?

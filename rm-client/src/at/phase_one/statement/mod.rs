@@ -336,7 +336,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
     /// Rows that a change has returned, as they stand after it: what an AFTER trigger then wrote to
     /// its own row is not in them.
     async fn settled(&mut self, returned: Image, columns: &[usize]) -> Result<Image, sqlx::Error> {
-        let triggered = self.loaded.table.triggers.iter().any(|trigger| trigger.own_row_only);
+        let triggered = self.loaded.table.is_filled_by_triggers();
         if triggered { self.read_again(&returned, columns).await } else { Ok(returned) }
     }
 
@@ -370,9 +370,9 @@ impl<DB: Backend> StatementRun<'_, DB> {
         &self,
         statement: &'static str,
         imaged: usize,
-        steps: &Steps<DB>,
+        changed: u64,
     ) -> Result<(), AtError> {
-        let (imaged, changed) = (imaged as u64, affected::<DB>(steps));
+        let imaged = imaged as u64;
         if imaged == changed {
             return Ok(());
         }
@@ -389,6 +389,15 @@ impl<DB: Backend> StatementRun<'_, DB> {
 fn keeps_itself<DB: Backend>(key: &ForeignKey) -> bool {
     let refuses = key.on_delete == ReferentialAction::Refuse && !key.own_columns.is_empty();
     refuses && DB::DIALECT == Dialect::MySql
+}
+
+/// How many rows a statement changed. Where MariaDB returns rows to the application, its answer has
+/// no count, and each row is one that was changed.
+fn changed<DB: Backend>(steps: &Steps<DB>, user_returning: bool) -> u64 {
+    match DB::DIALECT {
+        Dialect::MySql if user_returning => rows_of::<DB>(steps).count() as u64,
+        Dialect::MySql | Dialect::Postgres | Dialect::Sqlite => affected::<DB>(steps),
+    }
 }
 
 /// The rows among what a statement answered.

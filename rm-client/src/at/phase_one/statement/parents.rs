@@ -6,12 +6,13 @@
 use std::collections::BTreeSet;
 
 use handfast_rm_core::plan::parent_key::{self, PlainPart};
-use handfast_rm_core::plan::{Reference, TableName, row_key};
+use handfast_rm_core::plan::{Reference, StatementRefusal, TableName, row_key};
 
 use super::StatementRun;
 use crate::at::database::bind::{bind_keys, rows_max};
 use crate::at::database::value::{Value, to_hex};
 use crate::at::database::{Backend, LoadedTable, rows};
+use crate::at::error::AtError;
 use crate::at::phase_one::row_locks::RowLockMode;
 use crate::at::undo::image::{Image, ImageRow, key_of};
 
@@ -101,6 +102,10 @@ impl<DB: Backend> StatementRun<'_, DB> {
         referring: &[&ImageRow],
     ) -> Result<Vec<Box<[u8]>>, sqlx::Error> {
         let (table, parts) = (&self.loaded.table, parent.table.key.columns.len());
+        if table.whole_rows && !referring.is_empty() {
+            let table = table.full_name();
+            return Err(AtError::Refused(StatementRefusal::NoPrimaryKey { table }).into());
+        }
         let mut keys = Vec::new();
         for chunk in referring.chunks(rows_max::<DB>(table.key.columns.len())) {
             let text = parent_key::query(DB::DIALECT, table, reference, &parent.table, chunk.len());

@@ -76,7 +76,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
             bind_keys(arguments, &self.tables[part.table], values_of(before), &part.columns)?;
         }
         let steps = self.change_by(captured).await?;
-        self.expect_rows("UPDATE", imaged, &steps)?;
+        self.expect_rows("UPDATE", imaged, affected::<DB>(&steps))?;
         let mut after = Vec::with_capacity(images.len());
         for (part, before) in plan.parts.iter().zip(&images) {
             let read = self.about(part.table).read_again(before, &part.columns).await?;
@@ -103,7 +103,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         for ((part, query), before) in plan.parts.iter().zip(queries).zip(images) {
             let mut run = self.about(part.table);
             let steps = run.change_by_key(query, &before, &part.columns).await?;
-            run.expect_rows("DELETE", before.len(), &steps)?;
+            run.expect_rows("DELETE", before.len(), affected::<DB>(&steps))?;
             run.log.deleted(run.loaded, &part.columns, before);
             // Until the last table is done, the statement is half recorded.
             total.extend(steps.into_iter().filter_map(Either::left));

@@ -71,7 +71,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let arguments = call.arguments.get_or_insert_default();
         bind_keys(arguments, self.loaded, values_of(&before), columns)?;
         let steps = self.change_merged(call, &before, columns).await?;
-        self.expect_rows("UPDATE", before.len(), &steps)?;
+        self.expect_rows("UPDATE", before.len(), affected::<DB>(&steps))?;
         let after = Layout::of(columns).rows(self.loaded, rows_of::<DB>(&steps))?;
         let (before, after, steps) = self.aligned(columns, before, after, steps)?;
         self.updated(plan, before, after, steps).await
@@ -109,7 +109,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let steps = self.change(query).await?;
         let rows = rows_of::<DB>(&steps);
         let (before, after) = Layout::of(columns).rows_twice(self.loaded, rows)?;
-        self.expect_rows("UPDATE", before.len(), &steps)?;
+        self.expect_rows("UPDATE", before.len(), affected::<DB>(&steps))?;
         let after = self.settled(after, columns).await?;
         self.aligned(columns, before, after, steps)
     }
@@ -130,7 +130,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         columns: &[usize],
     ) -> Result<(Image, Image, Steps<DB>), sqlx::Error> {
         let steps = self.change_rows(change, extent, &before, columns).await?;
-        self.expect_rows("UPDATE", before.len(), &steps)?;
+        self.expect_rows("UPDATE", before.len(), affected::<DB>(&steps))?;
         let after = if before.is_empty() {
             Vec::new()
         } else if returns_after {

@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet};
 use handfast_rm_core::plan::{Query, Upsert, UpsertAfter, UpsertKind};
 
 use super::along::{Along, Own};
-use super::{StatementRun, for_application, rows_of};
-use crate::at::database::{Backend, Steps, affected};
+use super::{StatementRun, changed, for_application, rows_of};
+use crate::at::database::{Backend, Steps};
 use crate::at::error::AtError;
 use crate::at::phase_one::branch_log::maintained;
 use crate::at::undo::image::{Image, ImageRow, Layout, by_key, part};
@@ -26,7 +26,8 @@ impl<DB: Backend> StatementRun<'_, DB> {
         if let Some(along) = &mut along {
             self.went_along("REPLACE", along, None).await?;
         }
-        let after = self.rows_after(plan, &before, &steps).await?;
+        let (after, moved) = self.rows_after(plan, &before, &steps).await?;
+        let gone = self.gone(plan, &before, moved).await?;
         let fresh = after.iter().filter(|(key, _)| !before.contains_key(*key));
         self.require_deletable(&plan.columns, fresh.map(|(_, row)| row))?;
         self.lock_upserted_parents(plan, &before, &after).await?;
@@ -34,7 +35,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         if let Some(along) = along {
             self.record_along(along, Own::Replaced);
         }
-        self.record_upsert(plan, before, after)?;
+        self.record_upsert(plan, before, after, &gone)?;
         self.recorded();
         Ok(for_application::<DB>(steps, plan.user_returning))
     }
@@ -77,22 +78,46 @@ impl<DB: Backend> StatementRun<'_, DB> {
         Ok(found)
     }
 
-    /// The rows that the statement inserted or may have changed, as they are after it.
+    /// The keys of the rows that the update part has given another one: `moved` of those that were
+    /// found before are not there any more.
+    async fn gone(
+        &mut self,
+        plan: &Upsert,
+        before: &Rows,
+        moved: usize,
+    ) -> Result<HashSet<Box<[u8]>>, sqlx::Error> {
+        if moved == 0 {
+            return Ok(HashSet::new());
+        }
+        let probed: Image = before.values().cloned().collect();
+        let there = by_key(self.read_again(&probed, &plan.columns).await?);
+        let mut gone: HashSet<Box<[u8]>> = before.keys().cloned().collect();
+        gone.retain(|key| !there.contains_key(key));
+        if gone.len() == moved {
+            return Ok(gone);
+        }
+        // A row that no probe found and that was there all the same: another transaction put it
+        // there in between, and its before image is lost.
+        Err(self.rows_differ("upsert", gone.len() as u64, moved as u64).into())
+    }
+
+    /// The rows that the statement inserted or may have changed, as they are after it, and how many
+    /// of them it has given another key.
     async fn rows_after(
         &mut self,
         plan: &Upsert,
         before: &Rows,
         steps: &Steps<DB>,
-    ) -> Result<Rows, sqlx::Error> {
+    ) -> Result<(Rows, usize), sqlx::Error> {
         match &plan.after {
             UpsertAfter::Returned { inserted_flag, may_be_gone } => {
-                let returned = self.returned_rows(plan, before, steps, *inserted_flag)?;
+                let (returned, moved) = self.returned_rows(plan, before, steps, *inserted_flag)?;
                 let returned = returned.into_values().collect();
                 let after = match may_be_gone {
                     true => self.read_again(&returned, &plan.columns).await?,
                     false => self.settled(returned, &plan.columns).await?,
                 };
-                Ok(by_key(after))
+                Ok((by_key(after), moved))
             }
             UpsertAfter::Probed { generated, found } => {
                 self.require_found(plan, before, steps)?;
@@ -113,7 +138,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
                 {
                     return Err(differ.into());
                 }
-                Ok(after)
+                Ok((after, 0))
             }
         }
     }
@@ -124,30 +149,32 @@ impl<DB: Backend> StatementRun<'_, DB> {
         before: &Rows,
         steps: &Steps<DB>,
         inserted_flag: bool,
-    ) -> Result<Rows, sqlx::Error> {
+    ) -> Result<(Rows, usize), sqlx::Error> {
         let layout = Layout { columns: &plan.columns, behind: usize::from(inserted_flag) };
         let mut after = Rows::new();
         // SQLite returns a row again for each further one offered that meets it.
-        let mut returned = 0;
+        let (mut returned, mut moved) = (0, 0);
         for row in rows_of::<DB>(steps) {
             returned += 1;
             let image = layout.row(self.loaded, row)?;
             let inserted = inserted_flag && DB::flag(row, DB::width(row) - 1)?;
             if inserted_flag && inserted == before.contains_key(&image.key) {
-                if plan.assigns_key && !inserted {
-                    let reason = "by an upsert: change the key by an UPDATE of its own";
-                    return Err(self.key_changed(reason).into());
+                if !plan.assigns_key || inserted {
+                    // As above.
+                    return Err(self.rows_differ("upsert", before.len() as u64, 1).into());
                 }
-                // A row that no probe found and that was there all the same: another transaction
-                // put it there in between, and its before image is lost.
-                return Err(self.rows_differ("upsert", before.len() as u64, 1).into());
+                if let Some(obstacle) = &plan.key_obstacle {
+                    return Err(AtError::Refused(obstacle.clone()).into());
+                }
+                moved += 1;
             }
             after.insert(image.key.clone(), image);
         }
-        if returned < affected::<DB>(steps) {
-            return Err(self.rows_differ("upsert", returned, affected::<DB>(steps)).into());
+        let changed = changed::<DB>(steps, plan.user_returning);
+        if returned < changed {
+            return Err(self.rows_differ("upsert", returned, changed).into());
         }
-        Ok(after)
+        Ok((after, moved))
     }
 
     /// REPLACE counts the rows that it removes and those that it puts in. If it has removed more
@@ -162,7 +189,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let (UpsertKind::Replace, Some(offered)) = (plan.kind, plan.rows) else { return Ok(()) };
         // Each row offered but the first may also meet one that was offered before it.
         let most = (2 * offered).saturating_sub(1) + before.len();
-        let counted = affected::<DB>(steps);
+        let counted = changed::<DB>(steps, plan.user_returning);
         if counted <= most as u64 {
             return Ok(());
         }
@@ -188,10 +215,11 @@ impl<DB: Backend> StatementRun<'_, DB> {
         steps: &Steps<DB>,
     ) -> Option<AtError> {
         // The condition of the statement has kept the row from being offered.
-        let offered = plan.rows.filter(|_| !plan.conditional || affected::<DB>(steps) > 0);
+        let changed = changed::<DB>(steps, plan.user_returning);
+        let offered = plan.rows.filter(|_| !plan.conditional || changed > 0);
         let fresh = after.keys().filter(|key| !before.contains_key(*key)).count();
         let (statement, found, expected) = match (plan.kind, offered) {
-            (UpsertKind::Ignore, _) => ("INSERT IGNORE", fresh as u64, affected::<DB>(steps)),
+            (UpsertKind::Ignore, _) => ("INSERT IGNORE", fresh as u64, changed),
             (UpsertKind::Update | UpsertKind::Replace, Some(offered)) => {
                 ("upsert", (fresh + before.len()) as u64, offered as u64)
             }
@@ -224,6 +252,8 @@ impl<DB: Backend> StatementRun<'_, DB> {
         Ok(there.into_iter().all(|there| there))
     }
 
+    /// A row that has got another key counts as one that is gone and one that was inserted.
+    ///
     /// Undo runs backwards: it deletes the inserted rows, restores the changed ones, and puts back
     /// the removed ones, so that no unique index is in the way. Changed rows that refer to inserted
     /// ones are restored first, so that no foreign key is.
@@ -232,6 +262,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         plan: &Upsert,
         before: Rows,
         mut after: Rows,
+        gone: &HashSet<Box<[u8]>>,
     ) -> Result<(), AtError> {
         let mut removed = Image::new();
         let (mut old, mut new) = (Image::new(), Image::new());
@@ -256,7 +287,9 @@ impl<DB: Backend> StatementRun<'_, DB> {
                     old.push(row);
                     new.push(changed);
                 }
-                None if plan.kind == UpsertKind::Replace => removed.push(row),
+                None if plan.kind == UpsertKind::Replace || gone.contains(&key) => {
+                    removed.push(row);
+                }
                 // Met and left alone; locked all the same, for the statement's answer relies on it.
                 None => {
                     old.push(row.clone());

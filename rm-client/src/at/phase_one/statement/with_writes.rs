@@ -49,7 +49,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
 
     /// How many columns a part has in a row.
     fn width_of(&self, part: &WithPart) -> usize {
-        let key = self.tables[part.table].table.key.columns.len();
+        let key = self.tables[part.table].table.key_width();
         let columns = part.kind.columns().len();
         match part.kind {
             WithPartKind::Insert { .. } | WithPartKind::Delete { .. } => columns + key,
@@ -78,7 +78,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
             let old = if is_update { columns.len() } else { 0 };
             let image = Layout { columns, behind: behind + old }.row(loaded, row)?;
             if is_update {
-                let keys = loaded.table.key.columns.len();
+                let keys = loaded.table.key_width();
                 let values =
                     Layout::of(columns).values(loaded, row, start + columns.len() + keys)?;
                 images.before.push(ImageRow { key: image.key.clone(), values });
