@@ -133,9 +133,11 @@ impl Options {
             operation().await?;
         }
         let (watch, own) = (IdleWatch::start()?, Process::own().cpu()?);
-        let servers = Process::named(&at::DATABASE_PROGRAMS)?;
-        let cpu = || servers.iter().map(|it| it.cpu()).sum::<Result<std::time::Duration>>();
-        let before = cpu()?;
+        // PostgreSQL has a process for each connection, which ends with it.
+        let servers: Vec<(Process, std::time::Duration)> = Process::named(&at::DATABASE_PROGRAMS)?
+            .into_iter()
+            .filter_map(|server| Some((server, server.cpu().ok()?)))
+            .collect();
         let mut latencies = Latencies::default();
         let (mut done, started) = (0_u32, std::time::Instant::now());
         while started.elapsed() < self.measure.length() {
@@ -145,7 +147,11 @@ impl Options {
             done += 1;
         }
         let per_second = f64::from(done) / started.elapsed().as_secs_f64();
-        let ours = Process::own().cpu()? - own + (cpu()? - before);
+        let spent = servers.iter().map(|(server, before)| {
+            let now = server.cpu().unwrap_or(*before);
+            now.saturating_sub(*before)
+        });
+        let ours = Process::own().cpu()? - own + spent.sum::<std::time::Duration>();
         Ok((Sample::new(per_second, latencies), watch.foreign_cores(ours)?))
     }
 
