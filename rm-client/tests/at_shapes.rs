@@ -150,7 +150,7 @@ async fn refusals_come_before_the_change<DB: TestDatabase>() {
     DB::raw(&stage.pool, &format!("CREATE TABLE keyless (a INT{more})")).await.unwrap();
     let before = stage.dump("member", MEMBERS).await;
     for (sql, expected) in [
-        ("INSERT INTO keyless (a) VALUES (1)", "HF-AT-NO-PRIMARY-KEY"),
+        ("UPDATE keyless SET a = 1", "HF-AT-NO-PRIMARY-KEY"),
         ("DROP TABLE member", "HF-AT-DDL"),
         ("UPDATE member SET age = 1; DELETE FROM member", "HF-AT-SEVERAL-STATEMENTS"),
         ("COMMIT", "HF-AT-TRANSACTION-CONTROL"),

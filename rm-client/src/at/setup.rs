@@ -62,13 +62,14 @@ impl<DB: AtDatabase> At<DB> {
     /// The trigger fires during the undo too: an INSERT trigger when a DELETE is undone. Columns
     /// that it has then filled with something else are written back once more: past the triggers on
     /// SQLite, and on PostgreSQL where the account may set `session_replication_role`, the columns
-    /// belong to no foreign key and no constraint of the table is deferrable. Elsewhere an UPDATE of these columns alone
-    /// writes them, which the trigger may override. There these come back: what follows from the row
-    /// alone; what a trigger on `UPDATE OF` other columns fills in; what a trigger leaves alone if
-    /// the statement itself changes it, such as `diesel_manage_updated_at` or a `WHEN` that compares
-    /// the old value with the new; what an INSERT trigger fills in, if no UPDATE trigger does. These
-    /// do not: a time that every UPDATE sets (`NEW.updated_at = now()`), which is that of the undo; a
-    /// number that every UPDATE counts up, which is higher than before.
+    /// belong to no foreign key and no constraint of the table is deferrable. Elsewhere an UPDATE
+    /// of these columns alone writes them, which the trigger may override. There these come back:
+    /// what follows from the row alone; what a trigger on `UPDATE OF` other columns fills in; what
+    /// a trigger leaves alone if the statement itself changes it, such as
+    /// `diesel_manage_updated_at` or a `WHEN` that compares the old value with the new; what an
+    /// INSERT trigger fills in, if no UPDATE trigger does. These do not: a time that every UPDATE
+    /// sets (`NEW.updated_at = now()`), which is that of the undo; a number that every UPDATE
+    /// counts up, which is higher than before.
     pub fn trust_trigger(mut self, name: impl Into<String>) -> Self {
         self.trusted_triggers.push(name.into());
         self

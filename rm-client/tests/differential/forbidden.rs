@@ -7,15 +7,14 @@ use crate::schema::Schema;
 use crate::statement::{Draft, Kind, Statement};
 use crate::table::{Table, quoted};
 
-/// `{t}` is the table, `{k}` a column of its key, `{bare}` a table without a key, `{view}` a view.
+/// `{t}` is the table, `{k}` a column of its key, `{bare}` a table without a key (on
+/// PostgreSQL it takes INSERT and DELETE), `{view}` a view.
 const EVERYWHERE: &[&str] = &[
     "ALTER TABLE {t} ADD COLUMN further INTEGER",
     "DROP TABLE {t}",
     "CREATE TABLE further (a INTEGER)",
     "CREATE INDEX further ON {t} ({k})",
-    "INSERT INTO {bare} VALUES (1, 2)",
     "UPDATE {bare} SET a = 1",
-    "DELETE FROM {bare}",
     "DELETE FROM {view}",
     "COMMIT",
     "ROLLBACK",
@@ -32,7 +31,7 @@ const POSTGRES: &[&str] = &[
     "SELECT {k} FROM {t} GROUP BY {k} FOR UPDATE",
     "SELECT DISTINCT {k} FROM {t} FOR UPDATE",
     "WITH gone AS (DELETE FROM {t} RETURNING 1) SELECT * FROM gone",
-    "WITH gone AS (DELETE FROM {bare} RETURNING a) SELECT * FROM gone",
+    "WITH gone AS (UPDATE {bare} SET a = 1 RETURNING a) SELECT * FROM gone",
     "MERGE INTO {t} USING {bare} ON a = 1 WHEN MATCHED THEN DELETE",
     "DO $$ BEGIN DELETE FROM {t}; END $$",
     "COPY {t} TO STDOUT",
@@ -46,6 +45,8 @@ const POSTGRES: &[&str] = &[
 ];
 
 const MYSQL: &[&str] = &[
+    "INSERT INTO {bare} VALUES (1, 2)",
+    "DELETE FROM {bare}",
     "TRUNCATE TABLE {t}",
     "UPDATE {t}, {bare} SET a = 1",
     "DELETE {bare} FROM {t} JOIN {bare} ON a = 1",
@@ -67,6 +68,8 @@ const MYSQL: &[&str] = &[
 ];
 
 const SQLITE: &[&str] = &[
+    "INSERT INTO {bare} VALUES (1, 2)",
+    "DELETE FROM {bare}",
     "UPDATE OR IGNORE {t} SET {k} = {k}",
     "UPDATE OR REPLACE {t} SET n = 1",
     "INSERT OR FAIL INTO {t} DEFAULT VALUES",

@@ -324,8 +324,8 @@ async fn a_deferrable_key_is_not_changed() {
     }
 }
 
-/// Diesel assigns every column of an upsert, the key with the values that the row offered has: those
-/// of the row met, or others.
+/// Diesel assigns every column of an upsert, the key with the values that the row offered has:
+/// those of the row met, or others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upsert_may_assign_the_key() {
     let stage = Stage::<Postgres>::new(&[

@@ -43,7 +43,8 @@ pub(super) fn writable(table: &Table, events: &[Event]) -> Result<(), StatementR
 /// names the rows, all their values do. Whether one of two equal rows has gone, or the other, makes
 /// no difference.
 pub(super) fn writable_whole(table: &Table, event: Event) -> Result<(), StatementRefusal> {
-    // What a trigger fills in, or a constraint that is not valid, would have to be looked up by key.
+    // What a trigger fills in, or a constraint that is not valid, would have to be looked up by
+    // key.
     let looks_up = table.is_filled_by_triggers() || !table.unproved.is_empty();
     if !table.whole_rows || looks_up {
         nameable(table)?;
@@ -110,8 +111,11 @@ pub(super) fn fills_in_no_unique(table: &Table) -> Result<(), StatementRefusal> 
     let meets = |index: &UniqueIndex| {
         !index.plain || index.columns.iter().any(|column| filled.contains(column))
     };
-    let shown = |trigger: &&Trigger| matches!(&trigger.writes, TriggerWrites::Shown { fills, .. } if !fills.is_empty());
-    match table.triggers.iter().find(shown) {
+    let fills = |trigger: &&Trigger| match &trigger.writes {
+        TriggerWrites::Shown { fills, .. } => !fills.is_empty(),
+        TriggerWrites::Unknown | TriggerWrites::Vouched => false,
+    };
+    match table.triggers.iter().find(fills) {
         Some(trigger) if table.unique.iter().any(meets) => {
             Err(StatementRefusal::Trigger { trigger: trigger.name.clone() })
         }
@@ -245,8 +249,8 @@ pub(super) fn no_limit(dialect: Dialect, limited: bool) -> Result<(), StatementR
     Ok(())
 }
 
-/// Refuses RETURNING of an UPDATE, and of a change over several tables, on MySQL. MariaDB has it for
-/// INSERT and DELETE of one table.
+/// Refuses RETURNING of an UPDATE, and of a change over several tables, on MySQL. MariaDB has it
+/// for INSERT and DELETE of one table.
 pub(super) fn no_returning(dialect: Dialect, returning: bool) -> Result<(), StatementRefusal> {
     if returning && dialect == Dialect::MySql {
         return Err(StatementRefusal::Clause {

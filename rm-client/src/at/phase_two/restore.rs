@@ -343,9 +343,9 @@ impl<DB: Backend> Restore<'_, DB> {
         Ok(())
     }
 
-    /// Runs a restoring statement, and returns how many rows it wrote. Where strict rules refuse a value that was there, it goes back
-    /// without them, and the rows are read again: rules that are not strict cut off what does not
-    /// fit, and say nothing.
+    /// Runs a restoring statement, and returns how many rows it wrote. Where strict rules refuse a
+    /// value that was there, it goes back without them, and the rows are read again: rules that are
+    /// not strict cut off what does not fit, and say nothing.
     async fn write(
         &mut self,
         text: String,
@@ -434,19 +434,6 @@ impl<DB: Backend> Restore<'_, DB> {
             }
         }
         Ok(())
-    }
-
-    /// Returns where in the image each column stands that can be written.
-    pub(super) fn places_of_all(&self) -> Result<Vec<usize>, Obstacle> {
-        let table = &self.loaded.table;
-        let place = |column: &usize| self.columns.iter().position(|known| known == column);
-        let places: Option<Vec<usize>> = table.stored().iter().map(place).collect();
-        // A column that was added later has no value in the image, so the row would come back
-        // without it.
-        places.ok_or_else(|| {
-            let error = format!("table {} has columns that the undo log lacks", table.full_name());
-            Obstacle::refused(error)
-        })
     }
 
     /// Orders rows that refer to each other. PostgreSQL and SQLite check a statement as a whole,

@@ -1,8 +1,8 @@
 //! Rows of a table without a key, which only all their values together name (PostgreSQL).
 //!
 //! Such rows are inserted and deleted in branches, and never changed. The undo of a DELETE always
-//! puts its rows back: equal ones may be there beside them. The undo of an INSERT takes away as many
-//! equal rows as the item has; fewer mean that others have changed or deleted some.
+//! puts its rows back: equal ones may be there beside them. The undo of an INSERT takes away as
+//! many equal rows as the item has; fewer mean that others have changed or deleted some.
 
 use std::collections::HashMap;
 
@@ -92,6 +92,19 @@ impl<DB: Backend> Restore<'_, DB> {
             }
         }
         Ok(())
+    }
+
+    /// Returns where in the image each column stands that can be written.
+    pub(super) fn places_of_all(&self) -> Result<Vec<usize>, Obstacle> {
+        let table = &self.loaded.table;
+        let place = |column: &usize| self.columns.iter().position(|known| known == column);
+        let places: Option<Vec<usize>> = table.stored().iter().map(place).collect();
+        // A column that was added later has no value in the image, so the row would come back
+        // without it.
+        places.ok_or_else(|| {
+            let error = format!("table {} has columns that the undo log lacks", table.full_name());
+            Obstacle::refused(error)
+        })
     }
 
     fn all_values(&self, rows: &[&Vec<Value>]) -> Result<DB::Arguments, Obstacle> {

@@ -20,10 +20,10 @@ const TRIGGERS: &str = "\
         AND NOT t.tgisinternal AND t.tgenabled <> 'D' ORDER BY t.tgname";
 
 /// Whether `session_replication_role` would let an UPDATE of columns `$2` of table `$1` pass its
-/// triggers, and nothing but these: no trigger fires in that role; the columns are in no foreign key,
-/// which triggers of the database's own check; and no constraint of the table is deferrable, since
-/// the check that the undo's earlier statement has left for COMMIT is not made for a row that has been
-/// written again.
+/// triggers, and nothing but these: no trigger fires in that role; the columns are in no foreign
+/// key, which triggers of the database's own check; and no constraint of the table is deferrable,
+/// since the check that the undo's earlier statement has left for COMMIT is not made for a row that
+/// has been written again.
 const SILENCEABLE: &str = "\
     WITH own (oid) AS (SELECT $1::text::regclass::oid UNION \
         SELECT relid::oid FROM pg_partition_tree($1::text::regclass)) \
