@@ -170,12 +170,12 @@ impl<'b> BodyReader<'b> {
     }
 
     fn of_sqlite(&mut self, parser: &mut Parser<'_>) -> Option<()> {
-        match parser.parse_statement().ok()? {
-            Statement::Update(update) => self.own_update(&update),
-            // It reads, whatever it is, or raises.
-            Statement::Query(_) => Some(()),
-            _ => None,
+        let statement = parser.parse_statement().ok()?;
+        if let Statement::Update(update) = &statement {
+            return self.own_update(update);
         }
+        // It reads, whatever it is, or raises.
+        matches!(statement, Statement::Query(_)).then_some(())
     }
 
     /// An UPDATE of the row that the trigger fires for.
@@ -211,33 +211,36 @@ impl<'b> BodyReader<'b> {
 
 /// Collects the columns that a condition demands to be as in the trigger's row.
 fn equalities(condition: &Expr, table: &str, found: &mut Vec<String>) {
-    match condition {
-        Expr::Nested(inner) => equalities(inner, table, found),
-        Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
-            equalities(left, table, found);
-            equalities(right, table, found);
-        }
-        Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
-            for (own, row) in [(left, right), (right, left)] {
-                let column = match own.as_ref() {
-                    Expr::Identifier(column) => Some(column),
-                    Expr::CompoundIdentifier(parts) => match &parts[..] {
-                        [own, column] if own.value.eq_ignore_ascii_case(table) => Some(column),
-                        _ => None,
-                    },
-                    _ => None,
-                };
-                if let (Some(column), Expr::CompoundIdentifier(parts)) = (column, row.as_ref())
-                    && let [row, same] = &parts[..]
-                    && ["new", "old"].iter().any(|name| row.value.eq_ignore_ascii_case(name))
-                    && same.value.eq_ignore_ascii_case(&column.value)
-                {
-                    found.push(column.value.clone());
-                }
-            }
-        }
-        _ => {}
+    if let Expr::Nested(inner) = condition {
+        return equalities(inner, table, found);
     }
+    let Expr::BinaryOp { left, op, right } = condition else { return };
+    if *op == BinaryOperator::And {
+        equalities(left, table, found);
+        equalities(right, table, found);
+    }
+    if *op == BinaryOperator::Eq {
+        let asked = [(left, right), (right, left)];
+        found.extend(asked.iter().filter_map(|(own, row)| as_in_row(own, row, table)));
+    }
+}
+
+/// The column that a comparison demands to be as in the trigger's row.
+fn as_in_row(own: &Expr, row: &Expr, table: &str) -> Option<String> {
+    let column = if let Expr::Identifier(column) = own {
+        column
+    } else {
+        let [qualifier, column] = compound(own)? else { return None };
+        qualifier.value.eq_ignore_ascii_case(table).then_some(column)?
+    };
+    let [row, same] = compound(row)? else { return None };
+    let is_row = ["new", "old"].iter().any(|name| row.value.eq_ignore_ascii_case(name));
+    let is_same = same.value.eq_ignore_ascii_case(&column.value);
+    (is_row && is_same).then(|| column.value.clone())
+}
+
+fn compound(expr: &Expr) -> Option<&[Ident]> {
+    if let Expr::CompoundIdentifier(parts) = expr { Some(parts) } else { None }
 }
 
 fn idents(name: &ObjectName) -> Option<Vec<&Ident>> {
@@ -257,10 +260,10 @@ fn parse_word(parser: &mut Parser<'_>, word: &str) -> bool {
 /// Passes the rest of a statement that raises an error, if it calls no function.
 fn pass_without_calls(parser: &mut Parser<'_>) -> Option<()> {
     loop {
-        match parser.next_token().token {
-            Token::EOF => return Some(()),
-            Token::LParen => return None,
-            _ => {}
+        let token = parser.next_token().token;
+        if token == Token::EOF {
+            return Some(());
         }
+        (token != Token::LParen).then_some(())?;
     }
 }

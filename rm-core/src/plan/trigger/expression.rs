@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{BinaryOperator, DataType, Expr, ObjectNamePart, Query};
+use sqlparser::ast::{BinaryOperator, DataType, Expr, ObjectName, ObjectNamePart, Query};
 
 use crate::plan::{
     Dialect, stable,
@@ -31,26 +31,33 @@ impl TreeVisitor for Reads {
 
 impl Reads {
     fn allows(&self, expr: &Expr) -> bool {
-        match expr {
-            Expr::Function(function) => {
-                let known = match self.dialect {
-                    Dialect::Postgres => POSTGRES,
-                    Dialect::MySql => MYSQL,
-                    Dialect::Sqlite => SQLITE,
-                };
-                match function.name.0.as_slice() {
-                    [ObjectNamePart::Identifier(name)] => {
-                        known.contains(&name.value.to_ascii_lowercase().as_str())
-                    }
-                    _ => false,
-                }
+        if let Expr::Function(function) = expr {
+            return self.knows(&function.name);
+        }
+        if let Expr::BinaryOp { op, .. } = expr {
+            return is_built_in(op);
+        }
+        if let Expr::Identifier(name) = expr {
+            return !name.value.starts_with('@');
+        }
+        // The conversion to a type of the application's own may be a function of its own.
+        if let Expr::Cast { data_type, .. } = expr {
+            return !matches!(data_type, DataType::Custom(..));
+        }
+        matches!(expr, Expr::AtTimeZone { .. } | Expr::TypedString(_)) || stable::is_plain(expr)
+    }
+
+    fn knows(&self, function: &ObjectName) -> bool {
+        let known = match self.dialect {
+            Dialect::Postgres => POSTGRES,
+            Dialect::MySql => MYSQL,
+            Dialect::Sqlite => SQLITE,
+        };
+        match function.0.as_slice() {
+            [ObjectNamePart::Identifier(name)] => {
+                known.contains(&name.value.to_ascii_lowercase().as_str())
             }
-            Expr::BinaryOp { op, .. } => is_built_in(op),
-            Expr::Identifier(name) => !name.value.starts_with('@'),
-            // The conversion to a type of the application's own may be a function of its own.
-            Expr::Cast { data_type: DataType::Custom(..), .. } => false,
-            Expr::AtTimeZone { .. } | Expr::TypedString(_) => true,
-            _ => stable::is_plain(expr),
+            _ => false,
         }
     }
 }
