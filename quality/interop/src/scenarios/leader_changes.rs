@@ -27,9 +27,9 @@ const BEGIN: &str = "begin 60000";
 /// before it leaves that out: this is twice as long.
 const FAILED_MAX: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(500);
-/// The time after which a Java client looks for nodes that are down: by a timer of its own, which no
-/// setting changes, a minute after its start, and then every ten seconds. Before, nearly every order
-/// meets the dead node.
+/// The time after which a Java client looks for nodes that are down: by a timer of its own,
+/// which no setting changes, a minute after its start, and then every ten seconds. Before,
+/// nearly every order meets the dead node.
 const LOOKS_FROM: Duration = Duration::from_secs(70);
 /// The pause after an order that succeeded.
 const BETWEEN: Duration = Duration::from_millis(20);
