@@ -1,7 +1,7 @@
 //! Whether a table can be written in a branch at all, and which clauses a dialect does not allow.
 
 use super::{
-    Dialect, ForeignKey, Generation, KeyFold, StatementRefusal, Table, TableKind, Trigger,
+    Column, Dialect, ForeignKey, Generation, KeyFold, StatementRefusal, Table, TableKind, Trigger,
     TriggerWrites, UniqueIndex,
 };
 
@@ -127,7 +127,7 @@ pub(super) fn fills_in_no_unique(table: &Table) -> Result<(), StatementRefusal> 
 fn obstacle_to_undo(table: &Table, trigger: &Trigger) -> Option<&'static str> {
     match &trigger.writes {
         TriggerWrites::Vouched => None,
-        writes if !writes.are_seen(table) => {
+        writes if !are_seen(writes, table) => {
             Some("may write unseen: declare it as writing its own row only, or disable it")
         }
         TriggerWrites::Shown { refuses: true, .. } => {
@@ -155,7 +155,27 @@ fn can_settle(table: &Table) -> bool {
 fn unseen_trigger<'t>(table: &'t Table, events: &[Event]) -> Option<&'t Trigger> {
     let fired = with_updates(table, events);
     let mut triggers = table.triggers.iter();
-    triggers.find(|trigger| fires(trigger, &fired) && !trigger.writes.are_seen(table))
+    triggers.find(|trigger| fires(trigger, &fired) && !are_seen(&trigger.writes, table))
+}
+
+/// Returns whether a trigger writes nothing but its row, and of that no column by which rows are
+/// named or refer to each other. The row id of SQLite is no column, and names the row.
+fn are_seen(writes: &TriggerWrites, table: &Table) -> bool {
+    match writes {
+        TriggerWrites::Unknown => false,
+        TriggerWrites::Vouched => true,
+        TriggerWrites::Shown { fills, .. } => !fills.iter().any(|name| links(table, name)),
+    }
+}
+
+/// Whether rows are named by a column, or refer to each other by it.
+fn links(table: &Table, name: &str) -> bool {
+    let keys = [&table.key.columns]
+        .into_iter()
+        .chain(table.references.iter().map(|key| &key.columns))
+        .chain(table.referenced_by.iter().flat_map(|key| [&key.referenced, &key.own_columns]));
+    let is_it = |column: &Column| column.name.eq_ignore_ascii_case(name);
+    !table.columns.iter().any(is_it) || keys.flatten().any(|column| is_it(&table.columns[*column]))
 }
 
 /// Refuses a table whose rows have no identity.

@@ -18,7 +18,7 @@ use super::{
     plain_insert::{self, Numbering},
     quote,
     text::Text,
-    upsert_source,
+    upsert_source::{self, NOT_PLAIN},
     values::{Offer, Offered, offer, offered},
 };
 
@@ -308,9 +308,6 @@ fn arbiters<'a>(
         None => Ok(all),
     }
 }
-
-pub(super) const NOT_PLAIN: &str =
-    "it is partial, on an expression or on a prefix; write UPDATE, then INSERT if needed";
 
 /// The indexes that an `ON CONFLICT` names: several may be on the same columns, under other
 /// collations.

@@ -23,9 +23,12 @@ use super::{
     quote,
     repeatable::is_repeatable,
     text::{Text, grammar},
-    upsert::NOT_PLAIN,
     values,
 };
+
+/// Why an index cannot be looked up.
+pub(super) const NOT_PLAIN: &str =
+    "it is partial, on an expression or on a prefix; write UPDATE, then INSERT if needed";
 
 /// A part of a conflict target.
 enum Part<'t> {

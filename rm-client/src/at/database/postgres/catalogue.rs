@@ -7,6 +7,7 @@ use handfast_rm_core::plan::{
 use sqlx::postgres::PgArguments;
 use sqlx::{Arguments, PgConnection, Postgres, Row};
 
+use super::catalogue_rows::{by_oid, quote};
 use super::{PgColumn, triggers};
 use crate::at::database::{LoadedTable, Purpose, rows};
 
@@ -176,20 +177,6 @@ pub(super) async fn load_table(
     }
     let lock_name = relation.try_get(8)?;
     Ok(Some(LoadedTable { table, types, lock_name }))
-}
-
-pub(super) fn quote(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-pub(super) async fn by_oid(
-    connection: &mut PgConnection,
-    text: &str,
-    oid: i64,
-) -> Result<Vec<sqlx::postgres::PgRow>, sqlx::Error> {
-    let mut arguments = PgArguments::default();
-    arguments.add(oid).map_err(sqlx::Error::Encode)?;
-    rows::<Postgres>(connection, text.to_owned(), arguments).await
 }
 
 fn kind(relkind: &str, relation: &sqlx::postgres::PgRow) -> Result<TableKind, sqlx::Error> {

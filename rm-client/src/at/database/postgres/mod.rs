@@ -1,6 +1,7 @@
 //! PostgreSQL: values by oid, in the binary form of the wire.
 
 mod catalogue;
+mod catalogue_rows;
 mod triggers;
 
 use futures::future::BoxFuture;

@@ -4,7 +4,7 @@ use handfast_rm_core::plan::{Dialect, Returns, Table, Trigger, TriggerBody, Trig
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::{Arguments, PgConnection, Postgres, Row};
 
-use super::catalogue::{by_oid, quote};
+use super::catalogue_rows::{by_oid, quote};
 use crate::at::database::rows;
 
 /// Bits of `tgtype`: 2 BEFORE, 4 INSERT, 8 DELETE, 16 UPDATE. Triggers of partitions fire for the

@@ -1,6 +1,7 @@
 //! SQLite: values by their own storage class, whatever the column was declared as.
 
 mod catalogue;
+mod catalogue_rows;
 mod triggers;
 
 use futures::FutureExt;

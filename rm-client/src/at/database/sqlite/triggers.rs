@@ -4,7 +4,7 @@ use handfast_rm_core::plan::{Dialect, Table, Trigger, TriggerBody};
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Sqlite, SqliteConnection};
 
-use super::catalogue::{Definition, by_name, definitions, quote};
+use super::catalogue_rows::{Definition, by_name, definitions, quote};
 use crate::at::database::rows;
 
 /// The names of the row id, where no column has them.
