@@ -95,8 +95,9 @@ impl<DB: Backend> Restore<'_, DB> {
         self.control("SAVEPOINT hf_settle").await?;
         let silenced = DB::silence(self.connection, &self.loaded.table, &columns).await;
         let is_back = match silenced {
-            Ok(Some(loud)) => self.write_settled(rows, loud).await.is_ok_and(|is_back| is_back),
-            Ok(None) | Err(_) => false,
+            Ok(Some(loud)) => tried(self.write_settled(rows, loud).await)?,
+            Ok(None) => false,
+            Err(error) => tried(Err(error.into()))?,
         };
         if !is_back {
             // The triggers are back, too.
@@ -128,10 +129,8 @@ impl<DB: Backend> Restore<'_, DB> {
 
     async fn settle_row(&mut self, row: &Overridden) -> Result<bool, Obstacle> {
         self.control("SAVEPOINT hf_settle").await?;
-        let is_back = match self.write_places(&row.places, &row.settled).await {
-            Ok(()) => self.is_settled(row).await?,
-            Err(_) => false,
-        };
+        let written = self.write_places(&row.places, &row.settled).await;
+        let is_back = tried(written.map(|()| true))? && self.is_settled(row).await?;
         if !is_back {
             // The trigger writes the column whatever the statement says.
             self.control("ROLLBACK TO SAVEPOINT hf_settle").await?;
@@ -150,5 +149,14 @@ impl<DB: Backend> Restore<'_, DB> {
     async fn control(&mut self, text: &str) -> Result<(), Obstacle> {
         DB::steps(self.connection, BoundQuery::plain(text.to_owned())).await?;
         Ok(())
+    }
+}
+
+/// Whether an attempt succeeded: not where it is refused. An error that another attempt at the whole
+/// undo may mend is passed on.
+fn tried(attempt: Result<bool, Obstacle>) -> Result<bool, Obstacle> {
+    match attempt {
+        Err(Obstacle::Refused { .. }) => Ok(false),
+        attempt => attempt,
     }
 }
