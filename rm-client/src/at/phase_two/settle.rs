@@ -152,7 +152,7 @@ impl<DB: Backend> Restore<'_, DB> {
     }
 }
 
-/// Whether an attempt succeeded: not where it is refused. An error that another attempt at the whole
+/// Whether an attempt succeeded: not where it is refused. An error that a further attempt at the
 /// undo may mend is passed on.
 fn tried(attempt: Result<bool, Obstacle>) -> Result<bool, Obstacle> {
     match attempt {
