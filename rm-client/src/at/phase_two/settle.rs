@@ -155,8 +155,8 @@ impl<DB: Backend> Restore<'_, DB> {
 /// Whether an attempt succeeded: not where it is refused. An error that a further attempt at the
 /// undo may mend is passed on.
 fn tried(attempt: Result<bool, Obstacle>) -> Result<bool, Obstacle> {
-    match attempt {
-        Err(Obstacle::Refused { .. }) => Ok(false),
-        attempt => attempt,
+    if let Err(Obstacle::Refused { .. }) = attempt {
+        return Ok(false);
     }
+    attempt
 }
