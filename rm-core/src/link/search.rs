@@ -4,7 +4,9 @@
 //! frozen host, a server that does not serve yet) costs a moment and not the whole connect timeout:
 //! the next target is dialled beside it, and the first that greets ends the search. A target that
 //! fails costs nothing. When every target has been dialled, the failed ones are dialled again after
-//! a pause, which doubles from round to round, even while a silent target is still waited for.
+//! a pause, which doubles from round to round, even while a silent target is still waited for. While
+//! coordinators answer that another one leads, the pause stays short for some rounds: the next
+//! leader is a matter of seconds then.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,6 +21,12 @@ use super::settings::Settings;
 /// coordinator is dialled at all its addresses each time. Too long: a silent target is noticed
 /// late.
 const STAGGER: Duration = Duration::from_millis(250);
+/// How often the pause doubles in the rounds in which a coordinator has sent the client on. Too
+/// seldom: the coordinators that follow are asked by all clients at a time. Too often: the next
+/// leader is found late.
+const DOUBLINGS_SENT_ON: u32 = 2;
+/// How many rounds that holds for, from the first one on.
+const ROUNDS_SENT_ON: u32 = 10;
 /// How many addresses of one endpoint are dialled (BOUNDED).
 const ADDRESSES_MAX: usize = 16;
 
@@ -42,6 +50,8 @@ pub(super) struct Search {
     is_resting: bool,
     /// Rounds since a coordinator last greeted.
     rounds: u32,
+    /// In this round a coordinator has answered that another one leads.
+    is_sent_on: bool,
     last: ConnectionId,
 }
 
@@ -78,6 +88,7 @@ impl Search {
             dial_at: Moment::default(),
             is_resting: true,
             rounds: 0,
+            is_sent_on: false,
             last: ConnectionId::default(),
         };
         search.waiting = search.idle_targets().collect();
@@ -96,6 +107,11 @@ impl Search {
     pub(super) fn prefer(&mut self, endpoint: usize) {
         self.first = endpoint;
         self.waiting.make_contiguous().sort_by_key(|target| target.endpoint != endpoint);
+    }
+
+    /// Takes note that a coordinator answers, and does not lead.
+    pub(super) fn sent_on(&mut self) {
+        self.is_sent_on = true;
     }
 
     /// Ends the pause before the next target.
@@ -229,7 +245,14 @@ impl Search {
     /// Draws how long to wait before a round: between half and all of a pause that doubles each
     /// time.
     fn back_off(&mut self) -> Duration {
-        let pause = self.back_off_base.saturating_mul(1 << self.rounds.min(30));
+        let doublings = match std::mem::take(&mut self.is_sent_on) {
+            true => {
+                let late = self.rounds.saturating_sub(ROUNDS_SENT_ON);
+                self.rounds.min(DOUBLINGS_SENT_ON + late)
+            }
+            false => self.rounds,
+        };
+        let pause = self.back_off_base.saturating_mul(1 << doublings.min(30));
         pause.min(self.back_off_max).mul_f64(self.jitter.random_range(0.5..=1.0))
     }
 }

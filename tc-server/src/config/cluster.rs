@@ -75,6 +75,6 @@ pub struct EtcdConfig {
 impl Default for ClusterConfig {
     fn default() -> Self {
         let namespace = "default".to_owned();
-        Self { node: None, host: None, namespace, authority: None, lease_ms: 2_000 }
+        Self { node: None, host: None, namespace, authority: None, lease_ms: 1_500 }
     }
 }

@@ -24,8 +24,8 @@ pub const LEADER_POINTS: [&str; 7] = [
 /// The point that a coordinator passes once for each lead.
 const AFTER_LEAD: &str = "after-lead";
 
-/// A coordinator that is away for this long loses the lead: the default of `cluster.lease_ms` and
-/// half a second.
+/// A coordinator that is away for this long loses the lead: what `cluster.lease_ms` is at least on
+/// etcd, and half a second.
 const LONGER_THAN_THE_LEASE: Duration = Duration::from_millis(2_500);
 
 /// The coordinator that a fault is done to.

@@ -87,6 +87,7 @@ impl Protocol {
         } else if let Some(Answer::PhaseTwo(call)) = answer {
             self.events.push_back(Event::PhaseTwo(call));
         } else if let Some(Answer::GoAway(notice)) = answer {
+            self.search.sent_on();
             self.give_up(now, connection, going_away(&notice));
             self.go_to_the_leader(now, &notice);
         } else if let Some(Answer::Rejected(refusal)) = answer

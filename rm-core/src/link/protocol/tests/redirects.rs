@@ -56,6 +56,33 @@ fn a_follower_sends_the_client_on_at_once() {
     assert_eq!(driven.protocol.state, State::Ready);
 }
 
+/// The next leader is a matter of seconds while coordinators follow. If none comes, the pause
+/// doubles again.
+#[test]
+fn the_pause_stays_short_while_coordinators_follow() {
+    let mut driven = Driven::new(&["a", "b"]);
+    let mut pauses = Vec::new();
+    for _ in 0..14 {
+        driven.lose();
+        driven.sleep();
+        assert!(driven.protocol.connected(driven.connection()));
+        driven.frame();
+        let before = driven.now;
+        driven.answer(0, go_away("a", 8));
+        driven.sleep();
+        pauses.push(driven.now.0 - before.0);
+    }
+    for (round, pause) in pauses.into_iter().enumerate() {
+        let whole = match round {
+            0 | 1 => 100 << round,
+            2..=10 => 400,
+            later => 400 << (later - 10),
+        };
+        let whole = Duration::from_millis(whole);
+        assert!(pause >= whole / 2 && pause <= whole, "round {round}: {pause:?}");
+    }
+}
+
 /// A leader that was asleep greets although another one leads.
 #[test]
 fn a_coordinator_of_an_earlier_epoch_is_left_until_it_must_have_noticed() {
