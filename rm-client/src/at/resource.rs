@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use handfast_rm_core::plan::{Reads, Statement, StatementRefusal};
+use handfast_rm_core::plan::{Reads, StatementRefusal};
 use sqlx::Pool;
 
 use super::database::bound_query::BoundQuery;
@@ -193,12 +193,12 @@ impl<DB: AtDatabase> AtResource<DB> {
     pub(super) async fn run_alone(
         &self,
         query: BoundQuery<DB>,
-        statement: Arc<Statement>,
+        managed: Managed,
     ) -> Result<Steps<DB>, sqlx::Error> {
         let mut attempts = Attempts::new(Arc::clone(&self.shared))?;
         loop {
             let mut local = attempts.begin().await?;
-            match local.run_planned(query.clone(), Arc::clone(&statement)).await {
+            match local.run(query.clone(), managed.clone()).await {
                 Ok(steps) => match attempts.commit(local).await? {
                     Attempt::Done => return Ok(steps),
                     Attempt::Again => {}
@@ -212,15 +212,12 @@ impl<DB: AtDatabase> AtResource<DB> {
     }
 
     /// Decides how a query goes to the database. A statement is parsed here and nowhere else.
-    pub(super) fn classify(
-        &self,
-        query: &BoundQuery<DB>,
-    ) -> Result<Route<Arc<Statement>>, sqlx::Error> {
+    pub(super) fn classify(&self, query: &BoundQuery<DB>) -> Result<Route<Managed>, sqlx::Error> {
         let Some(context) = context::current() else { return self.classify_outside(query) };
         let reads = if context.read_committed { Reads::Committed } else { Reads::Local };
         match self.shared.catalogue.classify(reads, query.sql())? {
             Route::Plain => Ok(Route::Plain),
-            Route::Planned(Managed::Statement(statement)) => Ok(Route::Planned(statement)),
+            route @ Route::Planned(Managed::Statement(_) | Managed::Several(_)) => Ok(route),
             Route::Planned(Managed::Savepoint(_)) => {
                 // Its local transaction would end with it.
                 let statement = "SAVEPOINT".to_owned();
@@ -231,10 +228,7 @@ impl<DB: AtDatabase> AtResource<DB> {
 
     /// Classifies a query outside of a global: it runs untouched, unless the resource takes only
     /// reads there.
-    fn classify_outside(
-        &self,
-        query: &BoundQuery<DB>,
-    ) -> Result<Route<Arc<Statement>>, sqlx::Error> {
+    fn classify_outside(&self, query: &BoundQuery<DB>) -> Result<Route<Managed>, sqlx::Error> {
         let reads_only = || {
             let route = self.shared.catalogue.classify(Reads::Local, query.sql());
             matches!(route, Ok(Route::Plain))

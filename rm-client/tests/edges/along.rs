@@ -541,6 +541,28 @@ async fn a_delete_trigger_of_a_child_counts_where_it_fires() {
     refuse(&stage, "DELETE FROM par WHERE id = 1", "trigger chi_gone").await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn children_go_along_with_rows_chosen_by_a_join() {
+    check_family::<Postgres>(&["DELETE FROM par USING chi WHERE chi.pid = par.id AND par.n < 15"])
+        .await;
+    check_family::<Postgres>(&[
+        "INSERT INTO chi VALUES (5, 2, 1)",
+        "DELETE FROM par p USING (SELECT par.id FROM par LEFT JOIN chi ON chi.pid = par.id \
+         WHERE chi.m > 0 OR chi.id IS NULL) AS found WHERE p.id = found.id",
+        "DELETE FROM chi USING gra WHERE gra.cid = chi.id RETURNING chi.m, gra.t",
+    ])
+    .await;
+    check_family::<MySql>(&["DELETE p FROM par p JOIN chi c ON c.pid = p.id WHERE p.n < 15"]).await;
+    check_family::<MySql>(&[
+        "DELETE FROM p USING par p LEFT JOIN chi c ON c.pid = p.id WHERE c.id IS NULL",
+        "DELETE chi FROM chi JOIN gra ON gra.cid = chi.id",
+    ])
+    .await;
+    let stage = Stage::<MySql>::new(FAMILY).await;
+    let both = "DELETE par, gra FROM par JOIN gra ON gra.cid = par.id";
+    refuse(&stage, both, "write one DELETE a table").await;
+}
+
 /// The user's RETURNING shows the statement's own rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delete_along_returns_its_own_rows() {

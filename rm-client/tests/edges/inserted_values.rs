@@ -3,7 +3,7 @@
 
 use sqlx::{MySql, Postgres, Sqlite};
 
-use crate::at::{Stage, code};
+use crate::at::{Stage, TestDatabase, code};
 
 /// The row that held the default was removed, and its before image was not taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -106,4 +106,36 @@ async fn check_bound_zero(stage: &Stage<MySql>, sql: &'static str) {
     assert_ne!(stage.dump("seat", &columns).await, before, "{sql}");
     stage.roll_back(global).await;
     assert_eq!(stage.dump("seat", &columns).await, before, "{sql}");
+}
+
+/// MariaDB returns the keys that no text shows. The answer counts the rows all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_that_functions_make_are_returned() {
+    let stage = Stage::<MySql>::new(&[
+        "CREATE TABLE stock (id CHAR(36) PRIMARY KEY, sku VARCHAR(9) UNIQUE, n INT)",
+        "CREATE TABLE made (id BIGINT PRIMARY KEY DEFAULT (FLOOR(RAND() * 1000000000)), n INT)",
+        "CREATE TABLE counted (code CHAR(36) PRIMARY KEY, id INT AUTO_INCREMENT, KEY (id))",
+        "INSERT INTO stock VALUES ('a', 'CUP', 1)",
+        "INSERT INTO made VALUES (-1, 1)",
+    ])
+    .await;
+    let columns = &["id", "sku", "n"];
+    for (sql, expected) in [
+        ("INSERT INTO stock VALUES (UUID(), 'LID', 5)", 1),
+        ("INSERT INTO stock (id, n) VALUES (UUID(), 5), (UUID(), 6), (UUID(), 6)", 3),
+        ("INSERT IGNORE INTO stock VALUES (UUID(), 'CUP', 5), (UUID(), 'LID', 6)", 1),
+    ] {
+        stage.check_undone("stock", columns, &[sql]).await;
+        let global = stage.begin().await;
+        let changed = global.scope(MySql::run_alone(&stage.resource, sql)).await.unwrap();
+        assert_eq!(changed, expected, "{sql}");
+        stage.roll_back(global).await;
+    }
+    stage.check_undone("made", &["id", "n"], &["INSERT INTO made (n) VALUES (2), (3)"]).await;
+    // What MariaDB returns leaves out the number that the application may ask for.
+    let global = stage.begin().await;
+    let sql = "INSERT INTO counted (code) VALUES (UUID())";
+    let refused = stage.try_branch(&global, &[sql]).await.unwrap_err();
+    assert_eq!(code(&refused), "HF-AT-KEY-UNKNOWN");
+    stage.roll_back(global).await;
 }

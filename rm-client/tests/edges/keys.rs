@@ -149,6 +149,55 @@ async fn several_rows_keep_their_keys_on_mysql() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_time_in_a_key_is_undone_on_mysql() {
+    let stage = Stage::<MySql>::new(&[
+        "CREATE TABLE timer (shard INT, at DATETIME(6), due DATE, span TIME, v INT, \
+         PRIMARY KEY (shard, at, due, span))",
+        "INSERT INTO timer VALUES (1, '2026-01-02 03:04:05.5', '2026-01-02', '01:00:00', 7), \
+         (1, '2026-01-02 00:00:00', '2026-01-02', '-30:00:00', 8)",
+    ])
+    .await;
+    let columns = &["shard", "at", "due", "span", "v"];
+    for sql in [
+        "UPDATE timer SET at = '2026-03-04 00:00:00' WHERE v = 7",
+        "UPDATE timer SET at = at + INTERVAL 1 SECOND, v = 9 WHERE v = 7",
+        "UPDATE timer SET due = '2026-12-31', span = '838:59:59', shard = 2 WHERE v = 8",
+        // It is stored as another time than the text says.
+        "UPDATE timer SET due = '2026-05-06 07:08:09' WHERE v = 8",
+    ] {
+        stage.check_undone("timer", columns, &[sql]).await;
+    }
+}
+
+/// MySQL: the row that an upsert meets may have another key than the one offered. That shows when
+/// it has run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upsert_that_assigns_a_key_keeps_it_on_mysql() {
+    let stage = Stage::<MySql>::new(&[
+        "CREATE TABLE account (id CHAR(36) PRIMARY KEY, email VARCHAR(40) UNIQUE, n INT)",
+        "INSERT INTO account VALUES ('a', 'ann@x', 1), ('b', 'bob@x', 2)",
+    ])
+    .await;
+    let columns = &["id", "email", "n"];
+    for rows in ["('a', 'ann@x', 5)", "('c', 'cid@x', 5)", "('a', 'new@x', 5)", "('A', 'ann@x', 5)"]
+    {
+        let sql = format!(
+            "INSERT INTO account VALUES {rows} ON DUPLICATE KEY UPDATE id = VALUES(id), \
+             n = VALUES(n)"
+        );
+        stage.check_undone("account", columns, &[&sql]).await;
+    }
+    let before = stage.dump("account", columns).await;
+    let global = stage.begin().await;
+    let other = "INSERT INTO account VALUES ('z', 'ann@x', 5) \
+                 ON DUPLICATE KEY UPDATE id = VALUES(id), n = 5";
+    let refused = stage.try_branch(&global, &[other]).await.unwrap_err();
+    assert_eq!(code(&refused), "HF-AT-KEY-CHANGED");
+    stage.roll_back(global).await;
+    assert_eq!(stage.dump("account", columns).await, before);
+}
+
 /// The undo was an UPDATE of the other columns, and the key would have kept its other spelling.
 async fn another_spelling_of_a_key_is_undone<DB: TestDatabase>() {
     let (key, old, new) = match DB::NAME_IN_TESTS {

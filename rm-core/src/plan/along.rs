@@ -144,9 +144,9 @@ pub mod reason {
     pub const UNSEEN: &str = "the columns of the key are not to be seen, or do not fit: grant this \
                               account a right on the table that refers, beyond SELECT";
 
-    /// A DELETE over several tables.
-    pub const JOINED: &str = "a DELETE over several tables does not image them: choose the rows by \
-                              a sub-select in WHERE";
+    /// A DELETE of rows of several tables.
+    pub const SEVERAL_TABLES: &str = "a DELETE of rows of several tables does not image them: write \
+                                      one DELETE a table";
 
     /// A part of the key would be set to NULL or its default: the reason of a
     /// [`KeyChanged`](super::StatementRefusal::KeyChanged).

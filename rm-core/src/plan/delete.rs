@@ -20,9 +20,15 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
     let constraints = constraint::of_whole_rows(table);
     let judged = !constraints.is_empty();
     let acts = table.acting_on_delete().next().is_some();
+    // The change could choose other rows than a read before it, and cannot name them by a key.
+    let unnamed =
+        table.whole_rows && !update::chooses_again(text, tree.selection.as_ref(), &clauses);
+    if unnamed && judged {
+        return Err(StatementRefusal::NoPrimaryKey { table: table.full_name() });
+    }
     // Rows that are returned are gone already, too late to judge them, and so are the rows that
     // went along with them.
-    let returns = text.dialect.returns_rows() || tree.returning.is_some();
+    let returns = text.dialect.returns_rows() || tree.returning.is_some() || unnamed;
     let image = if returns && !judged && !acts {
         returned(text, table, &columns, &clauses)
     } else {

@@ -11,12 +11,12 @@ use sqlparser::{
 };
 
 use super::{
-    Dialect, ForetoldKey, StatementRefusal, Table, clauses::Clauses, guard, key_change, names,
-    placeholder, stable, text::Text,
+    Column, Dialect, ForetoldKey, StatementRefusal, Table, clauses::Clauses, guard, key_change,
+    names, placeholder, stable, text::Text,
 };
 
 /// Returns how to compute the new values of the key columns `changed`, if their expressions allow
-/// it: functions of the row as it is before the change, of values that have one text.
+/// it: functions of the row as it is before the change, of values that are read as they are stored.
 pub(super) fn of_update(
     text: &Text,
     table: &Table,
@@ -37,15 +37,14 @@ pub(super) fn of_update(
         let one = std::slice::from_ref(assignment);
         let [column] = names::assigned(text.dialect, table, one)?[..] else { return Ok(None) };
         if changed.contains(&column) {
-            let known = key_change::has_one_text(&table.columns[column])
-                && stable::is_stable(text.dialect, &assignment.value)
-                && !mentions(table, &assignment.value, &before)
-                && text.reads_as(value.clone(), &assignment.value);
-            if !known {
-                return Ok(None);
-            }
+            let read_as = read_as(&table.columns[column]).filter(|_| {
+                stable::is_stable(text.dialect, &assignment.value)
+                    && !mentions(table, &assignment.value, &before)
+                    && text.reads_as(value.clone(), &assignment.value)
+            });
+            let Some(read_as) = read_as else { return Ok(None) };
             foretold.parts.push((column, foretold.items.len()));
-            foretold.items.push(format!("CAST(({}) AS CHAR)", text.cut(value)));
+            foretold.items.push(format!("CAST(({}) AS {read_as})", text.cut(value)));
         } else {
             let arguments = text.arguments(value).len();
             foretold.items.extend(placeholder::swallow(text.dialect, arguments));
@@ -53,6 +52,17 @@ pub(super) fn of_update(
         before.push(column);
     }
     Ok((foretold.parts.len() == changed.len()).then_some(foretold))
+}
+
+/// The type as which a key column's new value is read, if that shows the key: a text, or a time of
+/// the column's own type.
+fn read_as(column: &Column) -> Option<&str> {
+    let kind = column.type_text.split(['(', ' ']).next().unwrap_or_default();
+    if key_change::has_one_text(column) {
+        return Some("CHAR");
+    }
+    let is_time = matches!(kind.to_ascii_lowercase().as_str(), "date" | "datetime" | "time");
+    is_time.then_some(&*column.type_text)
 }
 
 /// The tokens behind the equals sign of each assignment.

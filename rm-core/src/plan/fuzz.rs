@@ -11,6 +11,9 @@ use super::{
 pub fn fuzz_entry(dialect: Dialect, reads: Reads, sql: &str) -> Option<Plan> {
     match parse(dialect, reads, sql).ok()? {
         Parsed::Pass | Parsed::Savepoint(_) => Some(Plan::Pass),
+        Parsed::Several(parts) => {
+            parts.iter().filter_map(|(text, _)| fuzz_entry(dialect, reads, text)).last()
+        }
         Parsed::Statement(statement) => {
             let tables: Vec<Table> =
                 statement.tables().iter().map(|table| sample(table.name.clone())).collect();
@@ -50,6 +53,7 @@ fn sample(name: String) -> Table {
             },
         ],
         rewrites: false,
+        returns_inserted: true,
         whole_rows: false,
         row_security: false,
     }

@@ -43,10 +43,8 @@ pub(super) fn writable(table: &Table, events: &[Event]) -> Result<(), StatementR
 /// names the rows, all their values do. Whether one of two equal rows has gone, or the other, makes
 /// no difference.
 pub(super) fn writable_whole(table: &Table, event: Event) -> Result<(), StatementRefusal> {
-    // What a trigger fills in, or a constraint that is not valid, would have to be looked up by
-    // key.
-    let looks_up = table.is_filled_by_triggers() || !table.unproved.is_empty();
-    if !table.whole_rows || looks_up {
+    // What a trigger fills in would have to be looked up by key.
+    if !table.whole_rows || table.is_filled_by_triggers() {
         nameable(table)?;
     }
     seen(table, &[event])

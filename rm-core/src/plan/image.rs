@@ -189,11 +189,9 @@ pub(super) fn around(
     Query { text: query.concat(), arguments: Arguments::AsBound }
 }
 
-/// Returns the user's text up to a token, then our RETURNING; the text itself if there is none,
-/// also on MySQL if it has none of its own.
+/// Returns the user's text up to a token, then our RETURNING; the text itself if there is none.
 pub(super) fn rewritten(text: &Text, table: &Table, end: usize, returning: &str) -> Query {
-    let is_own = || text.find(0, &[Keyword::RETURNING]).is_some();
-    let written = if returning.is_empty() || text.dialect == Dialect::MySql && !is_own() {
+    let written = if returning.is_empty() {
         text.whole().to_owned()
     } else {
         format!("{}{returning}{}", text.cut(0..end), mark(text.whole(), table))

@@ -6,7 +6,7 @@ use sqlparser::ast::{
 };
 
 use super::{
-    Dialect, Plan, StatementRefusal, Table,
+    Column, Dialect, Generation, Plan, StatementRefusal, Table,
     guard::{self, Event},
     insert_select, plain_insert,
     text::Text,
@@ -19,7 +19,7 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
     let conflict = conflict(tree)?;
     let adds = matches!(conflict, Conflict::Fail | Conflict::Ignore);
     let as_values = match text.dialect {
-        Dialect::MySql if adds && tree.returning.is_some() => {
+        Dialect::MySql if adds && (tree.returning.is_some() || table.whole_rows) => {
             return plain_insert::returned(text, tree, table);
         }
         Dialect::MySql => true,
@@ -30,7 +30,7 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
     if as_values && let Some(plan) = insert_select::plan(text, tree, table)? {
         return Ok(plan);
     }
-    match (&conflict, text.dialect) {
+    let plan = match (&conflict, text.dialect) {
         (Conflict::Fail, Dialect::MySql) => plain_insert::keyed(text, tree, table),
         (Conflict::Ignore, Dialect::MySql) | (Conflict::Update { .. } | Conflict::Replace, _) => {
             upsert::plan(text, tree, table, &conflict)
@@ -39,7 +39,20 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
         (Conflict::Fail | Conflict::Ignore, Dialect::Postgres | Dialect::Sqlite) => {
             plain_insert::returned(text, tree, table)
         }
+    };
+    match plan {
+        Err(StatementRefusal::KeyUnknown { .. }) if adds && tells_keys(table) => {
+            plain_insert::returned(text, tree, table)
+        }
+        plan => plan,
     }
+}
+
+/// Returns whether an INSERT can tell the keys that its text does not show. An answer that returns
+/// rows has no number that was generated last, for which the application may look.
+fn tells_keys(table: &Table) -> bool {
+    let is_counted = |column: &Column| column.generation == Generation::AutoIncrement;
+    table.returns_inserted && !table.columns.iter().any(is_counted)
 }
 
 /// The table's name; refuses clauses that no image can follow, without knowing the table.

@@ -51,22 +51,31 @@ impl KeyFold {
 /// empty, or the row's name and a dot.
 pub(super) fn key_texts(dialect: Dialect, table: &Table, row: &str) -> Vec<String> {
     if table.whole_rows {
-        return vec![format!("md5({})", whole_row(table, row))];
+        return vec![format!("md5({})", whole_row(dialect, table, row))];
     }
     let columns = table.key.columns.iter().map(|&index| &table.columns[index]);
     columns.map(|column| key_text(dialect, column, row)).collect()
 }
 
-/// PostgreSQL: the bytes of all values of a row, which do not depend on settings of the session.
-/// The types are those that domains are made of, since they stand in the bytes.
-pub(super) fn whole_row(table: &Table, row: &str) -> String {
+/// All values of a row as one, which does not depend on settings of the session: their bytes on
+/// PostgreSQL, elsewhere a digest of each.
+pub(super) fn whole_row(dialect: Dialect, table: &Table, row: &str) -> String {
     let value = |column: &usize| {
         let column = &table.columns[*column];
-        let name = quote::identifier(Dialect::Postgres, &column.name);
-        format!("{row}{name}::{}", column.type_text)
+        let name = format!("{row}{}", quote::identifier(dialect, &column.name));
+        match dialect {
+            // The types are those that domains are made of, since they stand in the bytes.
+            Dialect::Postgres => format!("{name}::{}", column.type_text),
+            Dialect::MySql => format!("IFNULL(MD5({}), '-')", mysql_text(&name, column)),
+            Dialect::Sqlite => format!("quote({name})"),
+        }
     };
     let values: Vec<String> = table.stored().iter().map(value).collect();
-    format!("record_send(ROW({}))", values.join(", "))
+    let values = values.join(", ");
+    match dialect {
+        Dialect::Postgres => format!("record_send(ROW({values}))"),
+        Dialect::MySql | Dialect::Sqlite => format!("CONCAT({values})"),
+    }
 }
 
 /// The expression that gives a key column's value as canonical text.

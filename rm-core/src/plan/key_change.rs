@@ -22,6 +22,8 @@ enum Kept {
     Same,
     /// One that is equal to it, which may be spelt otherwise.
     Equal,
+    /// The one that the row offered has.
+    Offered,
     /// Any value.
     Unknown,
 }
@@ -45,9 +47,10 @@ pub(super) fn by_update(
     key_columns(dialect, table, assignments, &rows, |kept| kept != Kept::Same)
 }
 
-/// Returns the key columns to which the update part of an upsert may give another spelling, on
-/// PostgreSQL also another value: it tells a row that was updated from one that was inserted, so
-/// that a row under a key that it did not have is noticed. Refuses other values elsewhere.
+/// Returns the key columns to which the update part of an upsert may give another spelling, or
+/// another value: PostgreSQL tells a row that was updated from one that was inserted. On MySQL every
+/// row that was met is looked for again, so that it is noticed if it does not have the key of the
+/// row offered. Refuses other values there, and all of them on SQLite.
 ///
 /// `own` is the name of the row that exists; `equal` lists the columns in which every row offered
 /// is equal to the one that it meets.
@@ -62,13 +65,17 @@ pub(super) fn by_upsert(
     if dialect == Dialect::Postgres {
         return key_columns(dialect, table, assignments, &rows, |kept| kept != Kept::Same);
     }
-    let changed = key_columns(dialect, table, assignments, &rows, |kept| kept == Kept::Unknown)?;
-    match changed.first() {
+    let changes = |kept| match kept {
+        Kept::Same | Kept::Equal => false,
+        Kept::Offered => dialect == Dialect::Sqlite,
+        Kept::Unknown => true,
+    };
+    match key_columns(dialect, table, assignments, &rows, changes)?.first() {
         Some(&index) => Err(StatementRefusal::KeyChanged {
             column: table.columns[index].name.clone(),
             reason: "by an upsert: change the key by an UPDATE of its own",
         }),
-        None => key_columns(dialect, table, assignments, &rows, |kept| kept == Kept::Equal),
+        None => key_columns(dialect, table, assignments, &rows, |kept| kept != Kept::Same),
     }
 }
 
@@ -134,7 +141,7 @@ fn kept_by(dialect: Dialect, table: &Table, column: usize, value: &Expr, rows: &
     let offered = || match rows.equal.contains(&column) {
         true if is_exact(dialect, &table.columns[column]) => Kept::Same,
         true => Kept::Equal,
-        false => Kept::Unknown,
+        false => Kept::Offered,
     };
     if let Expr::Nested(inner) = value {
         return kept_by(dialect, table, column, inner, rows);

@@ -32,6 +32,9 @@ pub enum Parsed {
     Statement(Box<Statement>),
     /// A statement about a savepoint of the local transaction, which has to know of it.
     Savepoint(Savepoint),
+    /// Several statements, each with its own text, at least one of which does not pass. None of
+    /// them is this again.
+    Several(Vec<(String, Parsed)>),
 }
 
 /// How plain reads are to be treated.
@@ -99,18 +102,27 @@ fn is_opted_out(sql: &str) -> bool {
     sql.trim_start().starts_with(OPT_OUT)
 }
 
-/// Lets several statements in one text pass if none may write, and refuses them otherwise.
+/// Lets several statements in one text pass if none may write, and takes them apart otherwise: each
+/// is planned and imaged by itself. That is refused where they have arguments, which would have to
+/// be shared out.
 fn parse_several(reads: Reads, statements: Vec<Text>) -> Result<Parsed, StatementRefusal> {
+    let mut parts = Vec::with_capacity(statements.len());
+    let mut arguments = 0;
     for statement in statements {
-        match parse_one(reads, statement) {
-            Ok(Parsed::Pass) => {}
-            Ok(Parsed::Statement(_) | Parsed::Savepoint(_)) => {
-                return Err(StatementRefusal::SeveralStatements);
-            }
-            Err(refusal) => return Err(refusal),
-        }
+        arguments += statement.argument_count();
+        let text = statement.cut(0..statement.end());
+        // Read again, so that its tokens stand in its own text.
+        let [own] = <[Text; 1]>::try_from(Text::statements(statement.dialect, &text)?)
+            .map_err(|_| misread())?;
+        parts.push((text, parse_one(reads, own)?));
     }
-    Ok(Parsed::Pass)
+    if parts.iter().all(|(_, parsed)| matches!(parsed, Parsed::Pass)) {
+        return Ok(Parsed::Pass);
+    }
+    if arguments > 0 {
+        return Err(StatementRefusal::SeveralStatements);
+    }
+    Ok(Parsed::Several(parts))
 }
 
 fn parse_one(reads: Reads, text: Text) -> Result<Parsed, StatementRefusal> {
@@ -203,7 +215,7 @@ fn parse_writes(
     let parse_write = |sql: &str| match <[Text; 1]>::try_from(Text::statements(dialect, sql)?) {
         Ok([text]) => match parse_one(Reads::Local, text)? {
             Parsed::Statement(statement) => Ok(*statement),
-            Parsed::Pass | Parsed::Savepoint(_) => Err(misread()),
+            Parsed::Pass | Parsed::Savepoint(_) | Parsed::Several(_) => Err(misread()),
         },
         Err(_) => Err(misread()),
     };
@@ -423,6 +435,6 @@ fn plans_as_values(dialect: Dialect, plan: &Plan, table: &Table) -> Result<(), S
     let width = rows.columns.len();
     match parse(dialect, Reads::Local, &rows.statement(1, width))? {
         Parsed::Statement(statement) => statement.plan(&[table], width).map(|_| ()),
-        Parsed::Pass | Parsed::Savepoint(_) => Err(misread()),
+        Parsed::Pass | Parsed::Savepoint(_) | Parsed::Several(_) => Err(misread()),
     }
 }

@@ -18,8 +18,11 @@ pub enum StatementRefusal {
         /// The parser's message.
         reason: String,
     },
-    /// Several statements in one text, one of which may write.
-    #[error("several statements in one text: execute them one by one ({})", self.code())]
+    /// Several statements in one text, one of which may write, with arguments.
+    #[error(
+        "several statements in one text cannot share its arguments: execute them one by one ({})",
+        self.code()
+    )]
     SeveralStatements,
     /// A kind of statement that the planner does not know to be harmless.
     #[error(

@@ -146,7 +146,7 @@ impl KeyChange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForetoldKey {
     /// The key columns that the change assigns, each with the place at the front of the row where
-    /// its value stands as a text.
+    /// its value stands, a time as one, others as a text.
     pub parts: Vec<(usize, usize)>,
     /// The items at the front of the row: those texts, and what takes the arguments of the other
     /// assignments.

@@ -54,8 +54,10 @@ pub struct Table {
     /// PostgreSQL rewrite rules other than a view's own; SQLite `ON CONFLICT` clauses in the
     /// table's definition. Either makes a statement do something other than its text says.
     pub rewrites: bool,
-    /// PostgreSQL: nothing names a row but all its values together. Rows that are equal in all of
-    /// them are exchangeable. The key has no columns then.
+    /// Whether an INSERT can return the rows that it adds: not on MySQL, but on MariaDB.
+    pub returns_inserted: bool,
+    /// PostgreSQL and MariaDB: nothing names a row but all its values together. Rows that are equal
+    /// in all of them are exchangeable. The key has no columns then.
     pub whole_rows: bool,
     /// PostgreSQL policies decide which rows this connection sees and may write.
     pub row_security: bool,
@@ -242,6 +244,30 @@ pub struct Trigger {
     pub writes: TriggerWrites,
 }
 
+/// Whether values of a column cannot be told apart, or be given by the application alone.
+fn is_nameless(dialect: Dialect, column: &Column) -> bool {
+    // They have no bytes.
+    const UNSENT: [&str; 3] = ["aclitem", "gtsvector", "ghstore"];
+    const SPATIAL: [&str; 9] = [
+        "geometry",
+        "point",
+        "linestring",
+        "polygon",
+        "multipoint",
+        "multilinestring",
+        "multipolygon",
+        "geometrycollection",
+        "geomcollection",
+    ];
+    let kind = column.type_text.trim_end_matches("[]");
+    match dialect {
+        Dialect::Postgres => UNSENT.contains(&kind),
+        // The answer that returns rows does not tell the number that was generated last.
+        Dialect::MySql => column.generation == Generation::AutoIncrement || SPATIAL.contains(&kind),
+        Dialect::Sqlite => false,
+    }
+}
+
 impl UniqueIndex {
     /// A plain index, without columns yet.
     pub fn named(name: impl Into<String>) -> Self {
@@ -288,17 +314,13 @@ impl Table {
 
     /// Lets all values together name the rows of a table that has no key and to which no foreign
     /// key refers.
-    pub fn adopt_whole_rows(&mut self) {
-        // Values of these types have no bytes to be named by.
-        const UNSENT: [&str; 3] = ["aclitem", "gtsvector", "ghstore"];
+    pub fn adopt_whole_rows(&mut self, dialect: Dialect) {
         let stored = self.stored();
-        let is_unsent = |column: &usize| {
-            let kind = self.columns[*column].type_text.trim_end_matches("[]");
-            UNSENT.contains(&kind)
-        };
+        let nameless = |column: &usize| is_nameless(dialect, &self.columns[*column]);
         let plain = self.kind == TableKind::Ordinary && self.referenced_by.is_empty();
-        let sent = !stored.is_empty() && !stored.iter().any(is_unsent);
-        self.whole_rows = self.key.columns.is_empty() && plain && sent;
+        let named = !stored.is_empty() && !stored.iter().any(nameless);
+        let unkeyed = self.key.columns.is_empty();
+        self.whole_rows = unkeyed && plain && named && self.returns_inserted;
     }
 
     /// Returns of how many texts the key of a row consists.

@@ -6,7 +6,9 @@
 
 use std::collections::HashMap;
 
-use super::{Dialect, Generation, Table, constraint, image, key, keyed, placeholder, quote};
+use super::{
+    Dialect, Generation, ROWS_MAX, Table, constraint, image, key, keyed, placeholder, quote,
+};
 
 /// Whether a read by key locks its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,43 +96,91 @@ pub fn restore_deleted(dialect: Dialect, table: &Table, rows: usize) -> String {
 /// rows are the key as [`select_equal`].
 pub fn remove_inserted(dialect: Dialect, table: &Table, rows: usize) -> String {
     if table.whole_rows {
-        return remove_equal(table, rows);
+        return remove_equal(dialect, table, rows);
     }
     let keys = keys(dialect, table, rows, 0);
     format!("DELETE FROM {} WHERE {keys}{}", quote::table(dialect, table), mark(dialect, table))
 }
 
-/// PostgreSQL: finds and locks the rows that are equal to given ones in all their values, for a
-/// table whose rows nothing else names. Returns, for each row found, the number of the given one,
-/// from 1. Binds, for each given row, the cells of [`Table::stored`] in that order.
-pub fn select_equal(table: &Table, rows: usize) -> String {
-    format!(
-        "SELECT hf_given.hf_number FROM {} AS hf_own JOIN ({}) AS hf_given \
-         ON {} = hf_given.hf_row FOR UPDATE OF hf_own{}",
-        quote::table(Dialect::Postgres, table),
-        given(table, rows),
-        key::whole_row(table, "hf_own."),
-        mark(Dialect::Postgres, table)
-    )
+/// Returns how many rows one statement may find or delete by all their values. MySQL finds a single
+/// one by an index on a part of it, but not one of several.
+pub fn equal_rows_max(dialect: Dialect) -> usize {
+    match dialect {
+        Dialect::MySql => 1,
+        Dialect::Postgres | Dialect::Sqlite => ROWS_MAX,
+    }
+}
+
+/// Finds and locks the rows that are equal to given ones in all their values, for a table whose
+/// rows nothing else names. Returns, for each row found, the number of the given one, from 1. Binds,
+/// for each given row, the cells of [`Table::stored`] in that order; takes as many rows as
+/// [`equal_rows_max`] says.
+pub fn select_equal(dialect: Dialect, table: &Table, rows: usize) -> String {
+    let own = quote::table(dialect, table);
+    let mark = mark(dialect, table);
+    match dialect {
+        Dialect::MySql => {
+            format!("SELECT 1 FROM {own} WHERE {} FOR UPDATE", is_given(dialect, table))
+        }
+        Dialect::Postgres | Dialect::Sqlite => format!(
+            "SELECT hf_given.hf_number FROM {own} AS hf_own JOIN ({}) AS hf_given \
+             ON {} = hf_given.hf_row FOR UPDATE OF hf_own{mark}",
+            given(table, rows),
+            key::whole_row(dialect, table, "hf_own."),
+        ),
+    }
 }
 
 /// Deletes one row for each given one. Which of several equal rows go makes no difference.
-fn remove_equal(table: &Table, rows: usize) -> String {
-    let own = quote::table(Dialect::Postgres, table);
-    format!(
-        "DELETE FROM {own} WHERE ctid IN (SELECT hf_found.ctid FROM (\
-         SELECT hf_own.ctid, hf_given.hf_count, \
-         row_number() OVER (PARTITION BY hf_given.hf_row) AS hf_place \
-         FROM {own} AS hf_own JOIN (SELECT hf_row, count(*) AS hf_count \
-         FROM ({}) AS hf_each GROUP BY hf_row) AS hf_given ON {} = hf_given.hf_row\
-         ) AS hf_found WHERE hf_found.hf_place <= hf_found.hf_count){}",
-        given(table, rows),
-        key::whole_row(table, "hf_own."),
-        mark(Dialect::Postgres, table)
-    )
+fn remove_equal(dialect: Dialect, table: &Table, rows: usize) -> String {
+    let own = quote::table(dialect, table);
+    let mark = mark(dialect, table);
+    match dialect {
+        Dialect::MySql => {
+            format!("DELETE FROM {own} WHERE {} LIMIT 1", is_given(dialect, table))
+        }
+        Dialect::Postgres | Dialect::Sqlite => format!(
+            "DELETE FROM {own} WHERE ctid IN (SELECT hf_found.ctid FROM (\
+             SELECT hf_own.ctid, hf_given.hf_count, \
+             row_number() OVER (PARTITION BY hf_given.hf_row) AS hf_place \
+             FROM {own} AS hf_own JOIN (SELECT hf_row, count(*) AS hf_count \
+             FROM ({}) AS hf_each GROUP BY hf_row) AS hf_given ON {} = hf_given.hf_row\
+             ) AS hf_found WHERE hf_found.hf_place <= hf_found.hf_count){mark}",
+            given(table, rows),
+            key::whole_row(dialect, table, "hf_own."),
+        ),
+    }
 }
 
-/// The given rows as bytes, numbered.
+/// MySQL: the condition that a row is the given one to the last bit. An index can find numbers and
+/// times by it.
+fn is_given(dialect: Dialect, table: &Table) -> String {
+    let term = |(at, column): (usize, &usize)| {
+        let column = &table.columns[*column];
+        let name = quote::identifier(dialect, &column.name);
+        let given = placeholder::write(dialect, at);
+        let kind = column.type_text.split(['(', ' ']).next().unwrap_or_default();
+        match kind.to_ascii_lowercase().as_str() {
+            "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "year" | "bit" | "date"
+            | "datetime" | "timestamp" | "time" | "binary" | "varbinary" | "tinyblob" | "blob"
+            | "mediumblob" | "longblob" => format!("{name} <=> {given}"),
+            // 0 equals -0, which their texts do not.
+            "float" | "double" => {
+                let text = |value| format!("CAST(CAST({value} AS DOUBLE) AS CHAR)");
+                format!("{} <=> {}", text(name), text(given))
+            }
+            // A collation may hold different texts for equal, and decimals are compared with a text
+            // as rounded numbers.
+            _ => {
+                let bytes = |value| format!("CAST(CONVERT({value} USING utf8mb4) AS BINARY)");
+                format!("{} <=> {}", bytes(name), bytes(given))
+            }
+        }
+    };
+    table.stored().iter().enumerate().map(term).collect::<Vec<_>>().join(" AND ")
+}
+
+/// PostgreSQL: the given rows as bytes, numbered.
 fn given(table: &Table, rows: usize) -> String {
     let stored = table.stored();
     let row = |row: usize| {

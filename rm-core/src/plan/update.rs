@@ -1,6 +1,6 @@
 //! UPDATE of one table.
 
-use sqlparser::ast::{SelectItem, SqliteOnConflict, Update as Tree};
+use sqlparser::ast::{Expr, SelectItem, SqliteOnConflict, Update as Tree};
 
 use super::{
     Change, Dialect, Generation, KeyChange, Plan, StatementRefusal, Table, Update, UpdateImage,
@@ -166,13 +166,19 @@ pub(super) fn change_by(
     text: &Text,
     table: &Table,
     clauses: &Clauses,
-    predicate: Option<&sqlparser::ast::Expr>,
+    predicate: Option<&Expr>,
     returning: &str,
 ) -> Change {
-    let chosen = clauses.order.is_none() && clauses.limit.is_none();
-    if chosen && predicate.is_none_or(|predicate| stable::is_stable(text.dialect, predicate)) {
+    if chooses_again(text, predicate, clauses) {
         let end = clauses.predicate.clone().map_or(clauses.assignments.end, |found| found.end);
         return Change::ByPredicate(image::rewritten(text, table, end, returning));
     }
     Change::ByKey(image::by_key(text, table, clauses, text.argument_count(), returning))
+}
+
+/// Returns whether the user's own clauses certainly choose the rows of a read before again.
+pub(super) fn chooses_again(text: &Text, predicate: Option<&Expr>, clauses: &Clauses) -> bool {
+    clauses.order.is_none()
+        && clauses.limit.is_none()
+        && predicate.is_none_or(|predicate| stable::is_stable(text.dialect, predicate))
 }

@@ -89,6 +89,10 @@ impl Case {
         let statement = match parse(self.dialect, self.reads, sql)? {
             Parsed::Pass => return Ok("pass".to_owned()),
             Parsed::Savepoint(savepoint) => return Ok(format!("savepoint {savepoint:?}")),
+            Parsed::Several(parts) => {
+                let texts = parts.iter().map(|(text, _)| text.as_str());
+                return Ok(format!("several\n{}", texts.collect::<Vec<_>>().join("\n")));
+            }
             Parsed::Statement(statement) => statement,
         };
         let tables: Vec<&Table> =
@@ -123,6 +127,7 @@ impl Case {
             filled_by_updates: self.dialect == Dialect::Sqlite,
             unproved: Vec::new(),
             rewrites: false,
+            returns_inserted: self.dialect != Dialect::MySql,
             whole_rows: false,
             row_security: false,
         };
@@ -134,6 +139,7 @@ impl Case {
                 "inherited" => table.kind = TableKind::Inherited,
                 "myisam" => table.kind = TableKind::NotTransactional,
                 "rewrites" => table.rewrites = true,
+                "returns" => table.returns_inserted = true,
                 "silences" => table.silences_triggers = true,
                 "row_security" => table.row_security = true,
                 _ => panic!("not understood: {word}"),
@@ -143,8 +149,8 @@ impl Case {
             add_detail(&mut table, self.dialect, detail);
         }
         table.adopt_key();
-        if self.dialect == Dialect::Postgres {
-            table.adopt_whole_rows();
+        if self.dialect != Dialect::Sqlite {
+            table.adopt_whole_rows(self.dialect);
         }
         self.tables.retain(|other| other.name != table.name);
         self.tables.push(table);

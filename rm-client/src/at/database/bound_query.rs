@@ -31,7 +31,11 @@ impl<DB: Database> BoundQuery<DB> {
     /// A query of our own without arguments, sent as plain text: some statements cannot be
     /// prepared.
     pub(crate) fn plain(text: String) -> Self {
-        let sql = AssertSqlSafe(text).into_sql_str();
+        Self::of_text(AssertSqlSafe(text).into_sql_str())
+    }
+
+    /// A text without arguments that is not prepared.
+    pub(crate) fn of_text(sql: SqlStr) -> Self {
         Self { sql, arguments: None, statement: None, persistent: false }
     }
 
@@ -57,6 +61,11 @@ impl<DB: Database> BoundQuery<DB> {
 
     pub(crate) fn sql(&self) -> &SqlStr {
         &self.sql
+    }
+
+    /// Returns how many arguments are bound.
+    pub(crate) fn argument_count(&self) -> usize {
+        self.arguments.as_ref().map_or(0, sqlx::Arguments::len)
     }
 }
 

@@ -11,7 +11,7 @@ use handfast_rm_core::plan::{
 };
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, UnitWeighter};
-use sqlx::SqlStr;
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
 use super::bound_query::BoundQuery;
 use super::{Backend, LoadedTable, Purpose};
@@ -36,6 +36,24 @@ pub(crate) enum Managed {
     Statement(Arc<Statement>),
     /// The local transaction carries it out on its log, too.
     Savepoint(Arc<Savepoint>),
+    /// Several statements, run one after the other. None of them is this again.
+    Several(Arc<[(SqlStr, Route<Managed>)]>),
+}
+
+impl Managed {
+    /// How a parsed text goes to the database.
+    fn route(parsed: Parsed) -> Route<Self> {
+        match parsed {
+            Parsed::Pass => Route::Plain,
+            Parsed::Statement(statement) => Route::Planned(Self::Statement(Arc::from(statement))),
+            Parsed::Savepoint(savepoint) => Route::Planned(Self::Savepoint(Arc::new(savepoint))),
+            Parsed::Several(parts) => {
+                let part =
+                    |(text, parsed)| (AssertSqlSafe(text).into_sql_str(), Self::route(parsed));
+                Route::Planned(Self::Several(parts.into_iter().map(part).collect()))
+            }
+        }
+    }
 }
 
 type Classified = Result<Route<Managed>, StatementRefusal>;
@@ -102,10 +120,6 @@ pub(crate) struct Planned<DB: Backend> {
     pub(crate) plan: Plan,
 }
 
-fn argument_count<DB: Backend>(query: &BoundQuery<DB>) -> usize {
-    query.arguments.as_ref().map_or(0, sqlx::Arguments::len)
-}
-
 impl<DB: Backend> Planned<DB> {
     fn of(
         statement: &Statement,
@@ -163,13 +177,7 @@ impl<DB: Backend> Catalogue<DB> {
         if let Some(known) = cache.get(sql) {
             return known.map_err(AtError::Refused);
         }
-        let classified = parse(DB::DIALECT, reads, sql.as_str()).map(|parsed| match parsed {
-            Parsed::Pass => Route::Plain,
-            Parsed::Statement(statement) => {
-                Route::Planned(Managed::Statement(Arc::from(statement)))
-            }
-            Parsed::Savepoint(savepoint) => Route::Planned(Managed::Savepoint(Arc::new(savepoint))),
-        });
+        let classified = parse(DB::DIALECT, reads, sql.as_str()).map(Managed::route);
         cache.insert(sql.clone(), classified.clone());
         classified.map_err(AtError::Refused)
     }
@@ -186,7 +194,7 @@ impl<DB: Backend> Catalogue<DB> {
         for name in statement.tables() {
             tables.push(self.table(connection, name).await?);
         }
-        let arguments = argument_count(query);
+        let arguments = query.argument_count();
         let key = (query.sql().clone(), reads == Reads::Committed);
         if let Some(planned) = self.plans.get(&key)
             // A plan names columns by position, so it is valid only for the description that it
@@ -216,7 +224,7 @@ impl<DB: Backend> Catalogue<DB> {
         for name in statement.tables() {
             tables.push(self.table(connection, name).await?);
         }
-        Ok(Planned::of(&statement, tables, argument_count(query))?)
+        Ok(Planned::of(&statement, tables, query.argument_count())?)
     }
 
     /// A table's description, if it is in memory.

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use handfast_rm_core::plan::{Reads, Savepoint, Statement};
+use handfast_rm_core::plan::{Reads, Savepoint, Statement, StatementRefusal};
+use sqlx::SqlStr;
 
 use super::branch::{Branch, OnConflict, Role};
 use super::branch_log::BranchLog;
@@ -172,10 +173,14 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         let route = self.shared.catalogue.classify(self.reads(), query.sql())?;
         // A change that could only be rolled back is not worth running, and after a statement that
         // was cut off it is unknown whether the database still has the transaction open.
-        if matches!(route, Route::Planned(Managed::Statement(_))) && self.log.half_recorded {
-            return Err(AtError::HalfRecorded.into());
+        match route {
+            Route::Planned(Managed::Statement(_) | Managed::Several(_))
+                if self.log.half_recorded =>
+            {
+                Err(AtError::HalfRecorded.into())
+            }
+            Route::Planned(_) | Route::Plain => Ok(route),
         }
-        Ok(route)
     }
 
     /// Runs a statement that does not go to the database as it is, to its end.
@@ -187,7 +192,32 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         match managed {
             Managed::Statement(statement) => self.run_planned(query, statement).await,
             Managed::Savepoint(savepoint) => self.move_savepoint(&savepoint).await,
+            Managed::Several(_) if query.argument_count() > 0 => {
+                Err(AtError::Refused(StatementRefusal::SeveralStatements).into())
+            }
+            Managed::Several(parts) => self.run_several(&parts).await,
         }
+    }
+
+    /// Runs the statements of one text, each as if it came by itself. The first that fails ends
+    /// them.
+    async fn run_several(
+        &mut self,
+        parts: &[(SqlStr, Route<Managed>)],
+    ) -> Result<Steps<DB>, sqlx::Error> {
+        let mut steps = Steps::<DB>::new();
+        for (text, route) in parts {
+            let query = BoundQuery::of_text(text.clone());
+            steps.extend(match route {
+                Route::Plain => {
+                    let passed = DB::steps(self.local.begun().await?, query).await;
+                    passed.inspect_err(|error| self.note_failure(error))?
+                }
+                // Boxed, since the future of this would hold itself.
+                Route::Planned(managed) => Box::pin(self.run(query, managed.clone())).await?,
+            });
+        }
+        Ok(steps)
     }
 
     async fn move_savepoint(&mut self, savepoint: &Savepoint) -> Result<Steps<DB>, sqlx::Error> {

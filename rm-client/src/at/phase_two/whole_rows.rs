@@ -1,4 +1,4 @@
-//! Rows of a table without a key, which only all their values together name (PostgreSQL).
+//! Rows of a table without a key, which only all their values together name (PostgreSQL, MariaDB).
 //!
 //! Such rows are inserted and deleted in branches, and never changed. The undo of a DELETE always
 //! puts its rows back: equal ones may be there beside them. The undo of an INSERT takes away as
@@ -51,9 +51,9 @@ impl<DB: Backend> Restore<'_, DB> {
             });
             counted[place].given += 1;
         }
-        for chunk in counted.chunks_mut(rows_max::<DB>(self.columns.len() + 1)) {
+        for chunk in counted.chunks_mut(self.equal_rows_max()) {
             let values: Vec<&Vec<Value>> = chunk.iter().map(|equal| &equal.values).collect();
-            let text = undo_sql::select_equal(&self.loaded.table, values.len());
+            let text = undo_sql::select_equal(DB::DIALECT, &self.loaded.table, values.len());
             let arguments = self.all_values(&values)?;
             for row in rows::<DB>(self.connection, text, arguments).await? {
                 let number = DB::number(&row, 0)?.and_then(|number| usize::try_from(number).ok());
@@ -81,7 +81,7 @@ impl<DB: Backend> Restore<'_, DB> {
     }
 
     pub(super) async fn remove_equal(&mut self, all: Vec<&Vec<Value>>) -> Result<(), Obstacle> {
-        for chunk in all.chunks(rows_max::<DB>(self.columns.len() + 1)) {
+        for chunk in all.chunks(self.equal_rows_max()) {
             let text = undo_sql::remove_inserted(DB::DIALECT, &self.loaded.table, chunk.len());
             let arguments = self.all_values(chunk)?;
             let removed = execute::<DB>(self.connection, text, arguments).await?;
@@ -105,6 +105,10 @@ impl<DB: Backend> Restore<'_, DB> {
             let error = format!("table {} has columns that the undo log lacks", table.full_name());
             Obstacle::refused(error)
         })
+    }
+
+    fn equal_rows_max(&self) -> usize {
+        rows_max::<DB>(self.columns.len() + 1).min(undo_sql::equal_rows_max(DB::DIALECT))
     }
 
     fn all_values(&self, rows: &[&Vec<Value>]) -> Result<DB::Arguments, Obstacle> {

@@ -38,6 +38,17 @@ pub(super) fn of_update(
     Ok(Imaged { maintained, columns, verdict, lock: single::row_lock(table, assigned) })
 }
 
+/// Refuses to delete rows of several tables where others go along with them.
+pub(super) fn goes_alone(table: &Table) -> Result<(), StatementRefusal> {
+    match table.acting_on_delete().next() {
+        Some(key) => {
+            let (constraint, reason) = (key.name.clone(), along::reason::SEVERAL_TABLES);
+            Err(StatementRefusal::CascadeLimit { constraint, reason })
+        }
+        None => Ok(()),
+    }
+}
+
 /// Checks that rows of a table can be deleted, and says what is to be imaged, and the verdict.
 pub(super) fn of_delete(
     dialect: Dialect,
@@ -45,10 +56,6 @@ pub(super) fn of_delete(
     row: &str,
 ) -> Result<(Vec<usize>, String), StatementRefusal> {
     guard::writable(table, &[Event::Delete])?;
-    if let Some(key) = table.acting_on_delete().next() {
-        let (constraint, reason) = (key.name.clone(), along::reason::JOINED);
-        return Err(StatementRefusal::CascadeLimit { constraint, reason });
-    }
     let constraints = constraint::of_whole_rows(table);
     let verdict = constraint::verdict_among(dialect, table, row, &constraints);
     Ok((table.imaged(), verdict))

@@ -33,7 +33,8 @@ pub(super) fn plan(
     let written = Written { text, clauses: &clauses, table, row, outer };
     let judged = !verdict.is_empty();
     let user_returning = tree.returning.is_some();
-    let image = if text.dialect == Dialect::Postgres && !judged {
+    let acts = table.acting_on_delete().next().is_some();
+    let image = if text.dialect == Dialect::Postgres && !judged && !acts {
         returned(&written, &columns)
     } else {
         let before = written.before(&columns, &verdict, RowLock::Update);
@@ -41,7 +42,7 @@ pub(super) fn plan(
         let change = if user_returning { written.whole_by_key() } else { written.delete_by_key() };
         DeleteImage::Read { before, change: Change::ByKey(change) }
     };
-    let plan = Delete { columns, image, judged, acts: false, user_returning };
+    let plan = Delete { columns, image, judged, acts, user_returning };
     Ok((joined.place_of(*place)?, Plan::Delete(plan)))
 }
 

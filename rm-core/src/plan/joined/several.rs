@@ -23,8 +23,13 @@ pub(super) fn update(
     if checks::is_random(joined, tree) {
         return Err(refused("UPDATE", "it chooses rows by chance; choose them by a SELECT before"));
     }
-    let assigned: Vec<&Table> =
-        tables_of(joined, "UPDATE", targets.iter().map(|(p, _)| *p), tables)?;
+    let assigned = tables_of(joined, targets.iter().map(|(place, _)| *place), tables)?;
+    if repeated(&assigned).is_some() {
+        return Err(refused(
+            "UPDATE",
+            "it writes one table under two names; write one statement a name",
+        ));
+    }
     unreferenced(&assigned, targets)?;
     let (mut parts, mut keys) = (Vec::new(), Vec::new());
     for ((place, columns), table) in targets.iter().zip(assigned) {
@@ -57,7 +62,13 @@ pub(super) fn delete(
     targets: &[usize],
     tables: &[(TableName, &Table)],
 ) -> Result<Plan, StatementRefusal> {
-    let deleted = tables_of(joined, "DELETE", targets.iter().copied(), tables)?;
+    let deleted = tables_of(joined, targets.iter().copied(), tables)?;
+    if repeated(&deleted).is_some_and(|table| refers(table, table)) {
+        return Err(refused(
+            "DELETE",
+            "it writes a table that refers to itself under two names; write one DELETE a name",
+        ));
+    }
     let mut left: Vec<(usize, &Table)> = targets.iter().copied().zip(deleted).collect();
     let (mut parts, mut changes) = (Vec::new(), Vec::new());
     // A table goes before those that it refers to, so that no row is deleted while others refer
@@ -74,6 +85,7 @@ pub(super) fn delete(
         };
         let (place, table) = left.swap_remove(next);
         let row = joined.sources.items[place].row.as_str();
+        checks::goes_alone(table)?;
         let (columns, verdict) = checks::of_delete(text.dialect, table, row)?;
         let written = Written { text, clauses, table, row, outer: joined.sources.outer };
         let before = written.before(&columns, &verdict, RowLock::Update);
@@ -84,25 +96,22 @@ pub(super) fn delete(
     Ok(Plan::Several(Several { parts, change: SeveralChange::Delete(changes) }))
 }
 
-/// The written tables, each of which must be another one.
+/// The written tables.
 fn tables_of<'t>(
     joined: &Joined,
-    statement: &'static str,
     places: impl Iterator<Item = usize>,
     tables: &[(TableName, &'t Table)],
 ) -> Result<Vec<&'t Table>, StatementRefusal> {
     let found: Option<Vec<&Table>> =
         places.map(|place| joined.sources.table(place, tables)).collect();
-    let found = found.ok_or_else(misread)?;
-    let mut names: Vec<String> = found.iter().map(|table| table.full_name()).collect();
-    names.sort_unstable();
-    if names.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(refused(
-            statement,
-            "it writes one table under two names; write one statement a name",
-        ));
-    }
-    Ok(found)
+    found.ok_or_else(misread)
+}
+
+/// The first table that is written under two names.
+fn repeated<'t>(tables: &[&'t Table]) -> Option<&'t Table> {
+    let names: Vec<String> = tables.iter().map(|table| table.full_name()).collect();
+    let again = (1..tables.len()).find(|at| names[..*at].contains(&names[*at]))?;
+    Some(tables[again])
 }
 
 /// Refuses to assign columns by which the written tables refer to each other: the undo writes one

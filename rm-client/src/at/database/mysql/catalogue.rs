@@ -65,7 +65,8 @@ pub(super) async fn load_table(
     let found = rows::<MySql>(connection, RELATION.to_owned(), arguments).await?;
     let Some(relation) = found.first() else { return Ok(None) };
     let full = [text(relation, 0)?, text(relation, 1)?];
-    let mariadb = text(relation, 5)?.contains("MariaDB");
+    let version = text(relation, 5)?;
+    let mariadb = version.contains("MariaDB");
 
     let found = by_name(connection, COLUMNS, &full).await?;
     let columns: Vec<Column> =
@@ -92,6 +93,7 @@ pub(super) async fn load_table(
         },
         references: references.into_iter().map(|(_, reference)| reference).collect(),
         filled_by_updates: false,
+        returns_inserted: returns_inserted(&version),
         whole_rows: false,
         rewrites: false,
         row_security: false,
@@ -100,8 +102,16 @@ pub(super) async fn load_table(
         name: full[1].clone(),
     };
     table.adopt_key();
+    table.adopt_whole_rows(Dialect::MySql);
     let lock_name = table.full_name();
     Ok(Some(LoadedTable { table, types, lock_name }))
+}
+
+/// Whether the server has `INSERT ... RETURNING`: MariaDB from 10.5, MySQL not at all.
+fn returns_inserted(version: &str) -> bool {
+    let mut numbers = version.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    let version_is = numbers.next().zip(numbers.next());
+    version.contains("MariaDB") && version_is.is_some_and(|numbers| numbers >= (10, 5))
 }
 
 fn kind(relation: &MySqlRow) -> Result<TableKind, sqlx::Error> {
@@ -370,7 +380,21 @@ fn events(text: &str) -> [bool; 3] {
 
 #[cfg(test)]
 mod tests {
-    use super::events;
+    use super::{events, returns_inserted};
+
+    #[test]
+    fn rows_are_returned_by_newer_servers_of_mariadb() {
+        for (version, expected) in [
+            ("10.11.19-MariaDB-0+deb12u1", true),
+            ("12.0.2-MariaDB", true),
+            ("10.5.0-MariaDB-log", true),
+            ("10.4.34-MariaDB", false),
+            ("8.4.3", false),
+            ("MariaDB", false),
+        ] {
+            assert_eq!(returns_inserted(version), expected, "{version}");
+        }
+    }
 
     /// Regression: `INSERT,UPDATE` was compared as one word, and the trigger counted as one that
     /// never fires.

@@ -1,8 +1,8 @@
 //! The description of a table from PostgreSQL's catalogue.
 
 use handfast_rm_core::plan::{
-    Column, Constraint, ForeignKey, Generation, KeyFold, Reference, ReferentialAction, Referring,
-    Rule, Table, TableKind, TableName, UniqueIndex,
+    Column, Constraint, Dialect, ForeignKey, Generation, KeyFold, Reference, ReferentialAction,
+    Referring, Rule, Table, TableKind, TableName, UniqueIndex,
 };
 use sqlx::postgres::PgArguments;
 use sqlx::{Arguments, PgConnection, Postgres, Row};
@@ -160,6 +160,7 @@ pub(super) async fn load_table(
             Purpose::Restoring => Vec::new(),
         },
         filled_by_updates: false,
+        returns_inserted: true,
         whole_rows: false,
         rewrites: relation.try_get(6)?,
         row_security: relation.try_get(7)?,
@@ -167,7 +168,7 @@ pub(super) async fn load_table(
     // A partition may have unique indexes that the whole has not, or under other names.
     if !relation.try_get::<bool, _>(9)? {
         table.adopt_key();
-        table.adopt_whole_rows();
+        table.adopt_whole_rows(Dialect::Postgres);
     }
     // Otherwise there is nothing that the undo would have to pass.
     if purpose == Purpose::Planning && table.is_filled_by_triggers() {

@@ -80,6 +80,7 @@ pub(super) async fn load_table(
         },
         references,
         filled_by_updates: true,
+        returns_inserted: true,
         whole_rows: false,
         rewrites: rewrites(&definitions),
         row_security: false,

@@ -13,7 +13,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let (before, steps) = match &plan.image {
             DeleteImage::Read { before, change } if plan.acts => {
                 let before = self.read_before(before, &plan.columns, plan.judged).await?;
-                return self.delete_along(plan, before, change).await;
+                return self.delete_along(plan, once(change, before), change).await;
             }
             DeleteImage::Returned(query) => {
                 let steps = self.change(query).await?;
@@ -26,11 +26,15 @@ impl<DB: Backend> StatementRun<'_, DB> {
                 (before, steps)
             }
         };
-        let changed = changed::<DB>(&steps, plan.user_returning);
+        let returned = plan.user_returning || matches!(plan.image, DeleteImage::Returned(_));
+        let changed = changed::<DB>(&steps, returned);
         self.expect_rows("DELETE", before.len(), changed)?;
         self.log.deleted(self.loaded, &plan.columns, before);
         self.recorded();
-        Ok(for_application::<DB>(steps, plan.user_returning))
+        match plan.user_returning {
+            true => Ok(steps),
+            false => self.counts_of(steps, returned).await,
+        }
     }
 
     /// Deletes rows along with those that foreign keys delete or change.

@@ -2,7 +2,7 @@
 
 use handfast_rm_core::plan::{Insert, InsertAfter};
 
-use super::{StatementRun, changed, for_application, rows_of};
+use super::{StatementRun, changed, rows_of};
 use crate::at::database::{Backend, Steps, affected};
 use crate::at::undo::image::{Image, Layout};
 
@@ -10,13 +10,17 @@ impl<DB: Backend> StatementRun<'_, DB> {
     pub(super) async fn insert(&mut self, plan: &Insert) -> Result<Steps<DB>, sqlx::Error> {
         let steps = self.change(&plan.change).await?;
         let after = self.inserted_rows(plan, &steps).await?;
-        let changed = changed::<DB>(&steps, plan.user_returning);
+        let returned = plan.after == InsertAfter::Returned;
+        let changed = changed::<DB>(&steps, returned);
         self.expect_rows("INSERT", after.len(), changed)?;
         self.require_deletable(&plan.columns, after.iter())?;
         self.lock_parents(&plan.columns, after.iter()).await?;
         self.log.inserted(self.loaded, &plan.columns, after);
         self.recorded();
-        Ok(for_application::<DB>(steps, plan.user_returning))
+        match plan.user_returning {
+            true => Ok(steps),
+            false => self.counts_of(steps, returned).await,
+        }
     }
 
     async fn inserted_rows(

@@ -69,12 +69,18 @@ impl<DB: Backend> StatementRun<'_, DB> {
         for (column, place) in &key.parts {
             let at = plan.columns.iter().position(|known| known == column);
             let at = at.expect("every image holds the whole key");
-            let Some(text) = DB::text(answer, *place)? else { return Ok(None) };
-            foretold.values[at] = if let Value::Integer(_) = row.values[at] {
-                let Ok(number) = text.parse() else { return Ok(None) };
-                Value::Integer(number)
+            let kind = &self.loaded.types[*column];
+            foretold.values[at] = if DB::is_temporal(kind) {
+                DB::value(answer, *place, kind)?
             } else {
-                Value::Text(text)
+                let Some(text) = DB::text(answer, *place)? else { return Ok(None) };
+                match text.parse() {
+                    Ok(number) if matches!(row.values[at], Value::Integer(_)) => {
+                        Value::Integer(number)
+                    }
+                    Err(_) if matches!(row.values[at], Value::Integer(_)) => return Ok(None),
+                    Ok(_) | Err(_) => Value::Text(text),
+                }
             };
         }
         if foretold == *row {

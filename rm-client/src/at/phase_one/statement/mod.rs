@@ -5,6 +5,7 @@
 //! or talks to the coordinator, but for reads that must be globally committed.
 
 mod along;
+mod counted;
 mod delete;
 mod insert;
 mod key_change;
@@ -279,7 +280,8 @@ impl<DB: Backend> StatementRun<'_, DB> {
         columns: &[usize],
     ) -> Result<bool, sqlx::Error> {
         let text = undo_sql::broken_again(DB::DIALECT, &loaded.table, constraint);
-        let Some(text) = text else {
+        // A row without a key cannot be asked for again.
+        let Some(text) = text.filter(|_| !loaded.table.whole_rows) else {
             // Only a foreign key on MySQL is asked again, where the snapshot of the first read may
             // be older than the parent.
             return Ok(true);
@@ -391,11 +393,11 @@ fn keeps_itself<DB: Backend>(key: &ForeignKey) -> bool {
     refuses && DB::DIALECT == Dialect::MySql
 }
 
-/// How many rows a statement changed. Where MariaDB returns rows to the application, its answer has
-/// no count, and each row is one that was changed.
-fn changed<DB: Backend>(steps: &Steps<DB>, user_returning: bool) -> u64 {
+/// How many rows a statement changed. Where MariaDB returns rows, its answer has no count, and each
+/// row is one that was changed.
+fn changed<DB: Backend>(steps: &Steps<DB>, returning: bool) -> u64 {
     match DB::DIALECT {
-        Dialect::MySql if user_returning => rows_of::<DB>(steps).count() as u64,
+        Dialect::MySql if returning => rows_of::<DB>(steps).count() as u64,
         Dialect::MySql | Dialect::Postgres | Dialect::Sqlite => affected::<DB>(steps),
     }
 }

@@ -30,10 +30,13 @@ impl<DB: Backend> StatementRun<'_, DB> {
     /// Runs a change of several tables: all images before, the change, all images after.
     pub(super) async fn several(&mut self, plan: &Several) -> Result<Steps<DB>, sqlx::Error> {
         let mut images = Vec::with_capacity(plan.parts.len());
+        // A DELETE may name rows of one table under several names.
+        let mut seen = HashSet::new();
         for part in &plan.parts {
             let mut run = self.about(part.table);
-            let read = run.read_before(&part.before, &part.columns, part.judged).await?;
-            images.push(each_once(read));
+            let mut read = run.read_before(&part.before, &part.columns, part.judged).await?;
+            read.retain(|row| seen.insert((part.table, row.key.clone())));
+            images.push(read);
         }
         match &plan.change {
             SeveralChange::Update(query) => self.update_several(plan, query, images).await,

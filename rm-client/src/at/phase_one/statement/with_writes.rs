@@ -4,7 +4,6 @@ use either::Either;
 use handfast_rm_core::plan::{WithCount, WithPart, WithPartKind, WithWrites};
 
 use super::StatementRun;
-use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::{Backend, Steps};
 use crate::at::error::AtError;
 use crate::at::undo::image::{Image, ImageRow, Layout};
@@ -118,13 +117,5 @@ impl<DB: Backend> StatementRun<'_, DB> {
             }
         }
         Ok(())
-    }
-
-    /// An answer that counts as many rows as the application's own statement would have: the driver
-    /// has none to be made by hand, so a read of so many rows without columns gives it.
-    async fn counted(&mut self, rows: usize) -> Result<Steps<DB>, sqlx::Error> {
-        let text = format!("SELECT FROM generate_series(1, {rows})");
-        let steps = DB::steps(self.connection, BoundQuery::plain(text)).await?;
-        Ok(steps.into_iter().filter(Either::is_left).collect())
     }
 }
