@@ -12,7 +12,8 @@ pub fn fuzz_entry(dialect: Dialect, reads: Reads, sql: &str) -> Option<Plan> {
     match parse(dialect, reads, sql).ok()? {
         Parsed::Pass | Parsed::Savepoint(_) => Some(Plan::Pass),
         Parsed::Several(parts) => {
-            parts.iter().filter_map(|(text, _)| fuzz_entry(dialect, reads, text)).last()
+            let plans = parts.iter().map(|(text, _)| fuzz_entry(dialect, reads, text));
+            plans.collect::<Option<Vec<Plan>>>().and_then(|mut plans| plans.pop())
         }
         Parsed::Statement(statement) => {
             let tables: Vec<Table> =
