@@ -31,4 +31,7 @@ mod trusted;
 mod undo_triggers;
 mod unique;
 mod whole_rows;
+mod with_along;
+mod with_several;
+mod with_upserts;
 mod writes_in_with;
