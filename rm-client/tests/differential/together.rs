@@ -54,25 +54,22 @@ fn write(schema: &Schema, table: &Table, random: &mut Random) -> Statement {
     grammar::of_kind(schema, table, kind, random)
 }
 
-/// Numbers the placeholders of a text from another one on. Texts in quotes have none.
+/// Numbers the placeholders of a text from another one on. What stands in quotes has none.
 fn renumbered(sql: &str, from: usize) -> String {
-    let mut text = String::new();
-    for (at, part) in sql.split('\'').enumerate() {
-        if at > 0 {
-            text.push('\'');
+    let (mut text, mut rest, mut quote) = (String::new(), sql, None);
+    while let Some(next) = rest.chars().next() {
+        rest = &rest[next.len_utf8()..];
+        text.push(next);
+        match quote {
+            Some(open) if open == next => quote = None,
+            None if next == '\'' || next == '"' => quote = Some(next),
+            Some(_) | None => {}
         }
-        if at % 2 == 1 {
-            text.push_str(part);
-            continue;
-        }
-        for (at, piece) in part.split('$').enumerate() {
-            if at == 0 {
-                text.push_str(piece);
-                continue;
-            }
-            let digits = piece.chars().take_while(char::is_ascii_digit).count();
-            let number: usize = piece[..digits].parse().expect("a placeholder has a number");
-            text.push_str(&format!("${}{}", number + from, &piece[digits..]));
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        if quote.is_none() && next == '$' && digits > 0 {
+            let number: usize = rest[..digits].parse().expect("digits are a number");
+            text.push_str(&(number + from).to_string());
+            rest = &rest[digits..];
         }
     }
     text

@@ -10,8 +10,8 @@ const TABLES: &[&str] = &[
     "CREATE TABLE failure (id INT PRIMARY KEY, job INT REFERENCES job ON DELETE CASCADE)",
     "CREATE TABLE note (id INT PRIMARY KEY, job INT REFERENCES job ON DELETE SET NULL)",
     "CREATE TABLE archive (id INT PRIMARY KEY, state TEXT)",
-    "INSERT INTO job VALUES (1, 'done', NULL), (2, 'open', NULL), (3, 'done', 1), (4, 'dead', NULL), \
-     (5, 'left', NULL)",
+    "INSERT INTO job VALUES (1, 'done', NULL), (2, 'open', NULL), (3, 'done', 1), \
+     (4, 'dead', NULL), (5, 'left', NULL)",
     "INSERT INTO failure VALUES (1, 4)",
     "INSERT INTO note VALUES (1, 5)",
 ];
