@@ -142,7 +142,10 @@ fn queries(plan: &Plan) -> Vec<Query> {
         Plan::JoinedRead(read) => {
             read.keys.iter().chain(std::iter::once(&read.query)).cloned().collect()
         }
-        Plan::With(plan) => vec![plan.query.clone()],
+        Plan::With(plan) => {
+            let before = plan.parts.iter().filter_map(|part| part.before.clone());
+            before.chain([plan.query.clone()]).collect()
+        }
         Plan::Selected(plan) => vec![plan.select.clone()],
         Plan::Several(plan) => plan.parts.iter().map(|part| part.before.clone()).collect(),
         Plan::Update(plan) => match &plan.image {

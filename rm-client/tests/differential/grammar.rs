@@ -19,8 +19,23 @@ pub(crate) fn statement(schema: &Schema, random: &mut Random) -> Statement {
     if kind == Kind::Forbidden {
         return forbidden::statement(schema, table, random);
     }
-    let draft = Draft::new(schema.dialect, random);
     let target = Target { table, alias, others: &schema.tables };
+    of_target(Draft::new(schema.dialect, random), kind, target)
+}
+
+/// Generates a statement of a kind about a table.
+pub(crate) fn of_kind(
+    schema: &Schema,
+    table: &Table,
+    kind: Kind,
+    random: &mut Random,
+) -> Statement {
+    let alias = random.chance(15).then_some("x");
+    let target = Target { table, alias, others: &schema.tables };
+    of_target(Draft::new(schema.dialect, random), kind, target)
+}
+
+fn of_target(draft: Draft<'_>, kind: Kind, target: Target<'_>) -> Statement {
     match kind {
         Kind::Insert | Kind::InsertIgnore | Kind::Upsert | Kind::Replace => {
             insert(draft, kind, target)
@@ -28,7 +43,9 @@ pub(crate) fn statement(schema: &Schema, random: &mut Random) -> Statement {
         Kind::InsertSelect => insert_select(draft, target),
         Kind::Update => update(draft, target),
         Kind::Delete => delete(draft, target),
-        Kind::LockingRead | Kind::Read | Kind::Forbidden => read(draft, kind, target),
+        Kind::LockingRead | Kind::Read | Kind::Forbidden | Kind::Together => {
+            read(draft, kind, target)
+        }
     }
 }
 

@@ -38,6 +38,7 @@ mod script;
 mod statement;
 mod table;
 mod tally;
+mod together;
 mod witness;
 
 use run::run;

@@ -1,9 +1,12 @@
 //! The script of one global: branches of statements and savepoints, and their ends.
 
+use handfast_rm_core::plan::Dialect;
+
 use crate::grammar;
 use crate::random::Random;
 use crate::schema::Schema;
 use crate::statement::{Kind, Statement};
+use crate::together;
 
 /// A global to be played.
 #[derive(Clone, Debug)]
@@ -97,7 +100,9 @@ impl Branch {
                 }
                 _ => {}
             }
-            steps.push(Step::Statement(grammar::statement(schema, random)));
+            let several = schema.dialect == Dialect::Postgres && random.chance(8);
+            let generate = if several { together::statement } else { grammar::statement };
+            steps.push(Step::Statement(generate(schema, random)));
         }
         let end = if random.chance(4) { BranchEnd::RollBack } else { BranchEnd::Commit };
         Self { steps, end }

@@ -33,6 +33,8 @@ pub(crate) enum Kind {
     Replace,
     Update,
     Delete,
+    /// Several writes, by WITH.
+    Together,
     LockingRead,
     Read,
     Forbidden,

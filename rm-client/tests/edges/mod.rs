@@ -33,4 +33,7 @@ mod undo_triggers;
 mod unique;
 mod whole_rows;
 mod whole_rows_mariadb;
+mod with_along;
+mod with_several;
+mod with_upserts;
 mod writes_in_with;

@@ -3,11 +3,12 @@
 use sqlparser::ast::{Delete as Tree, FromTable, TableFactor};
 
 use super::{
-    Change, Delete, DeleteImage, Dialect, Plan, StatementRefusal, Table,
+    Change, Delete, DeleteImage, Dialect, Plan, Query, StatementRefusal, Table,
     clauses::{Clauses, Expected, misread},
     constraint,
     guard::{self, Event},
     image::{self, RowLock},
+    repeatable::is_repeatable,
     text::Text,
     update,
 };
@@ -30,7 +31,7 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
     // went along with them.
     let returns = text.dialect.returns_rows() || tree.returning.is_some() || unnamed;
     let image = if returns && !judged && !acts {
-        returned(text, table, &columns, &clauses)
+        DeleteImage::Returned(returned(text, table, &columns, &clauses))
     } else {
         let row = constraint::row_of(acceptable(text.dialect, tree)?)?;
         let verdict = constraint::verdict(text.dialect, table, &row, &constraints);
@@ -38,6 +39,18 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
     };
     let user_returning = tree.returning.is_some();
     Ok(Plan::Delete(Delete { columns, image, judged, acts, user_returning }))
+}
+
+/// PostgreSQL: as [`update::chosen_keys`].
+pub(super) fn chosen_keys(
+    text: &Text,
+    tree: &Tree,
+    table: &Table,
+) -> Result<Option<String>, StatementRefusal> {
+    let clauses = clauses(text, tree)?;
+    let repeats = clauses.with.is_empty() && is_repeatable(text.dialect, &tree.selection);
+    let row = constraint::row_of(acceptable(text.dialect, tree)?)?;
+    Ok(repeats.then(|| image::chosen_keys(text, table, &clauses, &row)))
 }
 
 fn read(
@@ -82,11 +95,20 @@ fn clauses(text: &Text, tree: &Tree) -> Result<Clauses, StatementRefusal> {
     Clauses::of_delete(text, &expected)
 }
 
-fn returned(text: &Text, table: &Table, columns: &[usize], clauses: &Clauses) -> DeleteImage {
+/// The DELETE that returns its rows.
+pub(super) fn returning(
+    text: &Text,
+    tree: &Tree,
+    table: &Table,
+) -> Result<Query, StatementRefusal> {
+    Ok(returned(text, table, &table.imaged(), &clauses(text, tree)?))
+}
+
+fn returned(text: &Text, table: &Table, columns: &[usize], clauses: &Clauses) -> Query {
     let tail = [&clauses.predicate, &clauses.order, &clauses.limit];
     let ends = tail.into_iter().flatten().map(|clause| clause.end);
     let end = ends.max().unwrap_or(clauses.assignments.end);
     let own = clauses.returning.clone().map(|items| text.cut(items)).unwrap_or_default();
     let returning = image::returning(text, table, columns, &own);
-    DeleteImage::Returned(image::rewritten(text, table, end, &returning))
+    image::rewritten(text, table, end, &returning)
 }

@@ -143,6 +143,17 @@ pub(super) fn before(
     Query { text: query.concat(), arguments: Arguments::AsBound }
 }
 
+/// PostgreSQL: the keys of the rows that a condition chooses by the snapshot, without locks.
+pub(super) fn chosen_keys(text: &Text, table: &Table, clauses: &Clauses, row: &str) -> String {
+    let terms = Vec::from_iter(clauses.predicate.clone().map(|predicate| text.cut(predicate)));
+    format!(
+        "SELECT {} FROM {}{}",
+        key_list_of(text.dialect, table, &format!("{row}.")),
+        text.cut(clauses.target.clone()),
+        condition(&terms)
+    )
+}
+
 /// PostgreSQL: an UPDATE of exactly the rows that its own condition chooses, returning both images.
 ///
 /// ```sql

@@ -50,6 +50,7 @@ mod upsert;
 mod upsert_source;
 mod values;
 mod walk;
+mod with_shape;
 mod with_writes;
 
 pub use self::{
@@ -65,12 +66,12 @@ pub use self::{
     shape::{
         Change, Delete, DeleteImage, ForetoldKey, Insert, InsertAfter, JoinedRead, KeyChange,
         LockMode, LockingRead, Plan, ReadPart, Several, SeveralChange, SeveralPart, Update,
-        UpdateImage, Upsert, UpsertAfter, UpsertKind, WithCount, WithPart, WithPartKind,
-        WithWrites,
+        UpdateImage, Upsert, UpsertAfter, UpsertKind,
     },
     table::{
         Column, ForeignKey, Generation, KeyFold, Reference, ReferentialAction, Referring, Table,
         TableKind, TableName, Trigger, UniqueIndex,
     },
     trigger::{Returns, TriggerBody, TriggerWrites},
+    with_shape::{WithCount, WithEffect, WithPart, WithPartKind, WithUndo, WithWrites},
 };

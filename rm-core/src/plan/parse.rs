@@ -9,11 +9,11 @@ use sqlparser::{
 };
 
 use super::{
-    Dialect, LockMode, Plan, Savepoint, StatementRefusal, Table, TableName,
+    Dialect, LockMode, Plan, Query, Savepoint, StatementRefusal, Table, TableName,
     classify::{self, Class},
     clauses::misread,
     delete, insert,
-    joined::{self, Joined},
+    joined::{self, Joined, sources},
     joined_read::JoinedRead,
     lexeme::Lexeme,
     locking_read, names, savepoint,
@@ -318,14 +318,15 @@ fn parse_change(
             return parse_joined(reads, "UPDATE", text, Joined::update(dialect, tree, with)?);
         }
         update::acceptable(dialect, &tree)?;
-        let table = table_name(dialect, &tree.table.relation)?;
+        let table = target_name(dialect, &tree.table.relation, with.as_ref())?;
         ("UPDATE", 1, table, Kind::Update(Box::new(tree)))
     } else if let Tree::Delete(tree) = tree {
         if joined::is_joined_delete(&tree) {
             return parse_joined(reads, "DELETE", text, Joined::delete(dialect, tree, with)?);
         }
         let target = delete::acceptable(dialect, &tree)?;
-        ("DELETE", 1, table_name(dialect, target)?, Kind::Delete(Box::new(tree)))
+        let table = target_name(dialect, target, with.as_ref())?;
+        ("DELETE", 1, table, Kind::Delete(Box::new(tree)))
     } else if let Tree::Insert(tree) = tree {
         let target = insert::acceptable(&tree)?;
         ("INSERT", 0, names::table(dialect, target)?, Kind::Insert(Box::new(tree)))
@@ -370,14 +371,25 @@ fn no_modifier(text: &Text) -> Result<(), StatementRefusal> {
     Ok(())
 }
 
-/// The table of an item that is nothing but a table.
-fn table_name(dialect: Dialect, item: &TableFactor) -> Result<TableName, StatementRefusal> {
+/// The table of an item that is nothing but a table. The database does not take it for a query of
+/// WITH, but in the read of its rows it would.
+fn target_name(
+    dialect: Dialect,
+    item: &TableFactor,
+    with: Option<&ast::With>,
+) -> Result<TableName, StatementRefusal> {
     let TableFactor::Table { name, args: None, .. } = item else {
         return Err(StatementRefusal::Clause {
             clause: "a target that is not a table",
             reason: "name one table",
         });
     };
+    if sources::is_cte(dialect, name, with) {
+        return Err(StatementRefusal::Clause {
+            clause: "a query of WITH under the name of the table that is written",
+            reason: "give it another name",
+        });
+    }
     names::table(dialect, name)
 }
 
@@ -390,6 +402,23 @@ impl Statement {
     /// How many arguments the text has placeholders for.
     pub fn argument_count(&self) -> usize {
         self.text.argument_count()
+    }
+
+    /// PostgreSQL: a read of the keys of the rows that an UPDATE or DELETE chooses by its snapshot.
+    /// `None`: asked again, it may choose others.
+    pub(super) fn chosen_keys(&self, table: &Table) -> Result<Option<String>, StatementRefusal> {
+        match &self.kind {
+            Kind::Update(tree) => update::chosen_keys(&self.text, tree, table),
+            Kind::Delete(tree) => delete::chosen_keys(&self.text, tree, table),
+            Kind::Joined(joined) => joined.chosen_keys(&self.text, table),
+            Kind::Insert(_) | Kind::Read(_) | Kind::JoinedRead(_) | Kind::With(_) => Err(misread()),
+        }
+    }
+
+    /// A DELETE of one table that returns the images of its rows itself, although foreign keys act.
+    pub(super) fn returning_delete(&self, table: &Table) -> Result<Query, StatementRefusal> {
+        let Kind::Delete(tree) = &self.kind else { return Err(misread()) };
+        delete::returning(&self.text, tree, table)
     }
 
     /// Plans the statement for its tables, and says which of them the plan is about; one that is

@@ -8,6 +8,7 @@ use super::{
     StatementRefusal,
     keyed::JointQuery,
     query::{GeneratedKeys, KeyedQuery, Query, SelectedRows},
+    with_shape::WithWrites,
 };
 
 /// The plan of one statement.
@@ -178,76 +179,6 @@ pub struct Several {
     pub parts: Vec<SeveralPart>,
     /// The change of the imaged rows.
     pub change: SeveralChange,
-}
-
-/// A statement with writes in its WITH, as one query. A row of its answer is one of the
-/// application's or one image of one part.
-///
-/// Layout of a row: the application's columns, the number of the row if it is the application's
-/// (else NULL), then the columns of each part: as of every image, and for an UPDATE the image
-/// columns once more, as they were before.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WithWrites {
-    /// The statement to run.
-    pub query: Query,
-    /// The writes, in the order of the layout.
-    pub parts: Vec<WithPart>,
-    /// The writes in the order of their undo items.
-    pub order: Vec<usize>,
-    /// How many rows the statement has affected.
-    pub count: WithCount,
-}
-
-/// One write of [`WithWrites`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WithPart {
-    /// The place of its table among the statement's.
-    pub table: usize,
-    /// The effect, and the image columns.
-    pub kind: WithPartKind,
-}
-
-/// The effect of a [`WithPart`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WithPartKind {
-    /// Rows are inserted.
-    Insert {
-        /// The image columns.
-        columns: Vec<usize>,
-    },
-    /// Rows are updated.
-    Update {
-        /// The image columns.
-        columns: Vec<usize>,
-        /// As of [`Update::maintained`].
-        maintained: Vec<usize>,
-    },
-    /// Rows are deleted.
-    Delete {
-        /// The image columns.
-        columns: Vec<usize>,
-    },
-}
-
-impl WithPartKind {
-    /// The image columns.
-    #[must_use]
-    pub fn columns(&self) -> &[usize] {
-        match self {
-            Self::Insert { columns } | Self::Update { columns, .. } | Self::Delete { columns } => {
-                columns
-            }
-        }
-    }
-}
-
-/// How many rows a [`WithWrites`] has affected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WithCount {
-    /// As many as the application gets: the statement behind WITH is a read.
-    Rows,
-    /// As many as a part has images: it is the statement behind WITH.
-    Part(usize),
 }
 
 /// One written table of [`Several`].

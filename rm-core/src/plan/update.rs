@@ -8,7 +8,9 @@ use super::{
     constraint, foretold_key,
     guard::{self, Event},
     image::{self, RowLock},
-    key_change, names, stable,
+    key_change, names,
+    repeatable::is_repeatable,
+    stable,
     text::Text,
 };
 
@@ -60,6 +62,19 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
         judged,
         keys,
     }))
+}
+
+/// PostgreSQL: reads the keys of the rows that the condition chooses by the snapshot. `None`: asked
+/// again, it may choose others.
+pub(super) fn chosen_keys(
+    text: &Text,
+    tree: &Tree,
+    table: &Table,
+) -> Result<Option<String>, StatementRefusal> {
+    let clauses = clauses(text, tree)?;
+    let repeats = clauses.with.is_empty() && is_repeatable(text.dialect, &tree.selection);
+    let row = constraint::row_of(&tree.table.relation)?;
+    Ok(repeats.then(|| image::chosen_keys(text, table, &clauses, &row)))
 }
 
 /// Refuses clauses that no image can follow, without knowing the table.

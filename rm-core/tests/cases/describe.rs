@@ -3,7 +3,7 @@
 use handfast_rm_core::plan::{
     Change, Delete, DeleteImage, Dialect, GeneratedKeys, Insert, InsertAfter, JoinedRead,
     KeyChange, Plan, Query, Several, SeveralChange, Table, Update, UpdateImage, Upsert,
-    UpsertAfter, WithPartKind, WithWrites, undo_sql,
+    UpsertAfter, WithEffect, WithWrites, undo_sql,
 };
 
 /// Prints all parts of a plan, and its undo SQL.
@@ -148,16 +148,20 @@ fn upsert(dialect: Dialect, table: &Table, plan: &Upsert, out: &mut Vec<String>)
 }
 
 fn with_writes(tables: &[&Table], plan: &WithWrites, out: &mut Vec<String>) {
+    out.extend(plan.parts.iter().filter_map(|part| Some(query("before", part.before.as_ref()?))));
     out.push(query("change", &plan.query));
-    for &place in &plan.order {
-        let part = &plan.parts[place];
+    for undo in &plan.order {
+        let part = &plan.parts[undo.part];
         let table = tables[part.table];
-        let kind = match part.kind {
-            WithPartKind::Insert { .. } => "inserted",
-            WithPartKind::Update { .. } => "updated",
-            WithPartKind::Delete { .. } => "deleted",
+        let kind = match undo.effect {
+            WithEffect::Inserted => "inserted",
+            WithEffect::Updated => "updated",
+            WithEffect::Deleted => "deleted",
         };
         out.push(format!("{kind} {}: {}", table.name, columns(table, part.kind.columns())));
+    }
+    if plan.may_meet {
+        out.push("may meet".to_owned());
     }
     out.push(format!("counts {:?}", plan.count));
 }

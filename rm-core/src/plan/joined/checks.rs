@@ -1,6 +1,6 @@
 //! Checks that every change over several sources has to pass.
 
-use sqlparser::ast::{Expr, Update as Tree};
+use sqlparser::ast::{Delete, Expr, Update as Tree};
 
 use super::super::{
     Dialect, StatementRefusal, Table, along, constraint,
@@ -66,6 +66,14 @@ pub(super) fn is_repeatable(dialect: Dialect, joined: &Joined, tree: &Tree) -> b
     let with = joined.with.iter().flat_map(|with| &with.cte_tables);
     repeatable::is_repeatable(dialect, &tree.table)
         && repeatable::is_repeatable(dialect, &tree.from)
+        && repeatable::is_repeatable(dialect, &tree.selection)
+        && with.into_iter().all(|cte| repeatable::is_repeatable(dialect, &*cte.query))
+}
+
+/// The same of a DELETE.
+pub(super) fn is_repeatable_delete(dialect: Dialect, joined: &Joined, tree: &Delete) -> bool {
+    let with = joined.with.iter().flat_map(|with| &with.cte_tables);
+    repeatable::is_repeatable(dialect, &tree.using)
         && repeatable::is_repeatable(dialect, &tree.selection)
         && with.into_iter().all(|cte| repeatable::is_repeatable(dialect, &*cte.query))
 }

@@ -40,6 +40,16 @@ impl Written<'_> {
         Query { text: query.concat(), arguments: Arguments::AsBound }
     }
 
+    /// PostgreSQL: the keys of the rows of the table in the join, without locks.
+    pub(super) fn chosen_keys(&self) -> String {
+        let (text, clauses) = (self.text, self.clauses);
+        let list = image::key_list_of(text.dialect, self.table, &format!("{}.", self.row));
+        let with = text.cut(clauses.with.clone());
+        let space = if with.is_empty() { "" } else { " " };
+        let filter = clauses.condition(text).map(|own| format!(" WHERE {own}"));
+        format!("{with}{space}SELECT {list} FROM {}{}", self.sources(), filter.unwrap_or_default())
+    }
+
     /// The lock of the written table alone, where the database can say that.
     fn lock(&self, lock: RowLock) -> String {
         let clause = lock.clause(self.text.dialect);

@@ -20,6 +20,8 @@ use sqlparser::ast::{
     UpdateTableFromKind, Visit, With,
 };
 
+use self::clauses::JoinedClauses;
+use self::images::Written;
 use self::sources::{Sources, assigned_names, last, qualifier};
 use super::{
     Dialect, Plan, StatementRefusal, Table, TableName,
@@ -138,6 +140,28 @@ impl Joined {
             Tree::Update(tree) => update::plan(self, text, tree, &named),
             Tree::Delete(tree, targets) => delete::plan(self, text, tree, targets, &named),
         }
+    }
+
+    /// PostgreSQL: reads the keys of the rows that it chooses by the snapshot, each perhaps several
+    /// times. `None`: asked again, it may choose others.
+    pub(super) fn chosen_keys(
+        &self,
+        text: &Text,
+        table: &Table,
+    ) -> Result<Option<String>, StatementRefusal> {
+        let row = self.sources.items.first().ok_or_else(misread)?.row.as_str();
+        let (clauses, repeats) = match &self.tree {
+            Tree::Update(tree) => (
+                JoinedClauses::of_update(text, tree)?,
+                checks::is_repeatable(text.dialect, self, tree),
+            ),
+            Tree::Delete(tree, _) => (
+                JoinedClauses::of_delete(text, tree)?,
+                checks::is_repeatable_delete(text.dialect, self, tree),
+            ),
+        };
+        let written = Written { text, clauses: &clauses, table, row, outer: false };
+        Ok(repeats.then(|| written.chosen_keys()))
     }
 
     /// The place among `tables` of a source's table.

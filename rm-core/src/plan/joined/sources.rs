@@ -249,11 +249,16 @@ pub(in crate::plan) fn last(name: &ObjectName) -> Option<&Ident> {
     name.0.last().and_then(|part| part.as_ident())
 }
 
-fn is_cte(dialect: Dialect, name: &ObjectName, with: Option<&With>) -> bool {
+/// Returns whether a name is that of a query of WITH.
+pub(in crate::plan) fn is_cte(dialect: Dialect, name: &ObjectName, with: Option<&With>) -> bool {
     let [part] = name.0.as_slice() else { return false };
     let Some(name) = part.as_ident().map(|name| names::folded(dialect, name)) else { return false };
     let tables = with.into_iter().flat_map(|with| &with.cte_tables);
-    tables.map(|cte| names::folded(dialect, &cte.alias.name)).any(|cte| cte == name)
+    let mut ctes = tables.map(|cte| names::folded(dialect, &cte.alias.name));
+    ctes.any(|cte| match dialect {
+        Dialect::Postgres | Dialect::MySql => cte == name,
+        Dialect::Sqlite => cte.eq_ignore_ascii_case(&name),
+    })
 }
 
 /// The queries of a WITH that PostgreSQL evaluates again for each use.

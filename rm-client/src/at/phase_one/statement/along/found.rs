@@ -59,6 +59,12 @@ impl<DB: Backend> Along<DB> {
         &self.removed[0].image[..self.own]
     }
 
+    /// Whether no other row goes along with them.
+    pub(in crate::at::phase_one::statement) fn is_empty(&self) -> bool {
+        let rows: usize = self.removed.iter().map(|removed| removed.image.len()).sum();
+        rows == self.own && self.reset.iter().all(|reset| reset.before.is_empty())
+    }
+
     pub(super) fn table(&mut self, loaded: &Arc<LoadedTable<DB>>, columns: &[usize]) -> usize {
         let known = self.removed.iter().position(|removed| removed.is_of(loaded));
         known.unwrap_or_else(|| {
