@@ -415,10 +415,14 @@ impl Statement {
         }
     }
 
-    /// A DELETE of one table that returns the images of its rows itself, although foreign keys act.
-    pub(super) fn returning_delete(&self, table: &Table) -> Result<Query, StatementRefusal> {
-        let Kind::Delete(tree) = &self.kind else { return Err(misread()) };
-        delete::returning(&self.text, tree, table)
+    /// A DELETE that returns the images of its rows itself, although foreign keys act. `None`: it has
+    /// several sources.
+    pub(super) fn returning_delete(
+        &self,
+        table: &Table,
+    ) -> Result<Option<Query>, StatementRefusal> {
+        let Kind::Delete(tree) = &self.kind else { return Ok(None) };
+        delete::returning(&self.text, tree, table).map(Some)
     }
 
     /// Plans the statement for its tables, and says which of them the plan is about; one that is

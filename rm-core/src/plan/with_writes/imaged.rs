@@ -50,7 +50,7 @@ impl<'a> Imaged<'a> {
                     DeleteImage::Returned(query) => query,
                     DeleteImage::Read { before: read, .. } if acts && !judged => {
                         before = Some(read);
-                        statement.returning_delete(table)?
+                        statement.returning_delete(table)?.ok_or_else(|| refused(ALONE))?
                     }
                     DeleteImage::Read { .. } => return Err(refused(ALONE)),
                 };
