@@ -8,7 +8,7 @@ use crate::statement::{Draft, Kind, Statement};
 use crate::table::{Table, quoted};
 
 /// `{t}` is the table, `{k}` a column of its key, `{bare}` a table without a key (on
-/// PostgreSQL it takes INSERT and DELETE), `{view}` a view.
+/// PostgreSQL and MariaDB it takes INSERT and DELETE), `{view}` a view.
 const EVERYWHERE: &[&str] = &[
     "ALTER TABLE {t} ADD COLUMN further INTEGER",
     "DROP TABLE {t}",
@@ -18,9 +18,9 @@ const EVERYWHERE: &[&str] = &[
     "DELETE FROM {view}",
     "COMMIT",
     "ROLLBACK",
-    "DELETE FROM {t}; DELETE FROM {t}",
-    "SELECT 1; DELETE FROM {t}",
-    "DELETE FROM undo_log; SELECT 1",
+    "DELETE FROM {t}; DROP TABLE {t}",
+    "SELECT 1; ROLLBACK",
+    "DELETE FROM {t}; UPDATE {bare} SET a = 1",
     "DELETE FROM {t} WHERE",
 ];
 
@@ -45,8 +45,7 @@ const POSTGRES: &[&str] = &[
 ];
 
 const MYSQL: &[&str] = &[
-    "INSERT INTO {bare} VALUES (1, 2)",
-    "DELETE FROM {bare}",
+    "REPLACE INTO {bare} VALUES (1, 2)",
     "TRUNCATE TABLE {t}",
     "UPDATE {t}, {bare} SET a = 1",
     "DELETE {bare} FROM {t} JOIN {bare} ON a = 1",

@@ -2,6 +2,7 @@
 //! they fill in comes back, or the statement is refused.
 
 use handfast::GlobalStatus;
+use handfast_core::Resolution;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{MySql, Postgres, Sqlite};
 
@@ -263,6 +264,22 @@ async fn a_stamp_that_cannot_be_written_back_needs_an_operator() {
     Postgres::raw(&stage.pool, "ALTER TABLE item ENABLE ALWAYS TRIGGER owns").await.unwrap();
     let refused = stage.refused(global).await;
     assert!(refused.error.contains("let the account switch triggers off"), "{}", refused.error);
+}
+
+/// The branch has left the stamp as it was; what another program's change then made of it is
+/// written over with the rest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_row_has_its_own_stamp_again() {
+    let body = "NEW.stamp = coalesce(NEW.v, 0) * 7 + 1";
+    let stage = staged::<Postgres>("UPDATE", [body, "", ""]).await;
+    Postgres::raw(&stage.pool, "UPDATE item SET v = 0").await.unwrap();
+    let before = stage.dump("item", COLUMNS).await;
+    let global = stage.begin().await;
+    stage.branch(&global, &["UPDATE item SET v = NULL WHERE id = 1"]).await;
+    Postgres::raw(&stage.pool, "UPDATE item SET v = 1234 WHERE id = 1").await.unwrap();
+    let refused = stage.refused(global).await;
+    stage.end(&refused, Resolution::ForceBefore).await;
+    assert_eq!(stage.dump("item", COLUMNS).await, before);
 }
 
 /// Conditions, and rows that the function keeps out of the table, on PostgreSQL.

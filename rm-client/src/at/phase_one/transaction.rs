@@ -199,12 +199,18 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         }
     }
 
-    /// Runs the statements of one text, each as if it came by itself. The first that fails ends
-    /// them.
+    /// Runs the statements of one text, each as if it came by itself. One that is refused keeps all
+    /// of them from running; the first that fails ends them.
     async fn run_several(
         &mut self,
         parts: &[(SqlStr, Route<Managed>)],
     ) -> Result<Steps<DB>, sqlx::Error> {
+        let (shared, reads) = (Arc::clone(&self.shared), self.reads());
+        for (text, route) in parts {
+            let Route::Planned(Managed::Statement(statement)) = route else { continue };
+            let (connection, query) = (self.local.connection(), BoundQuery::of_text(text.clone()));
+            shared.catalogue.plan(connection, reads, statement, &query).await?;
+        }
         let mut steps = Steps::<DB>::new();
         for (text, route) in parts {
             let query = BoundQuery::of_text(text.clone());

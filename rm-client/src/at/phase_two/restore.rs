@@ -71,6 +71,8 @@ pub(crate) struct Restore<'r, DB: Backend> {
     pub(crate) item: &'r UndoItem,
     /// For each column of the item, its place in the table.
     pub(crate) columns: Vec<usize>,
+    /// Whether rows are put back over whatever is there.
+    pub(crate) is_forced: bool,
 }
 
 /// A row of the item: as it was and as the branch left it; `None` is no row.
@@ -319,11 +321,13 @@ impl<DB: Backend> Restore<'_, DB> {
 
     /// Returns whether a trigger of the table could have changed a column and has not: what another
     /// program has written there meanwhile is not compared, and must stay for the item that has
-    /// written the column. `ON UPDATE` columns are written all the same, or the database sets them.
+    /// written the column, unless nothing is compared. `ON UPDATE` columns are written all the same,
+    /// or the database sets them.
     pub(super) fn is_left(&self, at: usize, before: &[Value], after: Option<&Vec<Value>>) -> bool {
         let follows = self.loaded.table.columns[self.columns[at]].on_update;
         let maintained = self.item.columns[at].role == ColumnRole::Maintained && !follows;
-        maintained && after.is_some_and(|after| before[at] == after[at])
+        let stays = maintained && !self.is_forced;
+        stays && after.is_some_and(|after| before[at] == after[at])
     }
 
     /// Writes some columns of a row back, by their places in the image.

@@ -280,7 +280,9 @@ async fn put_back<DB: AtDatabase>(
             }
         };
         let columns = item.columns_in(loaded)?;
-        let restore = Restore::<DB> { connection: &mut *connection, loaded, item, columns };
+        let connection = &mut *connection;
+        let is_forced = matches!(mode, RestoreMode::Force);
+        let restore = Restore::<DB> { connection, loaded, item, columns, is_forced };
         restore.execute(mode).await?;
     }
     Ok(())

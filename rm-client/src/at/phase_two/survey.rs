@@ -71,7 +71,8 @@ impl<'l, DB: AtDatabase> Survey<'l, DB> {
                 }
             };
             let columns = item.columns_in(loaded)?;
-            let mut restore = Restore::<DB> { connection: &mut *connection, loaded, item, columns };
+            let connection = &mut *connection;
+            let mut restore = Restore::<DB> { connection, loaded, item, columns, is_forced: false };
             let of_item = rows_of(item);
             if loaded.table.whole_rows {
                 for equal in restore.count_equal(&of_item).await? {
