@@ -86,7 +86,9 @@ fn build_earlier(interrupts: &Interrupts, commit: &str) -> Result<PathBuf> {
     }
     interrupts.run(git(&tree).args(["checkout", "--quiet", "--detach", commit]))?;
     let mut build = cargo();
-    build.args(["build", "--quiet"]).args(CRATE).current_dir(&tree);
+    // A commit before its crate asked for them builds with them, too.
+    build.args(["build", "--quiet"]).args(CRATE).args(["--features", "handfast/locks"]);
+    build.current_dir(&tree);
     interrupts.run(build.env("CARGO_TARGET_DIR", folder.join("target")))?;
     Ok(folder.join("target/debug/handfast-crash-tests"))
 }
