@@ -68,7 +68,7 @@ fn the_pause_stays_short_while_coordinators_follow() {
         assert!(driven.protocol.connected(driven.connection()));
         driven.frame();
         let before = driven.now;
-        driven.answer(0, go_away("a", 8));
+        driven.answer(0, go_away("away", 8));
         driven.sleep();
         pauses.push(driven.now.0 - before.0);
     }
