@@ -119,7 +119,7 @@ async fn writes_that_meet_are_refused() {
     }
 }
 
-/// What the statement itself cannot tell is refused before it runs.
+/// Writes of which the statement itself cannot tell are refused before it runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_that_may_meet_unseen_are_refused() {
     let stage = Stage::<Postgres>::new(TABLES).await;

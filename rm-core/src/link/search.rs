@@ -4,9 +4,9 @@
 //! frozen host, a server that does not serve yet) costs a moment and not the whole connect timeout:
 //! the next target is dialled beside it, and the first that greets ends the search. A target that
 //! fails costs nothing. When every target has been dialled, the failed ones are dialled again after
-//! a pause, which doubles from round to round, even while a silent target is still waited for. While
-//! coordinators answer that another one leads, the pause stays short for some rounds: the next
-//! leader is a matter of seconds then.
+//! a pause, which doubles from round to round, even while a silent target is still waited for.
+//! While coordinators answer that another one leads, the pause stays short for some rounds: the
+//! next leader is a matter of seconds then.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -48,9 +48,9 @@ pub(super) fn by_update(
 }
 
 /// Returns the key columns to which the update part of an upsert may give another spelling, or
-/// another value: PostgreSQL tells a row that was updated from one that was inserted. On MySQL every
-/// row that was met is looked for again, so that it is noticed if it does not have the key of the
-/// row offered. Refuses other values there, and all of them on SQLite.
+/// another value: PostgreSQL tells a row that was updated from one that was inserted. On MySQL
+/// every row that was met is looked for again, so that it is noticed if it does not have the key of
+/// the row offered. Refuses other values there, and all of them on SQLite.
 ///
 /// `own` is the name of the row that exists; `equal` lists the columns in which every row offered
 /// is equal to the one that it meets.

@@ -415,8 +415,8 @@ impl Statement {
         }
     }
 
-    /// A DELETE that returns the images of its rows itself, although foreign keys act. `None`: it has
-    /// several sources.
+    /// A DELETE that returns the images of its rows itself, although foreign keys act. `None`: it
+    /// has several sources.
     pub(super) fn returning_delete(
         &self,
         table: &Table,

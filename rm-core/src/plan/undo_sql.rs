@@ -112,8 +112,8 @@ pub fn equal_rows_max(dialect: Dialect) -> usize {
 }
 
 /// Finds and locks the rows that are equal to given ones in all their values, for a table whose
-/// rows nothing else names. Returns, for each row found, the number of the given one, from 1. Binds,
-/// for each given row, the cells of [`Table::stored`] in that order; takes as many rows as
+/// rows nothing else names. Returns, for each row found, the number of the given one, from 1.
+/// Binds, for each given row, the cells of [`Table::stored`] in that order; takes as many rows as
 /// [`equal_rows_max`] says.
 pub fn select_equal(dialect: Dialect, table: &Table, rows: usize) -> String {
     let own = quote::table(dialect, table);

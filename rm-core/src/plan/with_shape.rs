@@ -32,8 +32,8 @@ pub struct WithPart {
     pub table: usize,
     /// The effect, and the image columns.
     pub kind: WithPartKind,
-    /// Of a DELETE from a table to which foreign keys with an action refer: a locking read of its
-    /// rows, to run before the statement. No other row may go along with these, and the statement
+    /// A locking read of the rows of a DELETE from a table to which foreign keys with an action
+    /// refer, to run before the statement. No other row may go along with these, and the statement
     /// may delete no other, or it must be refused.
     pub before: Option<Query>,
 }
@@ -84,11 +84,11 @@ impl WithPartKind {
 pub struct WithUndo {
     /// The part whose rows it restores.
     pub part: usize,
-    /// What the part has done to them.
+    /// The effect of the part on them.
     pub effect: WithEffect,
 }
 
-/// What a part has done to the rows of one undo item.
+/// The effect of a part on the rows of one undo item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WithEffect {
     /// They are gone.

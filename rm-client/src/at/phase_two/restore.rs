@@ -321,8 +321,8 @@ impl<DB: Backend> Restore<'_, DB> {
 
     /// Returns whether a trigger of the table could have changed a column and has not: what another
     /// program has written there meanwhile is not compared, and must stay for the item that has
-    /// written the column, unless nothing is compared. `ON UPDATE` columns are written all the same,
-    /// or the database sets them.
+    /// written the column, unless nothing is compared. `ON UPDATE` columns are written all the
+    /// same, or the database sets them.
     pub(super) fn is_left(&self, at: usize, before: &[Value], after: Option<&Vec<Value>>) -> bool {
         let follows = self.loaded.table.columns[self.columns[at]].on_update;
         let maintained = self.item.columns[at].role == ColumnRole::Maintained && !follows;

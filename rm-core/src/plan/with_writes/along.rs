@@ -1,5 +1,5 @@
-//! A DELETE in WITH of rows to which foreign keys with an action refer. Its rows are read and locked
-//! before the statement, and no other row may go along with them.
+//! A DELETE in WITH of rows to which foreign keys with an action refer. Its rows are read and
+//! locked before the statement, and no other row may go along with them.
 
 use super::super::{ForeignKey, StatementRefusal, Table, TableKind};
 use super::imaged::{ALONE, Imaged};

@@ -16,7 +16,7 @@ pub(super) struct Imaged<'a> {
     /// Its number among the writes, from 1.
     pub(super) number: usize,
     query: String,
-    /// Of an upsert: a read of the rows that it can meet, without their locks.
+    /// A read of the rows that an upsert can meet, without their locks.
     probe: Option<String>,
 }
 

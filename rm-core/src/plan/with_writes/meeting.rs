@@ -26,7 +26,7 @@ pub(super) struct Meetings {
     pub(super) pairs: Vec<(usize, usize)>,
 }
 
-/// What the order of two writes may decide.
+/// The effect of the order of two writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meeting {
     /// Nothing, as long as they do run in the order of the database.

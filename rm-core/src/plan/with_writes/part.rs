@@ -36,7 +36,7 @@ pub(super) struct Part {
 #[derive(Clone, Debug)]
 pub(super) struct Write {
     pub(super) statement: Statement,
-    /// What an INSERT does with a row that it meets; `Fail` for other writes.
+    /// The effect of an INSERT on a row that it meets; `Fail` for other writes.
     pub(super) on_conflict: OnConflict,
     /// Whether it joins its rows with others.
     pub(super) joins: bool,
