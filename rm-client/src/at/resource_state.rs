@@ -29,6 +29,7 @@ pub(crate) struct ResourceState<DB: Backend> {
     /// Whether work outside of a global is refused.
     pub(crate) only_in_global: bool,
     pub(crate) outside: OutsideWatch,
+    pub(crate) prepared: PreparedWatch,
 }
 
 /// The memory of [`ResourceState::note_outside`].
@@ -37,6 +38,20 @@ pub(crate) struct OutsideWatch {
     /// Whether the resource has been used in a global.
     takes_part: AtomicBool,
     has_warned: AtomicBool,
+}
+
+/// The memory of [`ResourceState::note_prepared`].
+#[derive(Debug)]
+pub(crate) struct PreparedWatch {
+    /// How many statements a connection keeps prepared, where it matters when it is full.
+    kept_max: Option<usize>,
+    has_warned: AtomicBool,
+}
+
+impl PreparedWatch {
+    pub(crate) fn of<DB: Backend>(pool: &Pool<DB>) -> Self {
+        Self { kept_max: DB::kept_prepared_max(pool), has_warned: AtomicBool::new(false) }
+    }
 }
 
 impl<DB: Backend> ResourceState<DB> {
@@ -74,6 +89,24 @@ impl<DB: Backend> ResourceState<DB> {
                 "written outside of any global, so that it commits at once (said once): if it \
                  belongs to a global, carry the XID here, into a spawned task by `Xid::scope`; \
                  `only_in_global()` refuses such statements"
+            );
+        }
+    }
+
+    /// Warns, once, of a connection that keeps as many statements prepared as it may: each further
+    /// one closes another, and the call behind that waits.
+    pub(crate) fn note_prepared(&self, connection: &DB::Connection) {
+        let PreparedWatch { kept_max, has_warned } = &self.prepared;
+        let Some(kept_max) = *kept_max else { return };
+        let is_full = DB::kept_prepared(connection) >= kept_max;
+        if is_full && !has_warned.swap(true, Ordering::Relaxed) {
+            let resource = &self.identity.resource_id;
+            tracing::warn!(
+                %resource,
+                kept_max,
+                "a connection keeps no more prepared statements (said once): each further text \
+                 may wait 40 ms for the server over TCP, so raise `statement_cache_capacity` in \
+                 the options of the pool"
             );
         }
     }

@@ -15,7 +15,7 @@ use super::database::{AtDatabase, Backend, LOCK_TIMEOUT};
 use super::error::AtError;
 use super::phase_two::{AtBranchHandler, remove_stale_guards};
 use super::resource::AtResource;
-use super::resource_state::{OutsideWatch, ResourceState};
+use super::resource_state::{OutsideWatch, PreparedWatch, ResourceState};
 use super::running_branches::RunningBranches;
 use crate::connect::Handfast;
 use crate::coordinator::Coordinator;
@@ -132,6 +132,7 @@ impl<DB: AtDatabase> At<DB> {
         let merges = self.compound_statements && identity.takes_compounds;
         let (branches, stale_guards) = RunningBranches::new();
         tokio::spawn(remove_stale_guards(self.pool.clone(), stale_guards));
+        let prepared = PreparedWatch::of(&self.pool);
         let shared = Arc::new(ResourceState {
             pool: self.pool,
             coordinator: self.coordinator,
@@ -142,6 +143,7 @@ impl<DB: AtDatabase> At<DB> {
             merges,
             only_in_global: self.only_in_global,
             outside: OutsideWatch::default(),
+            prepared,
         });
         // Last of all: phase two may be asked for as soon as the coordinator knows the resource.
         let handler = Arc::new(AtBranchHandler::new(Arc::clone(&shared)));

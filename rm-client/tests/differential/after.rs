@@ -192,7 +192,9 @@ impl<DB: Twin> Touched<'_, DB> {
                     let class = table.columns[*place].class;
                     let is_plain = matches!(class, Class::Whole | Class::Text);
                     let refers = table.columns[*place].values.iter().any(|value| value == "NULL");
-                    old[*place] != new[*place] && is_plain && !refers
+                    // Of a table without a key equal rows would be written along.
+                    let names_one = !table.keyless;
+                    old[*place] != new[*place] && is_plain && !refers && names_one
                 })
                 .collect();
             !columns.is_empty()

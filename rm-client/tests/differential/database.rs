@@ -11,8 +11,8 @@ use handfast::{AtDatabase, AtError, AtTransaction};
 use handfast_rm_core::plan::Dialect;
 use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{
-    AssertSqlSafe, Column as _, ConnectOptions, Decode, Executor, MySql, Pool, Postgres, Row,
-    Sqlite, Transaction, TypeInfo, ValueRef,
+    AssertSqlSafe, Column as _, ConnectOptions, Connection as _, Decode, Executor, MySql, Pool,
+    Postgres, Row, Sqlite, Transaction, TypeInfo, ValueRef,
 };
 
 use crate::columns::{mysql, postgres, sqlite};
@@ -107,6 +107,12 @@ pub(crate) trait Twin: AtDatabase {
     /// Copies the number generators to the plain database after a rollback of a global, since
     /// generated numbers are not returned.
     fn align<'q>(ours: &'q Pool<Self>, plain: &'q Pool<Self>) -> BoxFuture<'q, ()>;
+
+    /// Closes the prepared statements of a pool's connections, where closing one by one delays the
+    /// call behind each.
+    fn close_prepared(_: &Pool<Self>) -> BoxFuture<'_, ()> {
+        std::future::ready(()).boxed()
+    }
 
     /// Reads rows of texts in a transaction.
     fn texts_in<'q>(
@@ -343,6 +349,19 @@ impl Twin for MySql {
         std::future::ready(()).boxed()
     }
 
+    fn close_prepared(pool: &Pool<Self>) -> BoxFuture<'_, ()> {
+        async {
+            let mut all = Vec::new();
+            for _ in 0..pool.size() {
+                all.push(pool.acquire().await.unwrap());
+            }
+            for connection in &mut all {
+                connection.clear_cached_statements().await.unwrap();
+            }
+        }
+        .boxed()
+    }
+
     execution!(MySql);
 }
 
@@ -399,7 +418,9 @@ async fn mysql_database() -> Pool<MySql> {
     let create = format!("CREATE DATABASE {name} CHARACTER SET utf8mb4");
     server.execute(AssertSqlSafe(create)).await.unwrap();
     let pool = sqlx::mysql::MySqlPoolOptions::new().max_connections(4);
-    pool.connect_with(options.database(&name)).await.unwrap()
+    // Room for the statements of a set of tables: see [`Twin::close_prepared`].
+    let options = options.database(&name).statement_cache_capacity(1_000);
+    pool.connect_with(options).await.unwrap()
 }
 
 async fn sqlite_file(pool: SqlitePoolOptions, path: &Path) -> Pool<Sqlite> {

@@ -16,9 +16,14 @@ pub(crate) fn statement(schema: &Schema, random: &mut Random) -> Statement {
     let table = &schema.tables[table];
     let alias = random.chance(15).then_some("x");
     let kind = kind(schema.dialect, random);
-    if kind == Kind::Forbidden {
-        return forbidden::statement(schema, table, random);
-    }
+    // What is forbidden is so for tables with a key.
+    let keyed =
+        if table.keyless { schema.tables.iter().find(|it| !it.keyless) } else { Some(table) };
+    let kind = match (kind, keyed) {
+        (Kind::Forbidden, Some(table)) => return forbidden::statement(schema, table, random),
+        (Kind::Forbidden, None) => Kind::Read,
+        (kind, _) => kind,
+    };
     let target = Target { table, alias, others: &schema.tables };
     of_target(Draft::new(schema.dialect, random), kind, target)
 }
@@ -378,7 +383,7 @@ fn restriction(draft: &mut Draft<'_>, target: Target<'_>) -> String {
 
 /// Generates ORDER BY the key and a LIMIT, so that twins choose the same rows.
 fn limited(draft: &mut Draft<'_>, table: &Table) -> String {
-    if draft.dialect != Dialect::MySql || !draft.random.chance(12) {
+    if draft.dialect != Dialect::MySql || table.keyless || !draft.random.chance(12) {
         return String::new();
     }
     let key = table.names(draft.dialect, &table.key);

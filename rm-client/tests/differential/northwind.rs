@@ -115,6 +115,7 @@ fn table(name: String, key: &[usize], columns: Vec<Column>, references: Vec<Stri
         unique: Vec::new(),
         references,
         stands_in: false,
+        keyless: false,
         tail: "",
         further: Vec::new(),
         removal: Vec::new(),

@@ -45,6 +45,9 @@ pub(crate) async fn run<DB: Twin>(cases: usize) {
             // The traces of the finding would lead to further findings.
             *scene = Scene::new(together).await;
         }
+        for pool in [&scene.ours, &scene.plain] {
+            DB::close_prepared(pool).await;
+        }
         set += 1;
         if only.is_some() {
             break;

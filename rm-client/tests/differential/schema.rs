@@ -31,6 +31,9 @@ impl Schema {
             let table = maker.table(prefix, index, &tables);
             tables.push(table);
         }
+        for index in 0..tables.len() {
+            tables[index].keyless = may_lack_key(dialect, &tables, index) && random.chance(20);
+        }
         let unwritable = [format!("{prefix}_bare"), format!("{prefix}_view")];
         Self { dialect, tables, unwritable }
     }
@@ -83,6 +86,22 @@ fn stands_in(dialect: Dialect, table: &Table) -> bool {
     is_free && is_taken && !unknown && table.key.iter().all(never_null)
 }
 
+/// Returns whether a table may have no key: the library takes such ones, no row refers to it, and
+/// the database makes no part of its key.
+fn may_lack_key(dialect: Dialect, tables: &[Table], index: usize) -> bool {
+    let table = &tables[index];
+    let refers = format!(" REFERENCES {} (", table.quoted(dialect));
+    let mut references = tables.iter().flat_map(|table| &table.references);
+    let given = table.key.iter().all(|place| {
+        let column = &table.columns[*place];
+        column.role == Role::Given && !column.constraints.contains("PRIMARY KEY")
+    });
+    dialect != Dialect::Sqlite
+        && given
+        && !table.stands_in
+        && !references.any(|reference| reference.contains(&refers))
+}
+
 impl Maker<'_> {
     fn table(&mut self, prefix: &str, index: usize, parents: &[Table]) -> Table {
         let name = match self.random.chance(15) {
@@ -115,6 +134,7 @@ impl Maker<'_> {
             columns: Vec::new(),
             key,
             stands_in: false,
+            keyless: false,
             unique,
             references,
             tail,

@@ -11,6 +11,8 @@ pub(crate) struct Table {
     pub(crate) key: Vec<usize>,
     /// Whether the key is a unique constraint, and there is no primary key.
     pub(crate) stands_in: bool,
+    /// Whether nothing makes the key unique: all values of a row together name it.
+    pub(crate) keyless: bool,
     /// Further unique constraints.
     pub(crate) unique: Vec<Vec<usize>>,
     /// Foreign keys, in the form of the table's definition.
@@ -79,7 +81,8 @@ impl Table {
             })
             .collect();
         // SQLite's row id must be declared as the key at its column.
-        if !self.columns.iter().any(|column| column.constraints.contains("PRIMARY KEY")) {
+        let declared = |column: &Column| column.constraints.contains("PRIMARY KEY");
+        if !self.keyless && !self.columns.iter().any(declared) {
             let word = if self.stands_in { "UNIQUE" } else { "PRIMARY KEY" };
             parts.push(format!("{word} ({})", self.names(dialect, &self.key)));
         }

@@ -156,6 +156,30 @@ async fn returned<DB: TestDatabase>() {
     assert_eq!(stage.dump("item", COLUMNS).await, before);
 }
 
+/// A session without strict mode leaves an empty geometry, which no session can write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_geometry_is_not_changed() {
+    let stage = Stage::<MySql>::new(&[
+        "CREATE TABLE plot (id INT PRIMARY KEY, area POLYGON NOT NULL, v INT)",
+        "INSERT IGNORE INTO plot (id, v) VALUES (1, 1)",
+        "INSERT INTO plot VALUES (2, ST_GeomFromText('POLYGON((0 0, 1 0, 1 1, 0 0))'), 1)",
+    ])
+    .await;
+    let columns = &["id", "HEX(area)", "v"];
+    let moved = "UPDATE plot SET area = ST_GeomFromText('POLYGON((0 0, 2 0, 2 2, 0 0))')";
+    let global = stage.begin().await;
+    for sql in ["DELETE FROM plot", moved] {
+        let refused = stage.try_branch(&global, &[sql]).await.unwrap_err();
+        assert_eq!(code(&refused), "HF-AT-ROW-BREAKS-CONSTRAINT", "{sql}");
+        assert!(refused.to_string().contains("area polygon"), "{refused}");
+    }
+    stage.roll_back(global).await;
+    let moved = format!("{moved} WHERE id = 2");
+    for sql in ["UPDATE plot SET v = 2", &moved, "DELETE FROM plot WHERE id = 2"] {
+        stage.check_undone("plot", columns, &[sql]).await;
+    }
+}
+
 /// A constraint of one partition does not concern the rows of another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_constraint_of_a_partition_counts_for_its_rows() {

@@ -1,41 +1,10 @@
 //! Statements outside of any global, on a resource that takes part in globals: a spawned task
 //! has lost its global in silence, and is warned of.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
-
+use super::warnings::Warnings;
 use crate::at::{Stage, TestDatabase, on_every_database};
 
 on_every_database!(a_write_that_has_lost_its_global_is_warned_of_once);
-
-/// Counts the warnings of the client in this thread.
-#[derive(Clone, Default)]
-struct Warnings(Arc<AtomicUsize>);
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::WARN && metadata.target().ends_with("resource_state")
-    }
-
-    fn new_span(&self, _span: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _span: &Id, _values: &Record<'_>) {}
-
-    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
-
-    fn event(&self, _event: &Event<'_>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn enter(&self, _span: &Id) {}
-
-    fn exit(&self, _span: &Id) {}
-}
 
 async fn a_write_that_has_lost_its_global_is_warned_of_once<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(&[
@@ -45,7 +14,7 @@ async fn a_write_that_has_lost_its_global_is_warned_of_once<DB: TestDatabase>() 
     .await;
     let warnings = Warnings::default();
     let _guard = tracing::subscriber::set_default(warnings.clone());
-    let seen = || warnings.0.load(Ordering::Relaxed);
+    let seen = || warnings.seen();
     let write = "UPDATE item SET n = n + 1";
     DB::run_alone(&stage.resource, write).await.unwrap();
     assert_eq!(seen(), 0, "the resource has never been used in a global");

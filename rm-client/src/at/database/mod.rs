@@ -162,6 +162,18 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
         connection: &mut PoolConnection<Self>,
     ) -> BoxFuture<'_, Result<Transaction<'_, Self>, sqlx::Error>>;
 
+    /// How many statements a connection keeps prepared, if a call waits when one more makes it
+    /// close another.
+    fn kept_prepared_max(_pool: &Pool<Self>) -> Option<usize> {
+        None
+    }
+
+    /// How many statements a connection keeps prepared, where [`Backend::kept_prepared_max`] is
+    /// known.
+    fn kept_prepared(_connection: &Self::Connection) -> usize {
+        0
+    }
+
     /// Rows changed, as the database counts them.
     fn rows_affected(result: &Self::QueryResult) -> u64;
 

@@ -137,7 +137,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         prepared: Result<Ending<DB>, sqlx::Error>,
         branch: Branch,
     ) -> Result<(), sqlx::Error> {
-        let Self { local, shared, .. } = self;
+        let Self { mut local, shared, .. } = self;
+        shared.note_prepared(local.connection());
         match prepared {
             Ok(ending) => {
                 let brings_row = matches!(ending, Ending::WithUndoRow(_));

@@ -143,13 +143,14 @@ async fn write(
             [database.namespace(), Value::Bytes(key), Value::Bytes(value)]
         });
         let values: Vec<Value<'_>> = values.collect();
-        connection.execute_once(database.dialect.put_records(puts.len()), &values).await?;
+        let (count, sql) = (puts.len(), database.dialect.put_records(puts.len()));
+        connection.execute_many(sql, &values, count == RECORDS_IN_A_STATEMENT).await?;
     }
     for keys in deletes.chunks(RECORDS_IN_A_STATEMENT) {
+        let (count, sql) = (keys.len(), database.dialect.delete_records(keys.len()));
         let keys = keys.iter().map(|key| Value::Bytes(key));
         let values: Vec<Value<'_>> = std::iter::once(database.namespace()).chain(keys).collect();
-        let sql = database.dialect.delete_records(values.len() - 1);
-        connection.execute_once(sql, &values).await?;
+        connection.execute_many(sql, &values, count == RECORDS_IN_A_STATEMENT).await?;
     }
     Ok(())
 }

@@ -108,11 +108,13 @@ pub(super) trait DriverConnection: Send {
         values: &'c [Value<'c>],
     ) -> BoxFuture<'c, Result<u64, sqlx::Error>>;
 
-    /// Executes a statement whose text depends on the number of its values.
-    fn execute_once<'c>(
+    /// Executes a statement whose text depends on the number of its values. It stays prepared if
+    /// the same number comes often.
+    fn execute_many<'c>(
         &'c mut self,
         sql: String,
         values: &'c [Value<'c>],
+        is_often: bool,
     ) -> BoxFuture<'c, Result<u64, sqlx::Error>>;
 
     /// Reads rows.
@@ -184,13 +186,16 @@ impl Connection {
         bounded(self.call_limit, &*self.dialect, self.driver.execute(sql, values)).await
     }
 
-    /// Executes a statement that is not used again.
-    pub(super) async fn execute_once(
+    /// Executes a statement whose text depends on the number of its values. It stays prepared if
+    /// the same number comes often.
+    pub(super) async fn execute_many(
         &mut self,
         sql: String,
         values: &[Value<'_>],
+        is_often: bool,
     ) -> Result<u64, CallError> {
-        bounded(self.call_limit, &*self.dialect, self.driver.execute_once(sql, values)).await
+        let executed = self.driver.execute_many(sql, values, is_often);
+        bounded(self.call_limit, &*self.dialect, executed).await
     }
 
     /// Reads rows.
@@ -304,14 +309,14 @@ macro_rules! driver_connection {
                 })
             }
 
-            fn execute_once<'c>(
+            fn execute_many<'c>(
                 &'c mut self,
                 sql: String,
                 values: &'c [Value<'c>],
+                is_often: bool,
             ) -> BoxFuture<'c, Result<u64, sqlx::Error>> {
                 Box::pin(async move {
-                    // Not kept prepared: there is a text for each number of values.
-                    let query = sqlx::query(sqlx::AssertSqlSafe(sql)).persistent(false);
+                    let query = sqlx::query(sqlx::AssertSqlSafe(sql)).persistent(is_often);
                     Ok(bound(query, values).execute(self).await?.rows_affected())
                 })
             }

@@ -220,12 +220,26 @@ fn form(data_type: &str, unsigned: bool) -> Form {
         "double" | "real" => Form::Double,
         "bit" => Form::Bits,
         "date" | "datetime" | "timestamp" | "time" => Form::Temporal,
-        "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" | "geometry"
-        | "point" | "linestring" | "polygon" | "multipoint" | "multilinestring"
-        | "multipolygon" | "geometrycollection" | "geomcollection" => Form::Bytes,
+        "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => Form::Bytes,
+        name if is_geometry(name) => Form::Bytes,
         // decimal, char, varchar, the texts, enum, set, json; MariaDB's uuid, inet4 and inet6.
         _ => Form::Text,
     }
+}
+
+fn is_geometry(data_type: &str) -> bool {
+    matches!(
+        data_type,
+        "geometry"
+            | "point"
+            | "linestring"
+            | "polygon"
+            | "multipoint"
+            | "multilinestring"
+            | "multipolygon"
+            | "geometrycollection"
+            | "geomcollection"
+    )
 }
 
 async fn indexes(
@@ -294,7 +308,17 @@ async fn unproved(
         partition: None,
     };
     found.extend(references.iter().map(constraint));
+    found.extend(columns.iter().filter_map(|column| of_geometry(column, columns)));
     Ok(found)
+}
+
+/// The demand of a geometry that it is not empty. A session without strict mode leaves an empty
+/// value where an INSERT names none, and no session can write that again.
+fn of_geometry(column: &Column, columns: &[Column]) -> Option<Constraint> {
+    is_geometry(&column.type_text).then(|| {
+        let name = format!("{} {}", column.name, column.type_text);
+        Constraint::check(name, format!("LENGTH({}) > 0", quote(&column.name)), columns)
+    })
 }
 
 async fn checks_of(

@@ -15,8 +15,8 @@ use sqlx::error::{BoxDynError, DatabaseError, UnexpectedNullError};
 use sqlx::mysql::{MySqlArguments, MySqlRow, MySqlTypeInfo};
 use sqlx::pool::PoolConnection;
 use sqlx::{
-    Connection, Decode, Encode, MySql, MySqlConnection, Pool, Row, SqlSafeStr, Transaction, Type,
-    TypeInfo,
+    ConnectOptions, Connection, Decode, Encode, MySql, MySqlConnection, Pool, Row, SqlSafeStr,
+    Transaction, Type, TypeInfo,
 };
 
 use super::begin::{begin, begin_by};
@@ -108,6 +108,22 @@ impl Backend for MySql {
         connection: &mut PoolConnection<Self>,
     ) -> BoxFuture<'_, Result<Transaction<'_, Self>, sqlx::Error>> {
         connection.begin().boxed()
+    }
+
+    /// The server does not answer when a statement is closed. The driver lets TCP hold back the
+    /// call behind it until the server's acknowledgement, which the server delays.
+    fn kept_prepared_max(pool: &Pool<Self>) -> Option<usize> {
+        let url = pool.connect_options().to_url_lossy();
+        let option = |name: &str| {
+            let mut pairs = url.query_pairs();
+            pairs.find_map(|(found, value)| (found == name).then(|| value.into_owned()))
+        };
+        let over_tcp = option("socket").is_none();
+        option("statement-cache-capacity")?.parse().ok().filter(|_| over_tcp)
+    }
+
+    fn kept_prepared(connection: &MySqlConnection) -> usize {
+        connection.cached_statements_size()
     }
 
     fn last_insert_id(result: &Self::QueryResult) -> Option<u64> {
