@@ -175,7 +175,7 @@ fn queries(plan: &Plan) -> Vec<Query> {
         Plan::Upsert(plan) => {
             let mut queries = plan.probes.clone();
             queries.push(plan.change.clone());
-            if let UpsertAfter::Probed { found, generated } = &plan.after {
+            if let UpsertAfter::Probed { found, generated, .. } = &plan.after {
                 queries.extend(found.iter().cloned());
                 queries.extend(generated.as_ref().map(|keys| keys.query(7, 1)));
             }

@@ -66,7 +66,8 @@ pub(crate) trait Twin: AtDatabase {
         let upserts = [Kind::Upsert, Kind::Replace, Kind::InsertIgnore];
         match Self::SPEAKS {
             Dialect::MySql => {
-                let missed = matches!(error, AtError::RowsDiffer { .. });
+                let missed = matches!(error, AtError::RowsDiffer { .. })
+                    || error.to_string().contains("after the upsert");
                 missed && upserts.contains(&statement.kind) || LATE_REFUSALS.contains(&error.code())
             }
             Dialect::Sqlite => matches!(error, AtError::Value { .. }),

@@ -197,7 +197,11 @@ impl Draft<'_> {
         match self.random.below(8) {
             0 => format!("{name} > {value}"),
             1 => format!("{name} <= {value}"),
-            2 => format!("{name} BETWEEN {value} AND {}", self.value(column)),
+            // Of a SELECT, MariaDB holds bounds for equal that differ in spaces at their end alone,
+            // also under collations by which they differ.
+            2 if !column.constraints.contains("_nopad_") => {
+                format!("{name} BETWEEN {value} AND {}", self.value(column))
+            }
             3 | 4 => {
                 let more: Vec<String> =
                     (0..self.random.between(0, 3)).map(|_| self.value(column)).collect();

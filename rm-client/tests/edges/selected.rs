@@ -49,6 +49,41 @@ async fn like_plain(stage: &Stage<MySql>, table: &str, columns: &[&str], sql: &s
     assert_eq!(stage.undo_rows().await, 0);
 }
 
+/// The driver calls a text binary if its collation compares bytes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn texts_that_compare_by_bytes_are_inserted_in_their_character_set() {
+    let stage = Stage::<MySql>::new(&[
+        "CREATE TABLE word (id INT PRIMARY KEY, \
+         l VARCHAR(9) CHARACTER SET latin1 COLLATE latin1_bin, \
+         m TEXT CHARACTER SET latin1 COLLATE latin1_bin, u CHAR(3) COLLATE utf8mb4_bin, \
+         b VARBINARY(9))",
+        "INSERT INTO word VALUES (1, 'Ä', 'ÄÖ', 'Ä', x'C4FF')",
+    ])
+    .await;
+    let columns = &["id", "HEX(l)", "HEX(m)", "HEX(u)", "HEX(b)"];
+    like_plain(&stage, "word", columns, "INSERT INTO word SELECT id + 1, l, m, u, b FROM word")
+        .await;
+}
+
+/// A session without strict mode leaves an empty geometry, which no session can write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn empty_geometries_are_refused() {
+    let stage = Stage::<MySql>::new(&[
+        "CREATE TABLE plot (id INT PRIMARY KEY, area POLYGON NOT NULL)",
+        "INSERT IGNORE INTO plot (id) VALUES (1)",
+        "INSERT INTO plot VALUES (2, ST_GeomFromText('POLYGON((0 0, 1 0, 1 1, 0 0))'))",
+    ])
+    .await;
+    let global = stage.begin().await;
+    let copy = "INSERT INTO plot SELECT id + 5, area FROM plot";
+    let refused = stage.try_branch(&global, &[copy]).await.unwrap_err();
+    assert_eq!(code(&refused), "HF-AT-INSERT-SELECT");
+    assert!(refused.to_string().contains("empty geometry"), "{refused}");
+    stage.roll_back(global).await;
+    let copy = format!("{copy} WHERE id = 2");
+    like_plain(&stage, "plot", &["id", "HEX(area)"], &copy).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn selected_rows_are_inserted_and_undone() {
     let stage = stage().await;

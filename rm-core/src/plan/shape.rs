@@ -337,6 +337,9 @@ pub enum UpsertAfter {
         /// Whether each row offered is there, in one column a row: one query for each probe. Rows
         /// fewer than offered are explained if some query finds each.
         found: Vec<Query>,
+        /// Whether one of several rows may offer no value of any unique index, such as a bound
+        /// NULL, so that no probe finds it although the counts agree: `found` must find each.
+        may_hide: bool,
         /// Finds the row of a one-row statement that no probe finds (NULL in every unique key).
         generated: Option<GeneratedKeys>,
     },

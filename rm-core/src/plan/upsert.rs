@@ -19,7 +19,7 @@ use super::{
     quote,
     text::Text,
     upsert_source::{self, NOT_PLAIN},
-    values::{Offer, Offered, offer, offered},
+    values::{Offer, Offered, PlannedValue, offer, offered},
 };
 
 /// The effect of an INSERT on a row that conflicts with an existing one.
@@ -81,7 +81,9 @@ pub(super) fn plan(
         UpsertAfter::Returned { inserted_flag, may_be_gone }
     } else {
         let found = found(text, table, &indexes, &offered);
-        UpsertAfter::Probed { found, generated: generated(text, table, &offered, &columns) }
+        let may_hide = !found.is_empty() && may_hide(text, table, &indexes, &offered);
+        let generated = generated(text, table, &offered, &columns);
+        UpsertAfter::Probed { found, may_hide, generated }
     };
     let rows = Some(offered.rows.len());
     let conditional = offered.conditional;
@@ -408,6 +410,21 @@ fn found(
     }
     let by = |&by| ByValues { text, table, offered, by, columns: &[], lock: "", number: None };
     indexes.iter().map(by).map(|read| read.found()).collect()
+}
+
+/// Returns whether a row may turn out to offer NULL, or a number that is generated instead, in each
+/// unique index.
+fn may_hide(text: &Text, table: &Table, indexes: &[&UniqueIndex], offered: &Offered<'_>) -> bool {
+    let is_sure = |row: &[PlannedValue<'_>], column: usize| match offer(text, table, row, column) {
+        Offer::Value(at) => !table.columns[column].nullable || row[at].is_constant(),
+        Offer::ValueOrGenerated(at) => row[at].is_constant(),
+        Offer::Default => true,
+        Offer::Generated | Offer::Null | Offer::Unknown => false,
+    };
+    let is_seen = |row: &Vec<PlannedValue<'_>>| {
+        indexes.iter().any(|index| index.columns.iter().all(|column| is_sure(row, *column)))
+    };
+    !offered.rows.iter().all(is_seen)
 }
 
 /// Refuses several rows if one cannot be found again by its own values: a number that the database

@@ -3,7 +3,10 @@
 use std::ops::Range;
 
 use sqlparser::{
-    ast::{Expr, GroupByExpr, Insert as Tree, Query, Select, SelectItem, SetExpr, TableWithJoins},
+    ast::{
+        Expr, GroupByExpr, Insert as Tree, Query, Select, SelectItem, SetExpr, TableWithJoins,
+        Value,
+    },
     keywords::Keyword,
     tokenizer::Token,
 };
@@ -36,6 +39,14 @@ impl PlannedValue<'_> {
     /// meets.
     pub(super) fn is_literal(&self) -> bool {
         matches!(self.tree, Expr::Value(_))
+    }
+
+    /// Returns whether the value is a literal other than NULL.
+    pub(super) fn is_constant(&self) -> bool {
+        match self.tree {
+            Expr::Value(value) => !matches!(value.value, Value::Null | Value::Placeholder(_)),
+            _ => false,
+        }
     }
 }
 

@@ -132,8 +132,9 @@ fn upsert(dialect: Dialect, table: &Table, plan: &Upsert, out: &mut Vec<String>)
             let again = if *may_be_gone { ", read again" } else { "" };
             out.push(format!("after   returned{flagged}{again}"));
         }
-        UpsertAfter::Probed { found, generated } => {
-            out.push("after   probed again".to_owned());
+        UpsertAfter::Probed { found, may_hide, generated } => {
+            let each = if *may_hide { ", each row found" } else { "" };
+            out.push(format!("after   probed again{each}"));
             out.extend(found.iter().map(|asked| query("found", asked)));
             out.extend(generated.as_ref().map(|keys| generated_keys(table, keys)));
         }

@@ -97,6 +97,8 @@ pub enum Carried {
     AtFixedOffset,
     /// It was not bound: it might be stored as another value.
     No,
+    /// An empty geometry of MySQL, which cannot be written.
+    EmptyGeometry,
 }
 
 /// One database product. Implemented for the three that Handfast knows.

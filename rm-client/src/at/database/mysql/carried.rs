@@ -5,8 +5,9 @@
 //! pairs of types are carried whose conversions are the same.
 
 use sqlx::mysql::{MySqlArguments, MySqlRow};
-use sqlx::{Column, Row, TypeInfo};
+use sqlx::{Column, Row, Type, TypeInfo};
 
+use super::catalogue::is_geometry;
 use super::{Form, MySqlColumn};
 use crate::at::database::value::{Misfit, Value};
 use crate::at::database::{Backend, Carried};
@@ -20,6 +21,8 @@ pub(super) fn carry(
 ) -> Result<Carried, sqlx::Error> {
     let bind_as = row.try_column(index)?.type_info().clone();
     let name = bind_as.name().to_owned();
+    // The driver calls a text binary if its collation compares bytes.
+    let is_text = <str as Type<sqlx::MySql>>::compatible(&bind_as);
     let form = match name.as_str() {
         "BOOLEAN" | "TINYINT" => Form::Integer { bytes: 1, unsigned: false },
         "TINYINT UNSIGNED" => Form::Integer { bytes: 1, unsigned: true },
@@ -32,7 +35,9 @@ pub(super) fn carry(
         "FLOAT" => Form::Float,
         "DOUBLE" => Form::Double,
         "DATE" | "TIME" | "DATETIME" | "TIMESTAMP" => Form::Temporal,
-        "BINARY" | "VARBINARY" | "TINYBLOB" | "BLOB" | "MEDIUMBLOB" | "LONGBLOB" | "GEOMETRY" => {
+        "BINARY" | "VARBINARY" | "TINYBLOB" | "BLOB" | "MEDIUMBLOB" | "LONGBLOB" | "GEOMETRY"
+            if !is_text =>
+        {
             Form::Bytes
         }
         "BIT" => Form::Bits,
@@ -44,6 +49,9 @@ pub(super) fn carry(
     let value = <sqlx::MySql as Backend>::value(row, index, &source)?;
     if !converts_alike(&source, &value, target) {
         return Ok(Carried::No);
+    }
+    if is_geometry(&target.type_text.to_lowercase()) && value == Value::Bytes(Vec::new()) {
+        return Ok(Carried::EmptyGeometry);
     }
     let misfit = |misfit: Misfit| sqlx::Error::Decode(misfit.to_string().into());
     <sqlx::MySql as Backend>::bind(arguments, &value, &source).map_err(misfit)?;

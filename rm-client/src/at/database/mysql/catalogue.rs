@@ -227,7 +227,8 @@ fn form(data_type: &str, unsigned: bool) -> Form {
     }
 }
 
-fn is_geometry(data_type: &str) -> bool {
+/// Whether a column's type is that of a geometry.
+pub(super) fn is_geometry(data_type: &str) -> bool {
     matches!(
         data_type,
         "geometry"

@@ -68,6 +68,11 @@ impl<DB: Backend> StatementRun<'_, DB> {
                 match DB::carry(&mut arguments, row, index, &self.loaded.types[*column])? {
                     Carried::Exactly => {}
                     Carried::AtFixedOffset => at_fixed_offset = true,
+                    Carried::EmptyGeometry => {
+                        return Err(refused(
+                            "it selects an empty geometry, which no session can write",
+                        ));
+                    }
                     Carried::No => {
                         return Err(refused(
                             "it selects a value of another type than its column; CAST it to that",

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use handfast_rm_core::plan::{Query, Upsert, UpsertAfter, UpsertKind};
+use handfast_rm_core::plan::{Query, StatementRefusal, Upsert, UpsertAfter, UpsertKind};
 
 use super::along::{Along, Own};
 use super::{StatementRun, changed, for_application, rows_of};
@@ -119,7 +119,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
                 };
                 Ok((by_key(after), moved))
             }
-            UpsertAfter::Probed { generated, found } => {
+            UpsertAfter::Probed { generated, found, may_hide } => {
                 self.require_found(plan, before, steps)?;
                 let mut after = self.probe(plan).await?;
                 // The statement may have changed the unique values by which a row was probed. Its
@@ -133,10 +133,9 @@ impl<DB: Backend> StatementRun<'_, DB> {
                 }
                 self.require_kept(plan, before, &after)?;
                 let missing = self.missing(plan, before, &after, steps);
-                if let Some(differ) = missing
-                    && !self.all_found(found, plan.rows).await?
-                {
-                    return Err(differ.into());
+                let in_doubt = missing.is_some() || *may_hide;
+                if in_doubt && !self.all_found(found, plan.rows).await? {
+                    return Err(missing.unwrap_or_else(|| self.hidden()).into());
                 }
                 Ok((after, 0))
             }
@@ -230,6 +229,16 @@ impl<DB: Backend> StatementRun<'_, DB> {
             UpsertKind::Update | UpsertKind::Replace => found < expected,
         };
         differs.then(|| self.rows_differ(statement, found, expected))
+    }
+
+    /// One of several rows is found by no unique index, and the counts do not show it: another one
+    /// has met more rows than one.
+    fn hidden(&self) -> AtError {
+        let table = &self.loaded.table;
+        let column = table.columns[table.key.columns[0]].name.clone();
+        let reason = "after the upsert one of its rows is found by no unique index: insert rows \
+                      that offer NULL there one by one";
+        AtError::Refused(StatementRefusal::KeyUnknown { column, reason })
     }
 
     /// Whether each row offered is there by its own values: then fewer rows than were offered mean
