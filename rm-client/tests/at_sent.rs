@@ -1,0 +1,226 @@
+//! The statements that a branch of one statement sends to its database, counted from the driver's
+//! own events.
+//!
+//! The counts are the generated table of `docs/at.md`; `UPDATE_EXPECT=1` writes it again. A plain
+//! local transaction sends three: BEGIN, the statement and COMMIT. Not every driver has an event
+//! for BEGIN and COMMIT of its own, so that what a plain one lacks is added to each count.
+
+#![expect(clippy::unwrap_used, reason = "in a test an error is a failure")]
+
+mod at;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use expect_test::expect_file;
+use handfast::AtResource;
+use sqlx::{MySql, Postgres, Sqlite};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+use at::{Stage, TestDatabase};
+
+const BEGINS: &str = "<!-- statements sent -->\n";
+const ENDS: &str = "<!-- end of statements sent -->\n";
+
+/// The statements that the driver has run in this process.
+static SENT: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts the driver's event for each statement.
+struct Counter;
+
+impl Subscriber for Counter {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "sqlx::query"
+    }
+
+    fn new_span(&self, _span: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &Id, _values: &Record<'_>) {}
+
+    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
+
+    fn event(&self, _event: &Event<'_>) {
+        SENT.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn enter(&self, _span: &Id) {}
+
+    fn exit(&self, _span: &Id) {}
+}
+
+/// A statement, as each database has it.
+struct Shape {
+    name: &'static str,
+    postgres: Option<&'static str>,
+    mysql: Option<&'static str>,
+    sqlite: Option<&'static str>,
+}
+
+impl Shape {
+    const fn same(name: &'static str, sql: &'static str) -> Self {
+        Self { name, postgres: Some(sql), mysql: Some(sql), sqlite: Some(sql) }
+    }
+}
+
+const SHAPES: &[Shape] = &[
+    Shape::same("a read", "SELECT n FROM item WHERE id = 1"),
+    Shape::same("locking read", "SELECT n FROM item WHERE id = 1 FOR UPDATE"),
+    Shape::same("UPDATE of one row by its key", "UPDATE item SET n = n + 1 WHERE id = 1"),
+    Shape::same("UPDATE of several rows", "UPDATE item SET n = n + 1 WHERE n < 9"),
+    Shape::same("UPDATE of the key", "UPDATE item SET id = 50 WHERE id = 1"),
+    Shape {
+        name: "UPDATE of one table of two",
+        postgres: Some("UPDATE item SET n = w.n FROM wanted w WHERE w.id = item.id"),
+        mysql: Some("UPDATE item JOIN wanted w ON w.id = item.id SET item.n = w.n"),
+        sqlite: Some("UPDATE item SET n = w.n FROM wanted w WHERE w.id = item.id"),
+    },
+    Shape::same("DELETE of one row by its key", "DELETE FROM item WHERE id = 1"),
+    Shape::same("DELETE of a parent that has no children", "DELETE FROM parent WHERE id = 2"),
+    Shape::same("DELETE of a parent, and two children along", "DELETE FROM parent WHERE id = 1"),
+    Shape::same("INSERT, key given", "INSERT INTO item (id, code, n) VALUES (7, 'g', 1)"),
+    Shape::same("INSERT, key generated", "INSERT INTO ticket (n) VALUES (1)"),
+    Shape::same(
+        "INSERT of three rows, keys generated",
+        "INSERT INTO ticket (n) VALUES (1), (2), (3)",
+    ),
+    Shape::same("INSERT of a row that refers to another", "INSERT INTO line VALUES (7, 1)"),
+    Shape::same(
+        "INSERT of the rows of a query",
+        "INSERT INTO item (id, code, n) SELECT id + 100, code || 'x', n FROM item",
+    ),
+    Shape {
+        name: "INSERT into a table without a key",
+        postgres: Some("INSERT INTO bag VALUES (1, 2)"),
+        mysql: Some("INSERT INTO bag VALUES (1, 2)"),
+        sqlite: None,
+    },
+    Shape {
+        name: "INSERT that leaves existing rows alone",
+        postgres: Some("INSERT INTO item VALUES (7, 'g', 1) ON CONFLICT DO NOTHING"),
+        mysql: Some("INSERT IGNORE INTO item VALUES (7, 'g', 1)"),
+        sqlite: Some("INSERT OR IGNORE INTO item VALUES (7, 'g', 1)"),
+    },
+    Shape {
+        name: "upsert, with one unique index beside the key",
+        postgres: Some(
+            "INSERT INTO item VALUES (1, 'a', 1) ON CONFLICT (id) DO UPDATE SET n = excluded.n",
+        ),
+        mysql: Some("INSERT INTO item VALUES (1, 'a', 1) ON DUPLICATE KEY UPDATE n = VALUES(n)"),
+        sqlite: Some(
+            "INSERT INTO item VALUES (1, 'a', 1) ON CONFLICT (id) DO UPDATE SET n = excluded.n",
+        ),
+    },
+    Shape {
+        name: "REPLACE, with one unique index beside the key",
+        postgres: None,
+        mysql: Some("REPLACE INTO item VALUES (1, 'a', 1)"),
+        sqlite: Some("REPLACE INTO item VALUES (1, 'a', 1)"),
+    },
+    Shape {
+        name: "two writes by WITH",
+        postgres: Some(
+            "WITH taken AS (DELETE FROM item WHERE id = 1 RETURNING id, n) \
+             INSERT INTO wanted SELECT id + 10, n FROM taken",
+        ),
+        mysql: None,
+        sqlite: None,
+    },
+];
+
+/// The tables; `{number}` stands for a number that the database generates.
+const TABLES: &[&str] = &[
+    "CREATE TABLE item (id BIGINT NOT NULL PRIMARY KEY, code VARCHAR(20) NOT NULL UNIQUE, \
+     n BIGINT NOT NULL)",
+    "CREATE TABLE wanted (id BIGINT NOT NULL PRIMARY KEY, n BIGINT NOT NULL)",
+    "CREATE TABLE ticket ({number}, n BIGINT NOT NULL)",
+    "CREATE TABLE owner (id BIGINT NOT NULL PRIMARY KEY)",
+    "CREATE TABLE line (id BIGINT NOT NULL PRIMARY KEY, owner BIGINT NOT NULL, \
+     FOREIGN KEY (owner) REFERENCES owner (id))",
+    "CREATE TABLE parent (id BIGINT NOT NULL PRIMARY KEY)",
+    "CREATE TABLE child (id BIGINT NOT NULL PRIMARY KEY, parent BIGINT NOT NULL, \
+     FOREIGN KEY (parent) REFERENCES parent (id) ON DELETE CASCADE)",
+    "CREATE TABLE bag (a BIGINT, b BIGINT)",
+    "INSERT INTO item VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3)",
+    "INSERT INTO wanted VALUES (1, 5), (2, 6)",
+    "INSERT INTO owner VALUES (1)",
+    "INSERT INTO parent VALUES (1), (2)",
+    "INSERT INTO child VALUES (1, 1), (2, 1)",
+];
+
+#[tokio::test]
+async fn the_page_tells_how_many_statements_are_sent() {
+    tracing::subscriber::set_global_default(Counter).unwrap();
+    let number = "id BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY";
+    let postgres = stage::<Postgres>(number).await;
+    let mysql = stage::<MySql>("id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY").await;
+    let sqlite = stage::<Sqlite>("id INTEGER PRIMARY KEY").await;
+    let apart = mysql.handfast.at(mysql.pool.clone()).compound_statements(false).await.unwrap();
+    let mut table = "\n| a branch of one statement | PostgreSQL | MariaDB | MySQL | SQLite |\n\
+                     | --- | --- | --- | --- | --- |\n"
+        .to_owned();
+    for shape in SHAPES {
+        let cells = [
+            sent(&postgres, &postgres.resource, shape.postgres).await,
+            sent(&mysql, &mysql.resource, shape.mysql).await,
+            sent(&mysql, &apart, shape.mysql).await,
+            sent(&sqlite, &sqlite.resource, shape.sqlite).await,
+        ];
+        table += &format!("| {} | {} |\n", shape.name, cells.join(" | "));
+    }
+    let path = format!("{}/../docs/at.md", env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (above, rest) = page.split_once(BEGINS).expect("the page has the marker");
+    let (_, below) = rest.split_once(ENDS).expect("the page has the marker of the end");
+    expect_file![path].assert_eq(&format!("{above}{BEGINS}{table}\n{ENDS}{below}"));
+}
+
+async fn stage<DB: TestDatabase>(number: &str) -> Stage<DB> {
+    let tables: Vec<String> =
+        TABLES.iter().map(|table| table.replace("{number}", number)).collect();
+    Stage::new(&tables.iter().map(String::as_str).collect::<Vec<_>>()).await
+}
+
+/// The statements of a plain local transaction.
+const PLAIN: usize = 3;
+
+/// Counts the statements of a branch whose tables are known.
+async fn sent<DB: TestDatabase>(
+    stage: &Stage<DB>,
+    resource: &AtResource<DB>,
+    sql: Option<&str>,
+) -> String {
+    let Some(sql) = sql else { return "–".to_owned() };
+    branch(stage, resource, sql).await;
+    let plain = counted(transaction(resource, "SELECT n FROM item")).await;
+    (branch(stage, resource, sql).await + PLAIN - plain).to_string()
+}
+
+/// Counts the driver's events of some work.
+async fn counted(work: impl Future<Output = Result<(), sqlx::Error>>) -> usize {
+    let before = SENT.load(Ordering::SeqCst);
+    work.await.unwrap();
+    SENT.load(Ordering::SeqCst) - before
+}
+
+async fn transaction<DB: TestDatabase>(
+    resource: &AtResource<DB>,
+    sql: &str,
+) -> Result<(), sqlx::Error> {
+    let mut local = resource.begin().await?;
+    DB::run(&mut local, sql).await?;
+    local.commit().await
+}
+
+/// Runs a statement in a branch, and rolls it back.
+async fn branch<DB: TestDatabase>(
+    stage: &Stage<DB>,
+    resource: &AtResource<DB>,
+    sql: &str,
+) -> usize {
+    let global = stage.begin().await;
+    let sent = counted(global.scope(transaction(resource, sql))).await;
+    stage.roll_back(global).await;
+    sent
+}
