@@ -324,7 +324,12 @@ fn update(mut draft: Draft<'_>, target: Target<'_>) -> Statement {
     assigned.extend(assigned_key(&mut draft, target));
     let introduced = target.introduced(draft.dialect);
     let assigned = assigned.join(", ");
-    let mut text = match (joined(&mut draft, target), draft.dialect) {
+    // Over several tables MySQL stores its own default for NULL where one of one table would fail.
+    let stores_null =
+        draft.binds_null() || assigned.ends_with("NULL") || assigned.contains("NULL,");
+    let other = joined(&mut draft, target);
+    let other = other.filter(|_| draft.dialect != Dialect::MySql || !stores_null);
+    let mut text = match (other, draft.dialect) {
         (None, _) => {
             let limit = limited(&mut draft, target.table);
             format!("UPDATE {introduced} SET {assigned}{condition}{limit}")

@@ -197,9 +197,9 @@ impl Draft<'_> {
         match self.random.below(8) {
             0 => format!("{name} > {value}"),
             1 => format!("{name} <= {value}"),
-            // Of a SELECT, MariaDB holds bounds for equal that differ in spaces at their end alone,
-            // also under collations by which they differ.
-            2 if !column.constraints.contains("_nopad_") => {
+            // Of a SELECT, MariaDB holds bounds for one value that are equal under the collation of
+            // the session, although they differ under that of the column.
+            2 if self.dialect != Dialect::MySql || column.class == Class::Whole => {
                 format!("{name} BETWEEN {value} AND {}", self.value(column))
             }
             3 | 4 => {
@@ -271,9 +271,12 @@ impl Draft<'_> {
         let column = &target.table.columns[place];
         let name = self.column(target, place);
         let opaque = column.class == Class::Opaque || column.values.is_empty();
+        // Of a SELECT, it holds a date of zeroes for NULL where the column is NOT NULL.
+        let dates = ["DATE", "TIMESTAMP"].iter().any(|word| column.type_text.starts_with(word));
+        let is_odd = self.dialect == Dialect::MySql && dates;
         match self.random.below(4) {
-            0 => format!("{name} IS NULL"),
-            1 => format!("{name} IS NOT NULL"),
+            0 if !is_odd => format!("{name} IS NULL"),
+            0 | 1 => format!("{name} IS NOT NULL"),
             _ if opaque => format!("{name} IS NOT NULL"),
             2 => format!("{name} = {}", self.value(column)),
             _ => format!("NOT ({name} = {})", self.value(column)),

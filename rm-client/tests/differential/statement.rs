@@ -69,6 +69,11 @@ impl<'r> Draft<'r> {
         format!("{MARK}{}{MARK}", self.arguments.len() - 1)
     }
 
+    /// Returns whether an argument is NULL.
+    pub(crate) fn binds_null(&self) -> bool {
+        self.arguments.contains(&Bound::Null)
+    }
+
     /// Returns one of the given texts.
     pub(crate) fn pick(&mut self, texts: &[&'static str]) -> &'static str {
         let text: &'static str = self.random.pick::<&'static str>(texts);

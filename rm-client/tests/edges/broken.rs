@@ -175,7 +175,8 @@ async fn an_empty_geometry_is_not_changed() {
     }
     stage.roll_back(global).await;
     let moved = format!("{moved} WHERE id = 2");
-    for sql in ["UPDATE plot SET v = 2", &moved, "DELETE FROM plot WHERE id = 2"] {
+    let upserted = "INSERT IGNORE INTO plot (id, v) VALUES (7, 1)";
+    for sql in ["UPDATE plot SET v = 2", &moved, "DELETE FROM plot WHERE id = 2", upserted] {
         stage.check_undone("plot", columns, &[sql]).await;
     }
 }

@@ -43,7 +43,7 @@ impl ProductOptions<'_> {
     ) -> Result<Vec<Row>> {
         let ways = match statement {
             Statement::Point => &WorkMethod::ALL[..],
-            Statement::General => &[WorkMethod::Local, WorkMethod::Branch],
+            Statement::General | Statement::Child => &[WorkMethod::Local, WorkMethod::Branch],
         };
         let mut rows = self.ways(product, ways, statement, &[clients]).await?;
         let local = rows.first().map_or(f64::NAN, |row| row.per_second.median);

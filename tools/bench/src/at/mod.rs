@@ -36,7 +36,8 @@ pub(crate) struct Options {
     /// The PostgreSQL server, with the right to create databases.
     #[arg(long, env = "HANDFAST_TEST_POSTGRES")]
     postgres: Option<String>,
-    /// Measurements to make; may be given several times. Without any, all but hot rows.
+    /// Measurements to make; may be given several times. Without any, all but hot rows and unlocked
+    /// parents.
     #[arg(long, value_enum)]
     what: Vec<WorkMethod>,
     /// The statement of a branch.
@@ -79,6 +80,8 @@ pub(crate) enum WorkMethod {
     LocalTwo,
     /// A whole global of one branch in each of two databases.
     GlobalTwo,
+    /// A whole global of one branch, without locks on rows that are referred to.
+    GlobalUnlocked,
 }
 
 impl WorkMethod {
@@ -93,6 +96,7 @@ impl WorkMethod {
             Self::Prepared => "two-phase commit of the database",
             Self::LocalTwo => "local, 2 databases",
             Self::GlobalTwo => "global, 2 databases",
+            Self::GlobalUnlocked => "global, 1 branch, parents unlocked",
         }
     }
 
@@ -100,7 +104,9 @@ impl WorkMethod {
     fn baseline(self) -> Option<Self> {
         match self {
             Self::Local | Self::LocalTwo => None,
-            Self::Branch | Self::Global | Self::Prepared => Some(Self::Local),
+            Self::Branch | Self::Global | Self::GlobalUnlocked | Self::Prepared => {
+                Some(Self::Local)
+            }
             Self::GlobalTwo => Some(Self::LocalTwo),
         }
     }

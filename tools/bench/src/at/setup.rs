@@ -35,6 +35,7 @@ pub(crate) struct AtSetup<DB: BenchDatabase> {
     pub(crate) handfast: Handfast,
     pub(crate) first_resource: AtResource<DB>,
     pub(crate) second_resource: AtResource<DB>,
+    unlocked_resource: AtResource<DB>,
     echo: Server,
     echo_client: Handfast,
     echo_resource: AtResource<DB>,
@@ -58,7 +59,9 @@ impl<DB: BenchDatabase> AtSetup<DB> {
             database.fill().await?;
             handfast.migrate(&database.pool).await?;
         }
+        let unlocked = handfast.at(first.pool.clone()).unlocked_parent("item");
         Ok(Self {
+            unlocked_resource: unlocked.await?,
             first_resource: handfast.at(first.pool.clone()).await?,
             second_resource: handfast.at(second.pool.clone()).await?,
             echo_resource: echo_client.at(first.pool.clone()).await?,
@@ -106,10 +109,10 @@ impl<DB: BenchDatabase> AtSetup<DB> {
                     self.branch(&mut running, statement, item).await?;
                 }
                 WorkMethod::Global => {
-                    let global = self.handfast.transaction("bench").begin().await?;
-                    let work = branch(&self.first_resource, statement, item);
-                    global.scope(work).await?;
-                    global.commit().await?;
+                    self.global(&self.first_resource, statement, item).await?;
+                }
+                WorkMethod::GlobalUnlocked => {
+                    self.global(&self.unlocked_resource, statement, item).await?;
                 }
                 WorkMethod::Prepared => self.prepared(statement, item).await?,
                 WorkMethod::LocalTwo => {
@@ -128,6 +131,19 @@ impl<DB: BenchDatabase> AtSetup<DB> {
         let measured = measured.await?;
         running.end().await?;
         Ok(measured)
+    }
+
+    /// Runs a whole global of one branch.
+    async fn global(
+        &self,
+        resource: &AtResource<DB>,
+        statement: Statement,
+        item: i64,
+    ) -> Result<()> {
+        let global = self.handfast.transaction("bench").begin().await?;
+        global.scope(branch(resource, statement, item)).await?;
+        global.commit().await?;
+        Ok(())
     }
 
     /// Runs a branch in the client's current global. Many branches share a global, so that the

@@ -78,6 +78,18 @@ impl<DB: Backend> StatementRun<'_, DB> {
         Ok(found)
     }
 
+    /// The same reads after the change. Their verdict counts only before it: a row that breaks a
+    /// constraint as it is now was offered so.
+    async fn probe_again(&mut self, plan: &Upsert) -> Result<Rows, sqlx::Error> {
+        let layout = Layout { columns: &plan.columns, behind: usize::from(plan.judged) };
+        let mut found = Rows::new();
+        for probe in &plan.probes {
+            let steps = self.answer(probe).await?;
+            found.extend(by_key(layout.rows(self.loaded, rows_of::<DB>(&steps))?));
+        }
+        Ok(found)
+    }
+
     /// The keys of the rows that the update part has given another one: `moved` of those that were
     /// found before are not there any more.
     async fn gone(
@@ -121,7 +133,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
             }
             UpsertAfter::Probed { generated, found, may_hide } => {
                 self.require_found(plan, before, steps)?;
-                let mut after = self.probe(plan).await?;
+                let mut after = self.probe_again(plan).await?;
                 // The statement may have changed the unique values by which a row was probed. Its
                 // key still finds it.
                 let probed: Image = before.values().cloned().collect();
