@@ -1,6 +1,7 @@
 //! One file for each subject.
 
 mod access;
+mod advice;
 mod along;
 mod broken;
 mod cancelled_begin;
@@ -10,6 +11,7 @@ mod exchanged;
 mod failed_statements;
 mod forms;
 mod index_comparison;
+mod inherited;
 mod inserted_values;
 mod joined;
 mod keys;

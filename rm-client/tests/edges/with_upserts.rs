@@ -31,7 +31,7 @@ const DUMPED: &[(&str, &[&str])] = &[
 /// The rows of each table.
 type Tables = Vec<Vec<TextRow>>;
 
-async fn dump(stage: &Stage<Postgres>, tables: &[(&str, &[&str])]) -> Tables {
+pub(super) async fn dump(stage: &Stage<Postgres>, tables: &[(&str, &[&str])]) -> Tables {
     dump_in(&mut stage.pool.acquire().await.unwrap(), tables).await
 }
 

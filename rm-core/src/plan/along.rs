@@ -94,7 +94,7 @@ impl AlongImage {
             "SELECT {}{} FROM {} WHERE {}{}{}",
             image::select_list(dialect, table, &self.columns),
             self.verdict,
-            quote::table(dialect, table),
+            quote::rows(dialect, table),
             keyed::predicate(dialect, &key, rows, 0),
             image::RowLock::Update.clause(dialect),
             image::mark("", table)

@@ -6,7 +6,7 @@ use super::{
     Change, Delete, DeleteImage, Dialect, Plan, Query, StatementRefusal, Table,
     clauses::{Clauses, Expected, misread},
     constraint,
-    guard::{self, Event},
+    guard::{self, Event, Reach},
     image::{self, RowLock},
     repeatable::is_repeatable,
     text::Text,
@@ -15,8 +15,9 @@ use super::{
 
 /// Plans a DELETE whose shape [`super::parse`] has accepted.
 pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, StatementRefusal> {
-    guard::writable_whole(table, Event::Delete)?;
     let clauses = clauses(text, tree)?;
+    let reach = Reach::at(text, clauses.target.start);
+    guard::writable_whole(table, reach, Event::Delete)?;
     let columns = table.imaged();
     let constraints = constraint::of_whole_rows(table);
     let judged = !constraints.is_empty();

@@ -2,7 +2,7 @@
 
 use super::{
     Column, Dialect, ForeignKey, Generation, KeyFold, StatementRefusal, Table, TableKind, Trigger,
-    TriggerWrites, UniqueIndex,
+    TriggerWrites, UniqueIndex, text::Text,
 };
 
 /// The effect of a statement on rows.
@@ -11,6 +11,23 @@ pub(super) enum Event {
     Insert,
     Update,
     Delete,
+}
+
+/// The rows that a statement means by the name of a table from which others inherit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Its own: by INSERT, by ONLY, and by what a foreign key of the table does.
+    Own,
+    /// Those of the tables that inherit too.
+    Heirs,
+}
+
+impl Reach {
+    /// The reach of a name that begins at a place of the text.
+    pub(super) fn at(text: &Text, place: usize) -> Self {
+        let only = text.lexemes.get(place).is_some_and(|lexeme| lexeme.is_word("ONLY"));
+        if only && text.dialect == Dialect::Postgres { Self::Own } else { Self::Heirs }
+    }
 }
 
 impl Event {
@@ -34,18 +51,26 @@ impl Event {
 
 /// Refuses a table whose rows cannot be named, or on which the events do more than they say, now or
 /// when they are undone.
-pub(super) fn writable(table: &Table, events: &[Event]) -> Result<(), StatementRefusal> {
-    nameable(table)?;
+pub(super) fn writable(
+    table: &Table,
+    reach: Reach,
+    events: &[Event],
+) -> Result<(), StatementRefusal> {
+    nameable(table, reach)?;
     seen(table, events)
 }
 
 /// As [`writable`], for an INSERT or a DELETE of one table, which needs no key: where nothing else
 /// names the rows, all their values do. Whether one of two equal rows has gone, or the other, makes
 /// no difference.
-pub(super) fn writable_whole(table: &Table, event: Event) -> Result<(), StatementRefusal> {
+pub(super) fn writable_whole(
+    table: &Table,
+    reach: Reach,
+    event: Event,
+) -> Result<(), StatementRefusal> {
     // What a trigger fills in would have to be looked up by key.
     if !table.whole_rows || table.is_filled_by_triggers() {
-        nameable(table)?;
+        nameable(table, reach)?;
     }
     seen(table, &[event])
 }
@@ -73,7 +98,7 @@ pub(super) fn writable_along(
 ) -> Result<(), StatementRefusal> {
     // InnoDB fires no trigger for what a foreign key does. The undo is a statement, which does.
     let fires = if dialect == Dialect::MySql { &[][..] } else { &[event] };
-    writable(table, fires)?;
+    writable(table, Reach::Own, fires)?;
     no_trigger_of_undo(table, &[event])
 }
 
@@ -176,14 +201,17 @@ fn links(table: &Table, name: &str) -> bool {
     !table.columns.iter().any(is_it) || keys.flatten().any(|column| is_it(&table.columns[*column]))
 }
 
-/// Refuses a table whose rows have no identity.
-pub(super) fn nameable(table: &Table) -> Result<(), StatementRefusal> {
-    let kind = match table.kind {
-        TableKind::Ordinary | TableKind::Partitioned => None,
-        TableKind::View => Some("a view"),
-        TableKind::Foreign => Some("a foreign or virtual table"),
-        TableKind::Inherited => Some("a table with inheritance children"),
-        TableKind::NotTransactional => Some("a table without transactions"),
+/// Refuses a table whose rows have no identity, and a statement that means rows of several tables
+/// by one name.
+pub(super) fn nameable(table: &Table, reach: Reach) -> Result<(), StatementRefusal> {
+    let kind = match (table.kind, reach) {
+        (TableKind::Inherited, Reach::Heirs) => {
+            return Err(StatementRefusal::Inherited { table: table.full_name() });
+        }
+        (TableKind::Ordinary | TableKind::Partitioned | TableKind::Inherited, _) => None,
+        (TableKind::View, _) => Some("a view"),
+        (TableKind::Foreign, _) => Some("a foreign or virtual table"),
+        (TableKind::NotTransactional, _) => Some("a table without transactions"),
     };
     if let Some(kind) = kind {
         return Err(StatementRefusal::NotATable { table: table.full_name(), kind });

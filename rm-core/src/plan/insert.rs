@@ -7,7 +7,7 @@ use sqlparser::ast::{
 
 use super::{
     Column, Dialect, Generation, Plan, StatementRefusal, Table,
-    guard::{self, Event},
+    guard::{self, Event, Reach},
     insert_select, plain_insert,
     text::Text,
     upsert::{self, Conflict},
@@ -15,7 +15,7 @@ use super::{
 
 /// Plans an INSERT or REPLACE whose shape [`super::parse`] has accepted.
 pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, StatementRefusal> {
-    guard::writable_whole(table, Event::Insert)?;
+    guard::writable_whole(table, Reach::Own, Event::Insert)?;
     let conflict = conflict(tree)?;
     let adds = matches!(conflict, Conflict::Fail | Conflict::Ignore);
     let as_values = match text.dialect {

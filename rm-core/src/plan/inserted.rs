@@ -42,7 +42,7 @@ impl ByValues<'_> {
 
     /// Returns a query with one column for each row offered: whether a row with its values exists.
     pub(super) fn found(&self) -> Query {
-        let (dialect, table) = (self.text.dialect, quote::table(self.text.dialect, self.table));
+        let (dialect, table) = (self.text.dialect, quote::rows(self.text.dialect, self.table));
         let asked: Vec<String> = self
             .offered
             .rows
@@ -87,7 +87,7 @@ impl ByValues<'_> {
             terms = format!("{terms} AND {swallow}");
         }
         let list = image::select_list(dialect, self.table, self.columns);
-        let table = quote::table(dialect, self.table);
+        let table = quote::rows(dialect, self.table);
         let mark = image::mark(self.text.whole(), self.table);
         format!("SELECT {list}{verdict} FROM {table} WHERE {terms}{}{mark}", self.lock)
     }

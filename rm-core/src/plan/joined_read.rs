@@ -12,13 +12,17 @@ use sqlparser::{
 
 use super::{
     Arguments, Dialect, JoinedRead as JoinedReadPlan, LockMode, Plan, Query, ReadPart,
-    StatementRefusal, Table, TableName,
+    StatementRefusal, Table, TableKind, TableName,
     clauses::misread,
-    guard, image,
+    guard::{self, Reach},
+    image,
     joined::sources::{Sources, last},
     locking_read as single, names, placeholder,
     text::Text,
 };
+
+const HEIRS: &str = "it joins a table with inheritance children; read the rows of each table by \
+                     itself, FROM ONLY such a table";
 
 /// A read that is understood but not planned yet.
 #[derive(Clone, Debug)]
@@ -94,7 +98,10 @@ impl JoinedRead {
         let (mut parts, mut lists) = (Vec::new(), Vec::new());
         for locked in &self.locked {
             let table = *tables.get(locked.table).ok_or_else(misread)?;
-            guard::nameable(table)?;
+            if table.kind == TableKind::Inherited {
+                return Err(StatementRefusal::LockingRead { reason: HEIRS });
+            }
+            guard::nameable(table, Reach::Heirs)?;
             lists.push(image::key_list_of(text.dialect, table, &format!("{}.", locked.row)));
             let key_columns = table.key.columns.len();
             parts.push(ReadPart { table: locked.table, key_columns, mode: locked.mode });

@@ -16,7 +16,8 @@ use sqlparser::{
 use super::{
     Arguments, Dialect, LockMode, LockingRead, Plan, Query, StatementRefusal, Table, TableName,
     clauses::misread,
-    guard, image, names, stable,
+    guard::{self, Reach},
+    image, names, stable,
     text::Text,
     walk::{TreeVisitor, walk},
 };
@@ -93,9 +94,9 @@ fn is_aggregate(expr: &Expr) -> bool {
 
 /// Plans a read that [`table`] has accepted.
 pub(super) fn plan(text: &Text, table: &Table, mode: LockMode) -> Result<Plan, StatementRefusal> {
-    guard::nameable(table)?;
     let select = text.find(0, &[Keyword::SELECT]).ok_or_else(misread)?;
     let from = projection_end(text, select).ok_or_else(misread)?;
+    guard::nameable(table, Reach::at(text, from + 1))?;
     let rewritten = format!(
         "{}, {} {}{}{}",
         text.cut(0..from),

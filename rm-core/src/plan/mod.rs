@@ -64,9 +64,9 @@ pub use self::{
     refusal::StatementRefusal,
     savepoint::Savepoint,
     shape::{
-        Change, Delete, DeleteImage, ForetoldKey, Insert, InsertAfter, JoinedRead, KeyChange,
-        LockMode, LockingRead, Plan, ReadPart, Several, SeveralChange, SeveralPart, Update,
-        UpdateImage, Upsert, UpsertAfter, UpsertKind,
+        Change, Delete, DeleteImage, ForetoldKey, Insert, InsertAfter, InsertedMark, JoinedRead,
+        KeyChange, LockMode, LockingRead, Plan, ReadPart, Several, SeveralChange, SeveralPart,
+        Update, UpdateImage, Upsert, UpsertAfter, UpsertKind,
     },
     table::{
         Column, ForeignKey, Generation, KeyFold, Reference, ReferentialAction, Referring, Table,

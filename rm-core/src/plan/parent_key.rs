@@ -93,8 +93,8 @@ pub fn query(
     format!(
         "SELECT DISTINCT {} FROM {} AS hf_referring JOIN {} AS hf_row ON {} WHERE {}{lock}{}{}",
         key::key_texts(dialect, parent, "hf_row.").join(", "),
-        quote::table(dialect, table),
-        quote::table(dialect, parent),
+        quote::rows(dialect, table),
+        quote::rows(dialect, parent),
         pairs.collect::<Vec<_>>().join(" AND "),
         keyed::predicate(dialect, &key, rows, 0),
         image::mark("", table),

@@ -1,6 +1,6 @@
 //! Identifiers and literals in generated SQL: always quoted, never folded.
 
-use super::{Column, Dialect, Table};
+use super::{Column, Dialect, Table, TableKind};
 
 /// Quotes an identifier, so that keywords and capitals stay what they are.
 pub(super) fn identifier(dialect: Dialect, name: &str) -> String {
@@ -13,6 +13,12 @@ pub(super) fn identifier(dialect: Dialect, name: &str) -> String {
 /// `"schema"."table"`.
 pub(super) fn table(dialect: Dialect, table: &Table) -> String {
     format!("{}.{}", identifier(dialect, &table.schema), identifier(dialect, &table.name))
+}
+
+/// The same where it stands for the table's rows: without those of the tables that inherit from it.
+pub(super) fn rows(dialect: Dialect, table: &Table) -> String {
+    let only = if table.kind == TableKind::Inherited { "ONLY " } else { "" };
+    format!("{only}{}", self::table(dialect, table))
 }
 
 /// Quotes a text as a literal. MySQL's mode without backslash escapes is refused when a pool is

@@ -18,7 +18,7 @@ pub fn referred(dialect: Dialect, table: &Table, key: &ForeignKey, rows: usize) 
     format!(
         "SELECT {} FROM {} AS hf_row WHERE {} AND EXISTS (SELECT 1 FROM {} WHERE {}{enforced}){}",
         key_columns(dialect, table, "hf_row").join(", "),
-        quote::table(dialect, table),
+        quote::rows(dialect, table),
         named(dialect, table, rows),
         referring(dialect, key),
         refers(dialect, table, key),
@@ -40,7 +40,7 @@ pub fn referred_by_own(dialect: Dialect, table: &Table, key: &ForeignKey, rows: 
     format!(
         "SELECT {} FROM {} AS hf_row JOIN {} ON {}{enforced}{} LIMIT {}{}{}",
         columns.concat().join(", "),
-        quote::table(dialect, table),
+        quote::rows(dialect, table),
         referring(dialect, key),
         refers(dialect, table, key),
         named(dialect, table, rows),
@@ -71,7 +71,7 @@ pub fn referring_rows(
     format!(
         "SELECT {} FROM {} AS hf_row JOIN {} ON {} WHERE {} LIMIT {limit}{}{}",
         columns.iter().map(text).collect::<Vec<_>>().join(", "),
-        quote::table(dialect, table),
+        quote::rows(dialect, table),
         referring(dialect, key),
         refers(dialect, table, key),
         named(dialect, table, rows),
@@ -105,7 +105,7 @@ pub fn referring_keys(
     format!(
         "SELECT {columns} FROM {} AS hf_row JOIN {} ON {} WHERE {} AND {enforced} \
          LIMIT {limit}{}{}",
-        quote::table(dialect, table),
+        quote::rows(dialect, table),
         referring(dialect, key),
         refers(dialect, table, key),
         named(dialect, table, rows),
@@ -129,7 +129,7 @@ pub fn lock_where_checked(
         let column = quote::identifier(dialect, &table.columns[column].name);
         format!("hf_entry.{column} = hf_row.{column}")
     });
-    let relation = quote::table(dialect, table);
+    let relation = quote::rows(dialect, table);
     Some(format!(
         "SELECT 1 FROM {relation} AS hf_row STRAIGHT_JOIN {relation} AS hf_entry \
          FORCE INDEX ({}) ON {} WHERE {} FOR UPDATE",

@@ -246,6 +246,15 @@ pub enum StatementRefusal {
         /// The kind of relation.
         kind: &'static str,
     },
+    /// PostgreSQL: a table from which others inherit, whose rows the statement would mean too.
+    #[error(
+        "{table} has inheritance children, and the statement means their rows too: write ONLY before its name, and name each child in a statement of its own ({})",
+        self.code()
+    )]
+    Inherited {
+        /// The table.
+        table: String,
+    },
     /// Rules or ON CONFLICT clauses in the table's definition.
     #[error(
         "table {table} is defined with rules or ON CONFLICT clauses that change what a statement does: say it in the statement ({})",
@@ -387,7 +396,7 @@ impl StatementRefusal {
             Self::Trigger { .. } | Self::TriggerOfUndo { .. } => "HF-AT-TRIGGER",
             Self::RowBreaksConstraint { .. } => "HF-AT-ROW-BREAKS-CONSTRAINT",
             Self::RowRefersToItself { .. } => "HF-AT-ROW-REFERS-TO-ITSELF",
-            Self::NotATable { .. } => "HF-AT-NOT-A-TABLE",
+            Self::NotATable { .. } | Self::Inherited { .. } => "HF-AT-NOT-A-TABLE",
             Self::Rewritten { .. } => "HF-AT-REWRITTEN",
             Self::RowSecurity { .. } => "HF-AT-ROW-SECURITY",
             Self::UnknownColumn { .. } => "HF-AT-UNKNOWN-COLUMN",

@@ -323,9 +323,10 @@ pub enum UpsertKind {
 pub enum UpsertAfter {
     /// The change returns every row it inserted or updated.
     Returned {
-        /// PostgreSQL: a last column more, true if the row was inserted. False for a key that no
-        /// probe found: another transaction inserted it in between; the change must be refused.
-        inserted_flag: bool,
+        /// What tells the rows that were inserted. One with a key that no probe found and that was
+        /// updated all the same was inserted by another transaction in between; the change must be
+        /// refused.
+        mark: InsertedMark,
         /// SQLite: a later row of the same REPLACE may have removed it again, so that the rows
         /// returned are read again by key.
         may_be_gone: bool,
@@ -343,6 +344,18 @@ pub enum UpsertAfter {
         /// Finds the row of a one-row statement that no probe finds (NULL in every unique key).
         generated: Option<GeneratedKeys>,
     },
+}
+
+/// What tells the rows that an upsert has inserted from those that it has updated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InsertedMark {
+    /// That no probe has found them. No row comes in between.
+    None,
+    /// PostgreSQL: a last column more, true if the row was inserted.
+    Returned,
+    /// PostgreSQL: [`super::undo_sql::select_inserted`], after the change. A partitioned table
+    /// returns no system columns.
+    Read,
 }
 
 /// A read whose rows are locked globally until the global transaction ends.

@@ -35,7 +35,21 @@ pub fn select_by_keys(
     format!(
         "SELECT {} FROM {} WHERE {}{lock}{}",
         image::select_list(dialect, table, columns),
-        quote::table(dialect, table),
+        quote::rows(dialect, table),
+        keys(dialect, table, rows, 0),
+        mark(dialect, table)
+    )
+}
+
+/// PostgreSQL: tells of rows that a statement has just written whether it has inserted them: the
+/// key texts, then true if so. A row version that an INSERT wrote has no deleter; one that DO UPDATE
+/// wrote has the locker of the version before it. Binds the key cells of each row in key order.
+pub fn select_inserted(table: &Table, rows: usize) -> String {
+    let dialect = Dialect::Postgres;
+    format!(
+        "SELECT {}, (xmax = 0) AS hf_inserted FROM {} WHERE {}{}",
+        image::key_list(dialect, table),
+        quote::rows(dialect, table),
         keys(dialect, table, rows, 0),
         mark(dialect, table)
     )
@@ -60,7 +74,7 @@ pub fn restore_updated(dialect: Dialect, table: &Table, columns: &[usize]) -> St
     let assignments: Vec<String> = columns.iter().enumerate().map(assignment).collect();
     format!(
         "UPDATE {} SET {} WHERE {}{}",
-        quote::table(dialect, table),
+        quote::rows(dialect, table),
         assignments.join(", "),
         keys(dialect, table, 1, columns.len()),
         mark(dialect, table)
@@ -99,7 +113,7 @@ pub fn remove_inserted(dialect: Dialect, table: &Table, rows: usize) -> String {
         return remove_equal(dialect, table, rows);
     }
     let keys = keys(dialect, table, rows, 0);
-    format!("DELETE FROM {} WHERE {keys}{}", quote::table(dialect, table), mark(dialect, table))
+    format!("DELETE FROM {} WHERE {keys}{}", quote::rows(dialect, table), mark(dialect, table))
 }
 
 /// Returns how many rows one statement may find or delete by all their values. MySQL finds a single
@@ -116,7 +130,7 @@ pub fn equal_rows_max(dialect: Dialect) -> usize {
 /// Binds, for each given row, the cells of [`Table::stored`] in that order; takes as many rows as
 /// [`equal_rows_max`] says.
 pub fn select_equal(dialect: Dialect, table: &Table, rows: usize) -> String {
-    let own = quote::table(dialect, table);
+    let own = quote::rows(dialect, table);
     let mark = mark(dialect, table);
     match dialect {
         Dialect::MySql => {
@@ -133,7 +147,7 @@ pub fn select_equal(dialect: Dialect, table: &Table, rows: usize) -> String {
 
 /// Deletes one row for each given one. Which of several equal rows go makes no difference.
 fn remove_equal(dialect: Dialect, table: &Table, rows: usize) -> String {
-    let own = quote::table(dialect, table);
+    let own = quote::rows(dialect, table);
     let mark = mark(dialect, table);
     match dialect {
         Dialect::MySql => {

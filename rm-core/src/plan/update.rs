@@ -6,7 +6,7 @@ use super::{
     Change, Dialect, Generation, KeyChange, Plan, StatementRefusal, Table, Update, UpdateImage,
     clauses::{Clauses, Expected},
     constraint, foretold_key,
-    guard::{self, Event},
+    guard::{self, Event, Reach},
     image::{self, RowLock},
     key_change, names,
     repeatable::is_repeatable,
@@ -16,13 +16,13 @@ use super::{
 
 /// Plans an UPDATE whose shape [`super::parse`] has accepted.
 pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, StatementRefusal> {
-    guard::writable(table, &[Event::Update])?;
+    let clauses = clauses(text, tree)?;
+    guard::writable(table, Reach::at(text, clauses.target.start), &[Event::Update])?;
     let keys = key_change::by_update(text.dialect, table, &tree.table.relation, &tree.assignments)?;
     let mut assigned = names::assigned(text.dialect, table, &tree.assignments)?;
     // What certainly keeps its value is no change.
     assigned.retain(|index| !table.key.columns.contains(index) || keys.contains(index));
     guard::assignable(table, &assigned)?;
-    let clauses = clauses(text, tree)?;
     let maintained = maintained(table, &assigned);
     let columns = image_columns(table, &assigned, &maintained);
     let lock = row_lock(table, &assigned);

@@ -7,10 +7,10 @@
 use sqlparser::ast::{Assignment, ConflictTarget, Ident, Insert as Tree, TableObject};
 
 use super::{
-    Arguments, Dialect, ForeignKey, GeneratedKeys, Plan, Query, ReferentialAction,
+    Arguments, Dialect, ForeignKey, GeneratedKeys, InsertedMark, Plan, Query, ReferentialAction,
     StatementRefusal, Table, TableKind, UniqueIndex, Upsert, UpsertAfter, UpsertKind, along,
     constraint,
-    guard::{self, Event},
+    guard::{self, Event, Reach},
     image::RowLock,
     inserted::ByValues,
     key_change, names,
@@ -75,10 +75,8 @@ pub(super) fn plan(
     let change =
         if returned { returning(text, tree, table, &columns, kind)? } else { as_written(text) };
     let after = if returned {
-        // SQLite has one writer, so that no row comes between the probe and the upsert.
-        let inserted_flag = text.dialect == Dialect::Postgres && kind == UpsertKind::Update;
         let may_be_gone = kind == UpsertKind::Replace && offered.rows.len() > 1;
-        UpsertAfter::Returned { inserted_flag, may_be_gone }
+        UpsertAfter::Returned { mark: mark(text.dialect, table, kind), may_be_gone }
     } else {
         let found = found(text, table, &indexes, &offered);
         let may_hide = !found.is_empty() && may_hide(text, table, &indexes, &offered);
@@ -126,7 +124,10 @@ fn by_source(
         probes: vec![probe],
         judged: !verdict.is_empty(),
         change,
-        after: UpsertAfter::Returned { inserted_flag: true, may_be_gone: false },
+        after: UpsertAfter::Returned {
+            mark: mark(text.dialect, table, UpsertKind::Update),
+            may_be_gone: false,
+        },
         rows: None,
         conditional: false,
         acts: false,
@@ -172,7 +173,7 @@ fn permitted(
     match conflict {
         Conflict::Fail | Conflict::Ignore => Ok((UpsertKind::Ignore, Vec::new())),
         Conflict::Update { assignments, .. } => {
-            guard::writable(table, &[Event::Insert, Event::Update])?;
+            guard::writable(table, Reach::Own, &[Event::Insert, Event::Update])?;
             guard::fills_in_no_unique(table)?;
             let mut assigned = names::assigned(text.dialect, table, assignments)?;
             let assigns_key = assigned.iter().any(|index| table.key.columns.contains(index));
@@ -184,11 +185,11 @@ fn permitted(
             let respelt = key_change::by_upsert(text.dialect, table, own, &equal, assignments)?;
             assigned.retain(|index| !table.key.columns.contains(index) || respelt.contains(index));
             guard::assignable(table, &assigned)?;
-            check_not_partitioned(table)?;
+            check_markable(table)?;
             Ok((UpsertKind::Update, respelt))
         }
         Conflict::Replace => {
-            guard::writable(table, &[Event::Insert, Event::Update, Event::Delete])?;
+            guard::writable(table, Reach::Own, &[Event::Insert, Event::Update, Event::Delete])?;
             guard::fills_in_no_unique(table)?;
             check_replaceable(text.dialect, table)?;
             Ok((UpsertKind::Replace, Vec::new()))
@@ -237,15 +238,29 @@ fn check_replaceable(dialect: Dialect, table: &Table) -> Result<(), StatementRef
     }
 }
 
-/// Refuses DO UPDATE on a partitioned table: no system column distinguishes an inserted row from an
-/// updated one.
-fn check_not_partitioned(table: &Table) -> Result<(), StatementRefusal> {
-    if table.kind == TableKind::Partitioned {
+/// Refuses DO UPDATE on a partitioned table that refers to itself. Its rows are read after the
+/// statement, when the check of the foreign key has locked those that others refer to: an inserted
+/// one of them looks like one that was updated.
+fn check_markable(table: &Table) -> Result<(), StatementRefusal> {
+    let refers_to_itself = table.referenced_by.iter().any(|key| key.referring.own);
+    if table.kind == TableKind::Partitioned && refers_to_itself {
         return Err(StatementRefusal::Upsert {
-            reason: "the table is partitioned; name the partition, or write UPDATE and INSERT",
+            reason: "the table is partitioned and refers to itself; name the partition, or write \
+                     UPDATE and INSERT",
         });
     }
     Ok(())
+}
+
+fn mark(dialect: Dialect, table: &Table, kind: UpsertKind) -> InsertedMark {
+    match (dialect, kind) {
+        (Dialect::Postgres, UpsertKind::Update) if table.kind == TableKind::Partitioned => {
+            InsertedMark::Read
+        }
+        (Dialect::Postgres, UpsertKind::Update) => InsertedMark::Returned,
+        // SQLite has one writer, so that no row comes between the probe and the upsert.
+        (Dialect::Postgres | Dialect::MySql | Dialect::Sqlite, _) => InsertedMark::None,
+    }
 }
 
 /// Refuses an update part that changes unique columns: it could hide a row that the same statement
@@ -465,9 +480,9 @@ fn returning(
 ) -> Result<Query, StatementRefusal> {
     // A row version that an INSERT wrote has no deleter; one that DO UPDATE wrote has the locker of
     // the version before it.
-    let flag = match (text.dialect, kind) {
-        (Dialect::Postgres, UpsertKind::Update) => ", (xmax = 0) AS hf_inserted",
-        (Dialect::Postgres | Dialect::MySql | Dialect::Sqlite, _) => "",
+    let flag = match mark(text.dialect, table, kind) {
+        InsertedMark::Returned => ", (xmax = 0) AS hf_inserted",
+        InsertedMark::None | InsertedMark::Read => "",
     };
     plain_insert::returning(text, tree, table, columns, flag)
 }

@@ -76,7 +76,7 @@ pub(super) fn probe(
     let terms: Vec<String> = parts.iter().map(|part| part.term(table)).collect();
     let (terms, casts, given) = (terms.join(", "), casts.join(", "), given.join(", "));
     let list = image::select_list(Dialect::Postgres, table, columns);
-    let own = quote::table(Dialect::Postgres, table);
+    let own = quote::rows(Dialect::Postgres, table);
     let lock = RowLock::Update.clause(Dialect::Postgres);
     let mark = image::mark(text.whole(), table);
     let with = text.cut(0..insert);

@@ -1,8 +1,8 @@
 //! Prints plans as text.
 
 use handfast_rm_core::plan::{
-    Change, Delete, DeleteImage, Dialect, GeneratedKeys, Insert, InsertAfter, JoinedRead,
-    KeyChange, Plan, Query, Several, SeveralChange, Table, Update, UpdateImage, Upsert,
+    Change, Delete, DeleteImage, Dialect, GeneratedKeys, Insert, InsertAfter, InsertedMark,
+    JoinedRead, KeyChange, Plan, Query, Several, SeveralChange, Table, Update, UpdateImage, Upsert,
     UpsertAfter, WithEffect, WithWrites, undo_sql,
 };
 
@@ -127,10 +127,17 @@ fn upsert(dialect: Dialect, table: &Table, plan: &Upsert, out: &mut Vec<String>)
     let must = plan.key_obstacle.as_ref();
     out.extend(must.map(|refusal| format!("keys    must be spelt alike: {}", refusal.code())));
     match &plan.after {
-        UpsertAfter::Returned { inserted_flag, may_be_gone } => {
-            let flagged = if *inserted_flag { ", flagged" } else { "" };
+        UpsertAfter::Returned { mark, may_be_gone } => {
+            let flagged = match mark {
+                InsertedMark::None => "",
+                InsertedMark::Returned => ", flagged",
+                InsertedMark::Read => ", flags read",
+            };
             let again = if *may_be_gone { ", read again" } else { "" };
             out.push(format!("after   returned{flagged}{again}"));
+            if *mark == InsertedMark::Read {
+                out.push(format!("flags   {}", unmarked(&undo_sql::select_inserted(table, 1))));
+            }
         }
         UpsertAfter::Probed { found, may_hide, generated } => {
             let each = if *may_hide { ", each row found" } else { "" };

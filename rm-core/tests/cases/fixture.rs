@@ -243,7 +243,10 @@ fn add_reference(table: &mut Table, dialect: Dialect, text: &str) {
     };
     for word in words {
         match word.split_once('=') {
-            Some(("self", own)) => key.own_columns = columns_of(table, dialect, own),
+            Some(("self", own)) => {
+                key.own_columns = columns_of(table, dialect, own);
+                key.referring.own = true;
+            }
             Some(("by", referring)) => {
                 key.referring.schema.clone_from(&table.schema);
                 key.referring.table = referring.to_owned();

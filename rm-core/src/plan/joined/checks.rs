@@ -4,7 +4,7 @@ use sqlparser::ast::{Delete, Expr, Update as Tree};
 
 use super::super::{
     Dialect, StatementRefusal, Table, along, constraint,
-    guard::{self, Event},
+    guard::{self, Event, Reach},
     image::RowLock,
     repeatable, update as single,
 };
@@ -25,10 +25,11 @@ pub(super) struct Imaged {
 pub(super) fn of_update(
     dialect: Dialect,
     table: &Table,
+    reach: Reach,
     row: &str,
     assigned: &[usize],
 ) -> Result<Imaged, StatementRefusal> {
-    guard::writable(table, &[Event::Update])?;
+    guard::writable(table, reach, &[Event::Update])?;
     guard::keeps_keys(table, assigned, OTHER_KEY)?;
     guard::assignable(table, assigned)?;
     let maintained = single::maintained(table, assigned);
@@ -53,9 +54,10 @@ pub(super) fn goes_alone(table: &Table) -> Result<(), StatementRefusal> {
 pub(super) fn of_delete(
     dialect: Dialect,
     table: &Table,
+    reach: Reach,
     row: &str,
 ) -> Result<(Vec<usize>, String), StatementRefusal> {
-    guard::writable(table, &[Event::Delete])?;
+    guard::writable(table, reach, &[Event::Delete])?;
     let constraints = constraint::of_whole_rows(table);
     let verdict = constraint::verdict_among(dialect, table, row, &constraints);
     Ok((table.imaged(), verdict))

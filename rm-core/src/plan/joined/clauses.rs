@@ -8,8 +8,8 @@ use sqlparser::{
 };
 
 use super::super::{
-    Dialect, StatementRefusal, clauses::misread, image::swallow_in, lexeme::Lexeme, placeholder,
-    text::Text,
+    Dialect, StatementRefusal, clauses::misread, guard::Reach, image::swallow_in, lexeme::Lexeme,
+    placeholder, text::Text,
 };
 
 /// Token ranges of the clauses.
@@ -96,6 +96,11 @@ impl JoinedClauses {
             (Some(_), None) | (None, Some(_)) => false,
         };
         if same && found.is_some() == returns { Ok(self) } else { Err(misread()) }
+    }
+
+    /// The rows that the name of the written table means: on MySQL there is no difference.
+    pub(super) fn reach(&self, text: &Text) -> Reach {
+        Reach::at(text, self.target.start)
     }
 
     /// The condition as a term in brackets, if there is one.

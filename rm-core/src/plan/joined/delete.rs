@@ -28,7 +28,7 @@ pub(super) fn plan(
     let table = joined.sources.table(*place, tables).ok_or_else(misread)?;
     let source = &joined.sources.items[*place];
     let row = source.row.as_str();
-    let (columns, verdict) = checks::of_delete(text.dialect, table, row)?;
+    let (columns, verdict) = checks::of_delete(text.dialect, table, clauses.reach(text), row)?;
     let outer = joined.sources.outer && text.dialect == Dialect::MySql;
     let written = Written { text, clauses: &clauses, table, row, outer };
     let judged = !verdict.is_empty();

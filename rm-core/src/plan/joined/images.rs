@@ -94,13 +94,15 @@ impl Written<'_> {
     pub(super) fn assignments_by_key(&self, item: &str) -> KeyedQuery {
         let (text, clauses) = (self.text, self.clauses);
         let dialect = text.dialect;
-        let sources = match dialect {
+        let target = match dialect {
             // The arguments of the sources come before those of the assignments.
             Dialect::MySql => {
                 let count = text.arguments(clauses.target.clone()).len();
-                super::clauses::swallowing_source(dialect, count)
+                format!("{item}{}", super::clauses::swallowing_source(dialect, count))
             }
-            Dialect::Postgres | Dialect::Sqlite => String::new(),
+            // With its ONLY.
+            Dialect::Postgres => text.cut(clauses.target.clone()),
+            Dialect::Sqlite => item.to_owned(),
         };
         let with = text.cut(clauses.with.clone());
         let space = if with.is_empty() { "" } else { " " };
@@ -109,7 +111,7 @@ impl Written<'_> {
             filter.push_str(" AND ");
         }
         let assignments = text.cut(clauses.assignments.clone());
-        let head = format!("{with}{space}UPDATE {item}{sources} SET {assignments} WHERE {filter}");
+        let head = format!("{with}{space}UPDATE {target} SET {assignments} WHERE {filter}");
         self.keyed(head, self.returning(), self.key())
     }
 
@@ -120,7 +122,7 @@ impl Written<'_> {
         if !filter.is_empty() {
             filter.push_str(" AND ");
         }
-        let head = format!("DELETE FROM {} WHERE {filter}", quote::table(dialect, self.table));
+        let head = format!("DELETE FROM {} WHERE {filter}", quote::rows(dialect, self.table));
         let name = |&key: &usize| quote::identifier(dialect, &self.table.columns[key].name);
         let key = self.table.key.columns.iter().map(name).collect();
         KeyedQuery { at_once: false, ..self.keyed(head, String::new(), key) }

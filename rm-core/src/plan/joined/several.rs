@@ -35,7 +35,7 @@ pub(super) fn update(
     for ((place, columns), table) in targets.iter().zip(assigned) {
         let row = joined.sources.items[*place].row.as_str();
         let Imaged { maintained, columns, verdict, lock } =
-            checks::of_update(text.dialect, table, row, columns)?;
+            checks::of_update(text.dialect, table, clauses.reach(text), row, columns)?;
         let written = Written { text, clauses, table, row, outer: joined.sources.outer };
         let before = written.before(&columns, &verdict, lock);
         keys.push(JointKeys { columns: written.key(), optional: joined.sources.outer });
@@ -86,7 +86,7 @@ pub(super) fn delete(
         let (place, table) = left.swap_remove(next);
         let row = joined.sources.items[place].row.as_str();
         checks::goes_alone(table)?;
-        let (columns, verdict) = checks::of_delete(text.dialect, table, row)?;
+        let (columns, verdict) = checks::of_delete(text.dialect, table, clauses.reach(text), row)?;
         let written = Written { text, clauses, table, row, outer: joined.sources.outer };
         let before = written.before(&columns, &verdict, RowLock::Update);
         changes.push(written.delete_by_key());

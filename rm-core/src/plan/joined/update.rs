@@ -44,7 +44,7 @@ fn one(
     let source = &joined.sources.items[place];
     let row = source.row.as_str();
     let Imaged { maintained, columns, verdict, lock } =
-        checks::of_update(text.dialect, table, row, assigned)?;
+        checks::of_update(text.dialect, table, clauses.reach(text), row, assigned)?;
     // PostgreSQL's target stands apart from the joins, so that each row of the join has one of it.
     let outer = joined.sources.outer && text.dialect == Dialect::MySql;
     let written = Written { text, clauses, table, row, outer };

@@ -1,8 +1,9 @@
 //! A write that returns its images, and what is read for it.
 
 use super::super::{
-    Delete, DeleteImage, Dialect, Insert, InsertAfter, Plan, Query, StatementRefusal, Table,
-    Update, UpdateImage, Upsert, UpsertAfter, WithPart, WithPartKind, image::RowLock, names, quote,
+    Delete, DeleteImage, Dialect, Insert, InsertAfter, InsertedMark, Plan, Query, StatementRefusal,
+    Table, Update, UpdateImage, Upsert, UpsertAfter, WithPart, WithPartKind, image::RowLock, names,
+    quote,
 };
 use super::part::{Write, refused};
 
@@ -160,7 +161,7 @@ impl<'a> Imaged<'a> {
 /// An upsert whose rows can be looked up by one read.
 fn upsert(plan: Upsert) -> Result<(Vec<usize>, Query, String), StatementRefusal> {
     let Upsert { columns, probes, judged, change, after, assigns_key, .. } = plan;
-    let flagged = UpsertAfter::Returned { inserted_flag: true, may_be_gone: false };
+    let flagged = UpsertAfter::Returned { mark: InsertedMark::Returned, may_be_gone: false };
     let lock = RowLock::Update.clause(Dialect::Postgres);
     let probe = match probes.as_slice() {
         [probe] => unmarked(&probe.text).strip_suffix(lock),

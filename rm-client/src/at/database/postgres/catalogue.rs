@@ -54,9 +54,15 @@ const INDEXES: &str = "\
     WHERE i.indrelid = $1::int8::oid AND i.indisunique ORDER BY c.relname";
 
 /// Keys that refer to a partition count for the whole, for that is where its rows are. Keys of a
-/// partition are those of its whole.
+/// partition are those of its whole. Where the rows that refer may be rows of this table, their
+/// columns are given by its own numbers.
 const FOREIGN_KEYS: &str = "\
-    SELECT f.conname::text, f.conrelid = f.confrelid, array_to_string(f.conkey, ' '), \
+    SELECT f.conname::text, \
+           array_to_string(ARRAY(SELECT own.attnum FROM unnest(f.conkey) WITH ORDINALITY \
+               key (number, place) \
+               JOIN pg_attribute part ON part.attrelid = f.conrelid AND part.attnum = key.number \
+               JOIN pg_attribute own ON own.attrelid = $1::int8::oid \
+                   AND own.attname = part.attname ORDER BY key.place), ' '), \
            array_to_string(ARRAY(SELECT whole.attnum FROM unnest(f.confkey) WITH ORDINALITY \
                key (number, place) \
                JOIN pg_attribute part ON part.attrelid = f.confrelid AND part.attnum = key.number \
@@ -300,21 +306,21 @@ async fn foreign_keys(
 ) -> Result<Vec<ForeignKey>, sqlx::Error> {
     let mut found = Vec::new();
     for row in by_oid(connection, FOREIGN_KEYS, oid).await? {
-        let own: bool = row.try_get(1)?;
-        let referencing = positions(&row.try_get::<String, _>(2)?, numbers);
+        let own: bool = row.try_get(8)?;
+        let referencing = positions(&row.try_get::<String, _>(1)?, numbers);
         found.push(ForeignKey {
             name: row.try_get(0)?,
             own_columns: if own { referencing } else { Vec::new() },
-            referenced: positions(&row.try_get::<String, _>(3)?, numbers),
-            on_delete: action(&row.try_get::<String, _>(4)?),
-            on_update: action(&row.try_get::<String, _>(5)?),
+            referenced: positions(&row.try_get::<String, _>(2)?, numbers),
+            on_delete: action(&row.try_get::<String, _>(3)?),
+            on_update: action(&row.try_get::<String, _>(4)?),
             referring: Referring {
-                schema: row.try_get(6)?,
-                table: row.try_get(7)?,
-                columns: row.try_get(8)?,
-                own: row.try_get(9)?,
-                partitioned: row.try_get(10)?,
-                hides_rows: row.try_get(11)?,
+                schema: row.try_get(5)?,
+                table: row.try_get(6)?,
+                columns: row.try_get(7)?,
+                own,
+                partitioned: row.try_get(9)?,
+                hides_rows: row.try_get(10)?,
                 checked_by: None,
             },
         });

@@ -3,14 +3,17 @@
 
 use std::collections::{HashMap, HashSet};
 
-use handfast_rm_core::plan::{Query, StatementRefusal, Upsert, UpsertAfter, UpsertKind};
+use handfast_rm_core::plan::{
+    InsertedMark, Query, StatementRefusal, Upsert, UpsertAfter, UpsertKind, undo_sql,
+};
 
 use super::along::{Along, Own};
 use super::{StatementRun, changed, for_application, rows_of};
-use crate::at::database::{Backend, Steps};
+use crate::at::database::bind::{bind_keys, rows_max};
+use crate::at::database::{Backend, Steps, rows};
 use crate::at::error::AtError;
 use crate::at::phase_one::branch_log::maintained;
-use crate::at::undo::image::{Image, ImageRow, Layout, by_key, part};
+use crate::at::undo::image::{Image, ImageRow, Layout, by_key, part, values_of};
 
 /// Rows by canonical key.
 type Rows = HashMap<Box<[u8]>, ImageRow>;
@@ -122,8 +125,8 @@ impl<DB: Backend> StatementRun<'_, DB> {
         steps: &Steps<DB>,
     ) -> Result<(Rows, usize), sqlx::Error> {
         match &plan.after {
-            UpsertAfter::Returned { inserted_flag, may_be_gone } => {
-                let (returned, moved) = self.returned_rows(plan, before, steps, *inserted_flag)?;
+            UpsertAfter::Returned { mark, may_be_gone } => {
+                let (returned, moved) = self.returned_rows(plan, before, steps, *mark).await?;
                 let returned = returned.into_values().collect();
                 let after = match may_be_gone {
                     true => self.read_again(&returned, &plan.columns).await?,
@@ -154,30 +157,24 @@ impl<DB: Backend> StatementRun<'_, DB> {
         }
     }
 
-    fn returned_rows(
-        &self,
+    /// The rows that the statement returned, and how many of them it has given another key.
+    async fn returned_rows(
+        &mut self,
         plan: &Upsert,
         before: &Rows,
         steps: &Steps<DB>,
-        inserted_flag: bool,
+        mark: InsertedMark,
     ) -> Result<(Rows, usize), sqlx::Error> {
-        let layout = Layout { columns: &plan.columns, behind: usize::from(inserted_flag) };
-        let mut after = Rows::new();
+        let flagged = mark == InsertedMark::Returned;
+        let layout = Layout { columns: &plan.columns, behind: usize::from(flagged) };
+        let (mut after, mut inserted) = (Rows::new(), HashSet::new());
         // SQLite returns a row again for each further one offered that meets it.
-        let (mut returned, mut moved) = (0, 0);
+        let mut returned = 0;
         for row in rows_of::<DB>(steps) {
             returned += 1;
             let image = layout.row(self.loaded, row)?;
-            let inserted = inserted_flag && DB::flag(row, DB::width(row) - 1)?;
-            if inserted_flag && inserted == before.contains_key(&image.key) {
-                if !plan.assigns_key || inserted {
-                    // As above.
-                    return Err(self.rows_differ("upsert", before.len() as u64, 1).into());
-                }
-                if let Some(obstacle) = &plan.key_obstacle {
-                    return Err(AtError::Refused(obstacle.clone()).into());
-                }
-                moved += 1;
+            if flagged && DB::flag(row, DB::width(row) - 1)? {
+                inserted.insert(image.key.clone());
             }
             after.insert(image.key.clone(), image);
         }
@@ -185,7 +182,67 @@ impl<DB: Backend> StatementRun<'_, DB> {
         if returned < changed {
             return Err(self.rows_differ("upsert", returned, changed).into());
         }
+        match mark {
+            InsertedMark::None => return Ok((after, 0)),
+            InsertedMark::Returned => {}
+            InsertedMark::Read => inserted = self.read_inserted(plan, before, &after).await?,
+        }
+        let moved = self.moved(plan, before, &after, &inserted)?;
         Ok((after, moved))
+    }
+
+    /// The keys of the rows that were inserted, from a read behind the statement. Rows that were
+    /// found before are not asked for: they are locked, so that under the same key there is another
+    /// row only if the statement has given one another key, which [`Self::gone`] notices.
+    async fn read_inserted(
+        &mut self,
+        plan: &Upsert,
+        before: &Rows,
+        after: &Rows,
+    ) -> Result<HashSet<Box<[u8]>>, sqlx::Error> {
+        let fresh = after.values().filter(|row| !before.contains_key(&row.key));
+        let asked: Image = fresh.cloned().collect();
+        let mut inserted = HashSet::new();
+        let table = &self.loaded.table;
+        for chunk in asked.chunks(rows_max::<DB>(table.key.columns.len())) {
+            let text = undo_sql::select_inserted(table, chunk.len());
+            let mut arguments = DB::Arguments::default();
+            bind_keys(&mut arguments, self.loaded, values_of(chunk), &plan.columns)?;
+            for row in rows::<DB>(self.connection, text, arguments).await? {
+                if DB::flag(&row, DB::width(&row) - 1)? {
+                    let keys = Layout { columns: &[], behind: 1 };
+                    inserted.insert(keys.row(self.loaded, &row)?.key);
+                }
+            }
+        }
+        Ok(inserted)
+    }
+
+    /// Compares the rows that were inserted with those that no probe found. Returns how many rows
+    /// have got another key.
+    fn moved(
+        &self,
+        plan: &Upsert,
+        before: &Rows,
+        after: &Rows,
+        inserted: &HashSet<Box<[u8]>>,
+    ) -> Result<usize, AtError> {
+        let mut moved = 0;
+        for key in after.keys() {
+            let inserted = inserted.contains(key);
+            if inserted != before.contains_key(key) {
+                continue;
+            }
+            if !plan.assigns_key || inserted {
+                // Another transaction has put it there, or taken it away, in between.
+                return Err(self.rows_differ("upsert", before.len() as u64, 1));
+            }
+            if let Some(obstacle) = &plan.key_obstacle {
+                return Err(AtError::Refused(obstacle.clone()));
+            }
+            moved += 1;
+        }
+        Ok(moved)
     }
 
     /// REPLACE counts the rows that it removes and those that it puts in. If it has removed more
