@@ -117,6 +117,7 @@ fn table(name: String, key: &[usize], columns: Vec<Column>, references: Vec<Stri
         stands_in: false,
         keyless: false,
         tail: "",
+        tail: String::new(),
         further: Vec::new(),
         removal: Vec::new(),
     }

@@ -128,7 +128,7 @@ impl Maker<'_> {
         if self.random.chance(20) {
             references.extend(self.own_reference(&name, &key));
         }
-        let tail = self.tail(&key);
+        let tail = self.tail(&key).to_owned();
         let mut table = Table {
             name,
             columns: Vec::new(),
@@ -144,6 +144,7 @@ impl Maker<'_> {
         self.trigger(&mut table, index);
         table.columns = std::mem::take(&mut self.columns);
         table.stands_in = stands_in(self.dialect, &table) && self.random.chance(40);
+        self.partition(&mut table);
         table
     }
 
@@ -453,6 +454,24 @@ impl Maker<'_> {
             (true, false) => " STRICT",
             (false, true) => " WITHOUT ROWID",
             (false, false) => "",
+        }
+    }
+
+    /// Divides the rows of a table among two partitions, now and then. Every unique constraint of a
+    /// partitioned table has the column that they are divided by.
+    fn partition(&mut self, table: &mut Table) {
+        let fits = table.unique.is_empty() && !table.stands_in;
+        if self.dialect != Dialect::Postgres || !fits || !self.random.chance(30) {
+            return;
+        }
+        let column = &table.columns[table.key[0]];
+        let bound = &column.values[column.values.len() / 2];
+        table.tail = format!(" PARTITION BY RANGE ({})", quoted(self.dialect, &column.name));
+        let whole = table.quoted(self.dialect);
+        let low = format!("FOR VALUES FROM (MINVALUE) TO ({bound})");
+        for (part, rows) in [("low", low.as_str()), ("rest", "DEFAULT")] {
+            let part = quoted(self.dialect, &format!("{}_{part}", table.name));
+            table.further.push(format!("CREATE TABLE {part} PARTITION OF {whole} {rows}"));
         }
     }
 

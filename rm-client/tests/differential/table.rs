@@ -18,7 +18,7 @@ pub(crate) struct Table {
     /// Foreign keys, in the form of the table's definition.
     pub(crate) references: Vec<String>,
     /// The text after the list of columns.
-    pub(crate) tail: &'static str,
+    pub(crate) tail: String,
     /// Statements to execute after the table's definition, such as its triggers.
     pub(crate) further: Vec<String>,
     /// Statements to execute after the table is removed.
