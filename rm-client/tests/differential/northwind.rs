@@ -116,7 +116,6 @@ fn table(name: String, key: &[usize], columns: Vec<Column>, references: Vec<Stri
         references,
         stands_in: false,
         keyless: false,
-        tail: "",
         tail: String::new(),
         further: Vec::new(),
         removal: Vec::new(),
