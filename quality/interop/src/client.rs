@@ -1,9 +1,8 @@
 //! The clients: their releases, and everything that is common to them.
 
-use std::env;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -80,7 +79,7 @@ impl Client {
 impl fmt::Display for Client {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Java(java) => write!(out, "java-{}", java.version),
+            Self::Java(java) => write!(out, "java-{}", java.version()),
             Self::Go(_) => write!(out, "go-{}", Go::VERSION),
         }
     }
@@ -196,16 +195,4 @@ impl fmt::Display for ClientSetup {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} {}/{}", self.registry.name(), self.serializer, self.compressor)
     }
-}
-
-/// Returns the folder with the sources of the services in a language.
-pub(crate) fn sources(language: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(language)
-}
-
-/// Returns the folder for the build of a service, beside the builds of this program.
-pub(crate) fn built(name: &str) -> Result<PathBuf> {
-    let program = env::current_exe()?;
-    let target = program.parent().and_then(Path::parent).context("no target folder")?;
-    Ok(target.join("interop").join(name))
 }

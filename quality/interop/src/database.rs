@@ -1,6 +1,7 @@
 //! A database server, the addresses by which clients know it, and the tables of the scenarios.
 
 use anyhow::Result;
+use handfast_interop::undo_log;
 use handfast_test_services::{DatabaseServer, ServerDirectory, ServerKind};
 
 /// A private server with a database.
@@ -78,22 +79,6 @@ const STOCK: &str =
 const RESERVATION: &str = "create table reservation \
     (id bigint not null primary key, state varchar(20) not null, ends int not null)";
 
-/// The client's own table is as Seata's documentation has it.
-const MARIADB: &[&str] = &[
-    STOCK,
-    RESERVATION,
-    "create table undo_log (branch_id bigint not null, xid varchar(128) not null, \
-        context varchar(128) not null, rollback_info longblob not null, log_status int not null, \
-        log_created datetime(6) not null, log_modified datetime(6) not null, \
-        unique key ux_undo_log (xid, branch_id))",
-];
-const POSTGRES: &[&str] = &[
-    "create schema {name}",
-    STOCK,
-    RESERVATION,
-    "create table undo_log (id serial not null primary key, branch_id bigint not null, \
-        xid varchar(128) not null, context varchar(128) not null, rollback_info bytea not null, \
-        log_status int not null, log_created timestamp(0) not null, \
-        log_modified timestamp(0) not null, constraint ux_undo_log unique (xid, branch_id))",
-    "create sequence if not exists undo_log_id_seq increment by 1 minvalue 1",
-];
+const MARIADB: &[&str] = &[STOCK, RESERVATION, undo_log::MYSQL];
+const POSTGRES: &[&str] =
+    &["create schema {name}", STOCK, RESERVATION, undo_log::POSTGRES, undo_log::POSTGRES_SEQUENCE];

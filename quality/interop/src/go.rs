@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use handfast_interop::{built, sources};
 use handfast_test_services::ServerKind;
 
-use crate::client::{Wanted, built, sources};
+use crate::client::Wanted;
 use crate::scenarios::Scenario;
 
 /// The release that `go/go.mod` names.

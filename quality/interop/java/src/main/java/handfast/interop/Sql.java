@@ -21,15 +21,28 @@ final class Sql {
 
     /** Statements with {@code ;;} between them, in one local transaction of the application. */
     static String runInTransaction(DataSource source, String statements) throws SQLException {
+        return inTransaction(source, connection -> {
+            String last = "";
+            for (String statement : statements.split(";;")) {
+                last = execute(connection, statement);
+            }
+            return last;
+        });
+    }
+
+    /** What is done in a local transaction. */
+    interface Work<T> {
+        T run(Connection connection) throws SQLException;
+    }
+
+    /** One local transaction of the application, which rolls back if the work fails. */
+    static <T> T inTransaction(DataSource source, Work<T> work) throws SQLException {
         try (Connection connection = source.getConnection()) {
             connection.setAutoCommit(false);
             try {
-                String last = "";
-                for (String statement : statements.split(";;")) {
-                    last = execute(connection, statement);
-                }
+                T result = work.run(connection);
                 connection.commit();
-                return last;
+                return result;
             } catch (SQLException | RuntimeException failure) {
                 connection.rollback();
                 throw failure;
