@@ -1,6 +1,7 @@
 //! Clients that repeat the same operation, each with a connection of its own.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -25,27 +26,72 @@ pub(crate) enum OperationEnd {
 }
 
 /// The counts of all clients together.
-#[derive(Debug, Default)]
-struct Counted {
+#[derive(Debug)]
+pub(crate) struct Counted {
     latencies: Latencies,
     by_client: Vec<u64>,
-    errors: std::collections::BTreeMap<String, u64>,
-    expected: std::collections::BTreeMap<&'static str, u64>,
+    errors: BTreeMap<String, u64>,
+    expected: BTreeMap<&'static str, u64>,
 }
 
 impl Counted {
-    fn done(&mut self, client: usize, latency: Duration) {
+    pub(crate) fn new(clients: usize) -> Self {
+        Self {
+            latencies: Latencies::default(),
+            by_client: vec![0; clients],
+            errors: BTreeMap::new(),
+            expected: BTreeMap::new(),
+        }
+    }
+
+    /// Counts an operation of a client that was done.
+    pub(crate) fn done(&mut self, client: usize, latency: Duration) {
         self.latencies.record(latency);
         self.by_client[client] += 1;
     }
 
-    fn failed(&mut self, error: &anyhow::Error) {
-        *self.errors.entry(format!("{error:#}")).or_default() += 1;
+    /// Counts operations that failed as the workload expects.
+    pub(crate) fn expected(&mut self, name: &'static str, count: u64) {
+        *self.expected.entry(name).or_default() += count;
+    }
+
+    /// Counts operations that failed otherwise.
+    pub(crate) fn failed(&mut self, error: String, count: u64) {
+        *self.errors.entry(error).or_default() += count;
+    }
+
+    /// Sums up what the clients in a process did within the window.
+    pub(crate) fn into_sample(self, window: Window, cost: WindowCost) -> Result<Sample> {
+        let ended: u64 = self.by_client.iter().sum();
+        let mut sample = Sample::new(ended as f64 / window.seconds(), self.latencies);
+        let each = |cpu: Duration| cpu.as_secs_f64() * 1e6 / ended.max(1) as f64;
+        let (client, server) = (each(cost.client_cpu), each(cost.server_cpu));
+        sample.cpu_us = Some(PerOperation { client, server });
+        sample.resident_bytes = Some(cost.clients.resident_bytes()?);
+        sample.errors = self.errors;
+        for (name, count) in self.expected {
+            sample.figure(name, count as f64);
+        }
+        let slowest = self.by_client.iter().min().copied().unwrap_or(0);
+        let mean = ended as f64 / self.by_client.len().max(1) as f64;
+        sample.figure("slowest client, share of the mean", slowest as f64 / mean.max(1.0));
+        Ok(sample)
     }
 }
 
+/// The cost of a window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WindowCost {
+    /// The process of the clients.
+    clients: Process,
+    client_cpu: Duration,
+    server_cpu: Duration,
+    /// The cores that other processes took.
+    pub(crate) foreign_cores: f64,
+}
+
 /// Runs clients for the time of a window. `servers` are the processes that work for them. An
-/// operation that fails as expected is not counted as done.
+/// operation that fails as expected is not counted as done, but by its name.
 ///
 /// The window opens when each client has run its operation once, so that neither connecting nor
 /// reading a table's description counts, however long it takes on a busy machine.
@@ -55,27 +101,13 @@ pub(crate) async fn work(
     servers: &[Process],
     operation: impl AsyncFn(usize, &mut SmallRng) -> Result<OperationEnd>,
 ) -> Result<(Sample, f64)> {
-    let by_client = vec![0; clients];
-    let counted = RefCell::new(Counted { by_client, ..Counted::default() });
+    let counted = RefCell::new(Counted::new(clients));
     join_all((0..clients).map(|client| first(client, &counted, &operation))).await;
     let window = Window::after(times.0, times.1);
     let loops = (0..clients).map(|client| one(client, window, &counted, &operation));
-    let (_, cost) = tokio::join!(join_all(loops), cost_within(window, servers));
-    let (client_cpu, server_cpu, foreign) = cost?;
-    let counted = counted.into_inner();
-    let ended: u64 = counted.by_client.iter().sum();
-    let mut sample = Sample::new(ended as f64 / window.seconds(), counted.latencies);
-    let each = |cpu: Duration| cpu.as_secs_f64() * 1e6 / ended.max(1) as f64;
-    sample.cpu_us = Some(PerOperation { client: each(client_cpu), server: each(server_cpu) });
-    sample.resident_bytes = Some(Process::own().resident_bytes()?);
-    sample.errors = counted.errors;
-    for (name, count) in counted.expected {
-        sample.figure(name, count as f64);
-    }
-    let slowest = counted.by_client.iter().min().copied().unwrap_or(0);
-    let mean = ended as f64 / clients.max(1) as f64;
-    sample.figure("slowest client, share of the mean", slowest as f64 / mean.max(1.0));
-    Ok((sample, foreign))
+    let (_, cost) = tokio::join!(join_all(loops), cost_within(window, Process::own(), servers));
+    let cost = cost?;
+    Ok((counted.into_inner().into_sample(window, cost)?, cost.foreign_cores))
 }
 
 /// Runs a client's first operation, of which only an error counts.
@@ -86,7 +118,7 @@ async fn first(
 ) {
     let mut random = SmallRng::from_rng(&mut rand::rng());
     if let Err(error) = operation(client, &mut random).await {
-        counted.borrow_mut().failed(&error);
+        counted.borrow_mut().failed(format!("{error:#}"), 1);
     }
 }
 
@@ -106,7 +138,9 @@ async fn one(
         match ended {
             // An expected failure is tried again, and its time counts.
             Ok(OperationEnd::Expected(name)) => {
-                *counted.expected.entry(name).or_default() += 1;
+                if window.holds(now) {
+                    counted.expected(name, 1);
+                }
                 if now < window.until {
                     continue;
                 }
@@ -114,21 +148,26 @@ async fn one(
             Ok(OperationEnd::Well) if window.holds(now) => counted.done(client, now - begun),
             Ok(OperationEnd::Took(latency)) if window.holds(now) => counted.done(client, latency),
             Ok(OperationEnd::Well | OperationEnd::Took(_)) => {}
-            Err(error) => counted.failed(&error),
+            Err(error) => counted.failed(format!("{error:#}"), 1),
         }
         begun = now;
     }
 }
 
-async fn cost_within(window: Window, servers: &[Process]) -> Result<(Duration, Duration, f64)> {
-    let own = Process::own();
+/// Measures the cost of a window, of the process with the clients and of those that work for them.
+pub(crate) async fn cost_within(
+    window: Window,
+    clients: Process,
+    servers: &[Process],
+) -> Result<WindowCost> {
     // A database server may end processes by itself, and their cost is not known.
     let all = || servers.iter().map(|server| server.cpu().ok()).collect::<Vec<_>>();
     tokio::time::sleep_until(window.from.into()).await;
-    let (own_before, before, watch) = (own.cpu()?, all(), IdleWatch::start()?);
+    let (clients_before, before, watch) = (clients.cpu()?, all(), IdleWatch::start()?);
     tokio::time::sleep_until(window.until.into()).await;
-    let client = own.cpu()? - own_before;
+    let client_cpu = clients.cpu()? - clients_before;
     let spent = all().into_iter().zip(before).map(|(after, before)| Some(after? - before?));
-    let server = spent.flatten().sum();
-    Ok((client, server, watch.foreign_cores(client + server)?))
+    let server_cpu = spent.flatten().sum();
+    let foreign_cores = watch.foreign_cores(client_cpu + server_cpu)?;
+    Ok(WindowCost { clients, client_cpu, server_cpu, foreign_cores })
 }
