@@ -94,6 +94,11 @@ impl Server {
         started.with_context(|| format!("{}, which Redis is run by", program.display()))
     }
 
+    /// Returns the address for clients.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Returns the endpoint for clients.
     pub(crate) fn endpoint(&self) -> String {
         format!("http://{}", self.address)
@@ -159,7 +164,8 @@ impl Server {
         }
     }
 
-    async fn start(mut command: Command, address: SocketAddr) -> Result<Self> {
+    /// Starts a server by a command, and waits until it accepts connections at the address.
+    pub(crate) async fn start(mut command: Command, address: SocketAddr) -> Result<Self> {
         let child = command.spawn().context("starting a server")?;
         let mut server = Self { child, address, admin: None };
         server.wait_ready().await?;
@@ -222,6 +228,7 @@ pub(crate) fn own_program() -> Result<Command> {
     Ok(command)
 }
 
-fn free_address() -> Result<SocketAddr> {
+/// Returns an address that no server listens at.
+pub(crate) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }

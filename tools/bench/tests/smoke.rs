@@ -219,6 +219,12 @@ fn every_mode_does_the_same_action_on_every_database() {
 }
 
 #[test]
+fn contended_globals_add_up() {
+    let report = load(&["at", "--contention", "--clients", "3", "--database", "postgres"]);
+    assert_load(&report.rows[0]);
+}
+
+#[test]
 fn hot_rows_are_queued_for_and_polled_for() {
     let arguments = ["at", "--hot", "--clients", "3", "--database", "postgres"];
     // Clients that cross and wait with row locks may all refuse one another for so short a time.

@@ -3,23 +3,41 @@
 //! Each global has two branches on one database, each of two updates of random rows, one by its key
 //! and one by a condition, whose gaps InnoDB locks too. Half of the globals are rolled back on
 //! purpose. What fails is counted by its reason and not repeated, as an application would that
-//! leaves that to its caller.
+//! leaves that to its caller. Seata's Java client runs the same mix in a process of its own.
+//!
+//! After each run the rows must add up to what was committed.
+
+use std::cell::Cell;
+use std::time::Duration;
 
 use anyhow::Result;
 use handfast::{AtError, TransactionError};
 use rand::RngExt;
 use rand::rngs::SmallRng;
+use tokio::time::{Instant, sleep};
 
-use super::database::{BenchDatabase, Statement};
+use super::database::{BenchDatabase, Fresh, Statement};
+use super::seata::SeataSetup;
 use super::setup::AtSetup;
 use crate::measure::Measure;
 use crate::report::Row;
+use crate::sample::Sample;
 use crate::workers::{OperationEnd, work};
 
 /// The rows that the globals change.
-const ROWS: i64 = 400;
+pub(super) const ROWS: i64 = 400;
+// The Java client has the same statements and branches, in `ContentionClient.java`.
 const STATEMENTS: [Statement; 2] = [Statement::Point, Statement::General];
 const BRANCHES: usize = 2;
+
+/// The time that phase two has after a run.
+const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+pub(super) const ON_PURPOSE: &str = "rolled back on purpose";
+pub(super) const BY_COORDINATOR: &str = "rolled back by the coordinator";
+pub(super) const ROW_LOCKED: &str = "refused: row locked";
+pub(super) const BY_DATABASE: &str = "ended by the database";
 
 /// The end of a closure that fails.
 #[derive(Debug)]
@@ -34,23 +52,78 @@ impl From<sqlx::Error> for Failure {
     }
 }
 
-/// Measures it with each number of clients.
+/// A run and what it committed.
+#[derive(Debug)]
+pub(super) struct ContendedRun {
+    pub(super) sample: Sample,
+    pub(super) foreign_cores: f64,
+    /// The globals that were committed, also outside of the window.
+    pub(super) commits: u64,
+}
+
+/// Measures it with each number of clients, by this library and by Seata's client.
 pub(crate) async fn measure<DB: BenchDatabase>(
     setup: &AtSetup<DB>,
+    others: &mut [SeataSetup<DB>],
     clients: &[usize],
     measure: &Measure,
 ) -> Result<Vec<Row>> {
+    let times = (measure.warm_up(), measure.length());
     let mut measured = Vec::new();
     for &clients in clients {
-        let names = [format!("{}, {ROWS} rows, {clients} clients: begin()", DB::PRODUCT)];
-        let times = (measure.warm_up(), measure.length());
-        let servers = setup.servers()?;
-        let run = async |_| {
-            work(clients, times, &servers, async |_, random| global(setup, random).await).await
+        let name = |client| format!("{}, {ROWS} rows, {clients} clients: {client}", DB::PRODUCT);
+        let own = [name("begin()".to_owned())].into_iter();
+        let names: Vec<_> = own.chain(others.iter().map(|other| name(other.name()))).collect();
+        let run = async |which: usize| {
+            let Some(other) = which.checked_sub(1) else {
+                let run = async || library(setup, clients, times).await;
+                return checked(&setup.first, run).await;
+            };
+            let SeataSetup { database, java, server, .. } = &mut others[other];
+            checked(database, async || java.run(clients, times, server).await).await
         };
         measured.extend(measure.rows(&names, run).await?);
     }
     Ok(measured)
+}
+
+/// Runs it, and adds an error if the rows do not come to add up to what was committed.
+async fn checked<DB: BenchDatabase>(
+    database: &Fresh<DB>,
+    run: impl AsyncFnOnce() -> Result<ContendedRun>,
+) -> Result<(Sample, f64)> {
+    let sum = async || Ok::<i64, sqlx::Error>(DB::counts(&database.pool).await?.iter().sum());
+    let before = sum().await?;
+    let ContendedRun { mut sample, foreign_cores, commits } = run().await?;
+    let due = before + i64::try_from(commits)? * i64::try_from(BRANCHES * STATEMENTS.len())?;
+    let ended = Instant::now();
+    let mut found = sum().await?;
+    while found != due && ended.elapsed() < SETTLED_WITHIN {
+        sleep(LOOK_EVERY).await;
+        found = sum().await?;
+    }
+    if found != due {
+        sample.errors.insert(format!("the rows add up to {found} instead of {due}"), 1);
+    }
+    Ok((sample, foreign_cores))
+}
+
+/// Runs it by this library.
+async fn library<DB: BenchDatabase>(
+    setup: &AtSetup<DB>,
+    clients: usize,
+    times: (Duration, Duration),
+) -> Result<ContendedRun> {
+    let (servers, commits) = (setup.servers()?, Cell::new(0));
+    let (sample, foreign_cores) = work(clients, times, &servers, async |_, random| {
+        let end = global(setup, random).await?;
+        if matches!(end, OperationEnd::Well) {
+            commits.set(commits.get() + 1);
+        }
+        Ok(end)
+    })
+    .await?;
+    Ok(ContendedRun { sample, foreign_cores, commits: commits.get() })
 }
 
 async fn global<DB: BenchDatabase>(
@@ -79,14 +152,14 @@ async fn global<DB: BenchDatabase>(
 /// Returns what a global that did not commit is counted as.
 fn reason(error: &TransactionError<Failure>) -> &'static str {
     let failure = match error.application() {
-        Some(Failure::Purpose) => return "rolled back on purpose",
+        Some(Failure::Purpose) => return ON_PURPOSE,
         Some(Failure::Database(failure)) => failure,
-        None => return "rolled back by the coordinator",
+        None => return BY_COORDINATOR,
     };
     match AtError::of(failure).map(AtError::code) {
-        Some("HF-TC-ROW-LOCKED") => "refused: row locked",
+        Some("HF-TC-ROW-LOCKED") => ROW_LOCKED,
         Some("HF-TC-DEADLOCK") => "refused: deadlock",
         Some(_) => "refused otherwise",
-        None => "ended by the database",
+        None => BY_DATABASE,
     }
 }

@@ -9,7 +9,9 @@ mod contention;
 mod database;
 mod goals;
 mod hot;
+mod java;
 mod polling;
+mod seata;
 mod setup;
 
 use anyhow::{Context, Result};
@@ -19,6 +21,7 @@ use sqlx::{MySql, Postgres, Sqlite};
 use crate::measure::{Measure, RunDirectory};
 use crate::report::{Report, Row};
 
+use seata::{SeataCoordinator, SeataSetup};
 use setup::AtSetup;
 
 pub(crate) use database::{BenchDatabase, Fresh, ITEMS, Statement};
@@ -52,6 +55,10 @@ pub(crate) struct Options {
     /// Measures globals that are in each other's way, without a repetition of any.
     #[arg(long, conflicts_with = "hot")]
     contention: bool,
+    /// Also measures the same globals by Seata's Java client, on the coordinator's port for it and
+    /// on Seata Server. Needs Java and Maven.
+    #[arg(long, requires = "contention")]
+    beside_seata: bool,
     #[command(flatten)]
     measure: Measure,
     #[command(flatten)]
@@ -124,13 +131,15 @@ pub(crate) struct ProductOptions<'a> {
 pub(crate) async fn run(options: &Options) -> Result<Report> {
     let mut report = Report::new("at");
     let ways = if options.what.is_empty() { &WorkMethod::ALL[..] } else { &options.what };
+    let beside = if options.beside_seata { &SeataCoordinator::ALL[..] } else { &[] };
+    beside.iter().try_for_each(|coordinator| coordinator.build())?;
     for product in options.products()? {
         let url = options.url(product)?;
         let part = ProductOptions { url, measure: &options.measure, place: &options.place };
         let rows = if options.hot {
             part.hot(product, &options.clients).await?
         } else if options.contention {
-            part.contention(product, &options.clients).await?
+            part.contention(product, beside, &options.clients).await?
         } else {
             part.ways(product, ways, options.statement, &options.clients).await?
         };
@@ -173,19 +182,36 @@ impl ProductOptions<'_> {
         rows
     }
 
-    /// Measures globals that are in each other's way.
-    async fn contention(&self, product: Product, clients: &[usize]) -> Result<Vec<Row>> {
+    /// Measures globals that are in each other's way, also by a Seata client on coordinators.
+    async fn contention(
+        &self,
+        product: Product,
+        beside: &[SeataCoordinator],
+        clients: &[usize],
+    ) -> Result<Vec<Row>> {
         match product {
-            Product::Mysql => self.contention_on::<MySql>(clients).await,
-            Product::Postgres => self.contention_on::<Postgres>(clients).await,
-            Product::Sqlite => self.contention_on::<Sqlite>(clients).await,
+            Product::Mysql => self.contention_on::<MySql>(beside, clients).await,
+            Product::Postgres => self.contention_on::<Postgres>(beside, clients).await,
+            Product::Sqlite => self.contention_on::<Sqlite>(beside, clients).await,
         }
         .with_context(|| format!("{product:?}"))
     }
 
-    async fn contention_on<DB: BenchDatabase>(&self, clients: &[usize]) -> Result<Vec<Row>> {
+    async fn contention_on<DB: BenchDatabase>(
+        &self,
+        beside: &[SeataCoordinator],
+        clients: &[usize],
+    ) -> Result<Vec<Row>> {
         let setup = AtSetup::<DB>::open(self.url, self.place, most(clients)).await?;
-        let rows = contention::measure(&setup, clients, self.measure).await;
+        let mut others = Vec::new();
+        for &coordinator in beside {
+            let rows = contention::ROWS;
+            others.push(SeataSetup::open(coordinator, self.url, self.place, rows).await?);
+        }
+        let rows = contention::measure(&setup, &mut others, clients, self.measure).await;
+        for other in others {
+            other.close(self.url).await?;
+        }
         setup.close(self.url).await?;
         rows
     }
@@ -245,7 +271,8 @@ fn compare(ways: &[WorkMethod], rows: &mut [Row]) {
 }
 
 impl Options {
-    /// Returns the selected products. Without any: SQLite, and those with a known server.
+    /// Returns the selected products. Without any: those with a known server, and SQLite if all
+    /// that is measured can use it.
     fn products(&self) -> Result<Vec<Product>> {
         if !self.database.is_empty() {
             return Ok(self.database.clone());
@@ -253,7 +280,8 @@ impl Options {
         let servers = [(Product::Mysql, &self.mysql), (Product::Postgres, &self.postgres)];
         let known =
             servers.into_iter().filter(|(_, url)| url.is_some()).map(|(product, _)| product);
-        Ok(known.chain((!self.hot).then_some(Product::Sqlite)).collect())
+        let without_server = !self.hot && !self.beside_seata;
+        Ok(known.chain(without_server.then_some(Product::Sqlite)).collect())
     }
 
     fn url(&self, product: Product) -> Result<&str> {

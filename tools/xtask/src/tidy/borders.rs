@@ -105,6 +105,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "handfast",
             "handfast-core",
+            "handfast-interop",
             "handfast-locks",
             "handfast-proto",
             "handfast-seata-wire",

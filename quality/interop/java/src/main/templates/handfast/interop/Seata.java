@@ -8,6 +8,8 @@ import ${seata.package}.rm.GlobalLockExecutor;
 import ${seata.package}.rm.GlobalLockTemplate;
 import ${seata.package}.rm.RMClient;
 import ${seata.package}.rm.datasource.DataSourceProxy;
+import ${seata.package}.rm.datasource.exec.LockConflictException;
+import ${seata.package}.rm.datasource.exec.LockWaitTimeoutException;
 import ${seata.package}.rm.datasource.xa.DataSourceProxyXA;
 import ${seata.package}.rm.tcc.TCCResource;
 import ${seata.package}.rm.tcc.api.BusinessActionContext;
@@ -47,6 +49,16 @@ final class Seata {
 
     static DataSource at(DataSource source) {
         return new DataSourceProxy(source);
+    }
+
+    /** Whether a statement or a commit failed because the client got no global lock. */
+    static boolean isLockFailure(Throwable failure) {
+        for (Throwable it = failure; it != null; it = it.getCause()) {
+            if (it instanceof LockConflictException || it instanceof LockWaitTimeoutException) {
+                return true;
+            }
+        }
+        return false;
     }
 
     static DataSource xa(DataSource source) {
