@@ -478,6 +478,33 @@ async fn a_circle_is_refused_on_postgres() {
     check_circle::<Postgres>().await;
 }
 
+/// InnoDB deletes row by row: with row 1 the reference of row 10 goes, by which row 2 matches.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_condition_on_rows_that_go_along_is_refused_on_mysql() {
+    let stage = Stage::<MySql>::new(&[
+        "CREATE TABLE par (id INT PRIMARY KEY, n INT)",
+        "CREATE TABLE chi (id INT PRIMARY KEY, pid INT, \
+         FOREIGN KEY (pid) REFERENCES par (id) ON DELETE SET NULL)",
+        "INSERT INTO par VALUES (1, 1), (2, 1), (3, 9)",
+        "INSERT INTO chi VALUES (10, 1)",
+    ])
+    .await;
+    let by_children = "DELETE FROM par WHERE EXISTS (SELECT 1 FROM chi WHERE chi.pid = par.n)";
+    let global = stage.begin().await;
+    let refused = stage.try_branch(&global, &[by_children]).await.unwrap_err();
+    assert_eq!(code(&refused), "HF-AT-CASCADE");
+    assert!(refused.to_string().contains("the condition reads"), "{refused}");
+    stage.roll_back(global).await;
+    // The advice, and a condition on rows that stay.
+    for sql in [
+        "DELETE FROM par WHERE id IN (1, 2)",
+        "DELETE FROM par WHERE n IN (SELECT 9 FROM chi) AND id = 3",
+    ] {
+        stage.check_undone("par", &["id", "n"], &[sql]).await;
+        assert_eq!(stage.value("SELECT pid FROM chi").await.as_deref(), Some("1"));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_circle_is_refused_on_mysql() {
     check_circle::<MySql>().await;

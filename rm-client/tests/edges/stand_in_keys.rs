@@ -207,3 +207,15 @@ async fn partitions_and_deferrable_indexes_name_no_rows() {
         refuse(&stage, sql).await;
     }
 }
+
+/// A column of the key is set to its default, as which it is read before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_is_set_to_its_default_on_mysql() {
+    let stage = Stage::<MySql>::new(&[
+        "CREATE TABLE seat (place INT NOT NULL DEFAULT 7 UNIQUE, n INT)",
+        "INSERT INTO seat VALUES (1, 1), (2, 2)",
+    ])
+    .await;
+    let sql = "UPDATE seat SET place = DEFAULT, n = 5 WHERE place = 2";
+    stage.check_undone("seat", &["place", "n"], &[sql]).await;
+}

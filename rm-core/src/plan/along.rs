@@ -144,6 +144,10 @@ pub mod reason {
     pub const UNSEEN: &str = "the columns of the key are not to be seen, or do not fit: grant this \
                               account a right on the table that refers, beyond SELECT";
 
+    /// MySQL: a DELETE whose condition reads rows that go along with those that it deletes first.
+    pub const READ: &str = "the condition reads the table of these, so that the order in which rows \
+                            are deleted decides which are: read the keys first, and delete by them";
+
     /// A DELETE of rows of several tables.
     pub const SEVERAL_TABLES: &str = "a DELETE of rows of several tables does not image them: write \
                                       one DELETE a table";

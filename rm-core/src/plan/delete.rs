@@ -1,5 +1,7 @@
 //! DELETE of one table.
 
+use std::ops::ControlFlow;
+
 use sqlparser::ast::{Delete as Tree, FromTable, TableFactor};
 
 use super::{
@@ -11,6 +13,7 @@ use super::{
     repeatable::is_repeatable,
     text::Text,
     update,
+    walk::{TreeVisitor, walk},
 };
 
 /// Plans a DELETE whose shape [`super::parse`] has accepted.
@@ -38,8 +41,29 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
         let verdict = constraint::verdict(text.dialect, table, &row, &constraints);
         read(text, tree, table, &columns, &verdict, &clauses)
     };
+    let reads = if acts && text.dialect == Dialect::MySql { tables_read(tree) } else { Vec::new() };
     let user_returning = tree.returning.is_some();
-    Ok(Plan::Delete(Delete { columns, image, judged, acts, user_returning }))
+    Ok(Plan::Delete(Delete { columns, image, judged, acts, reads, user_returning }))
+}
+
+/// Returns the names of the tables in sub-selects of the condition.
+fn tables_read(tree: &Tree) -> Vec<String> {
+    struct Tables(Vec<String>);
+
+    impl TreeVisitor for Tables {
+        fn pre_visit_table_factor(&mut self, item: &TableFactor) -> ControlFlow<()> {
+            if let TableFactor::Table { name, .. } = item {
+                let last = name.0.last().and_then(|part| part.as_ident());
+                self.0.extend(last.map(|name| name.value.to_lowercase()));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+
+    let mut tables = Tables(Vec::new());
+    // Nothing ends the walk.
+    let _ = walk(&tree.selection, &mut tables);
+    tables.0
 }
 
 /// PostgreSQL: as [`update::chosen_keys`].

@@ -7,12 +7,13 @@ use std::ops::Range;
 
 use sqlparser::{
     ast::{Assignment, Expr, Ident},
+    keywords::Keyword,
     tokenizer::Token,
 };
 
 use super::{
     Column, Dialect, ForetoldKey, StatementRefusal, Table, clauses::Clauses, guard, key_change,
-    names, placeholder, stable, text::Text,
+    names, placeholder, quote, stable, text::Text,
 };
 
 /// Returns how to compute the new values of the key columns `changed`, if their expressions allow
@@ -44,7 +45,14 @@ pub(super) fn of_update(
             });
             let Some(read_as) = read_as else { return Ok(None) };
             foretold.parts.push((column, foretold.items.len()));
-            foretold.items.push(format!("CAST(({}) AS {read_as})", text.cut(value)));
+            let value = match &text.lexemes[value.clone()] {
+                [only] if only.keyword() == Keyword::DEFAULT => {
+                    let name = quote::identifier(text.dialect, &table.columns[column].name);
+                    format!("DEFAULT({name})")
+                }
+                _ => text.cut(value),
+            };
+            foretold.items.push(format!("CAST(({value}) AS {read_as})"));
         } else {
             let arguments = text.arguments(value).len();
             foretold.items.extend(placeholder::swallow(text.dialect, arguments));

@@ -217,6 +217,10 @@ pub struct Delete {
     /// Whether foreign keys may delete or change rows of other tables along with the rows: these
     /// have to be found before the change. The rows are then read first, and named by the change.
     pub acts: bool,
+    /// MySQL: the names of the tables that the condition reads, in lower case. Rows are deleted one
+    /// by one there, so that a row of such a table which goes along with one of them may decide
+    /// whether a later one matches.
+    pub reads: Vec<String>,
     /// Whether the user asked for rows; if not, the rows of the change are ours alone.
     pub user_returning: bool,
 }

@@ -42,7 +42,7 @@ pub(super) fn plan(
         let change = if user_returning { written.whole_by_key() } else { written.delete_by_key() };
         DeleteImage::Read { before, change: Change::ByKey(change) }
     };
-    let plan = Delete { columns, image, judged, acts, user_returning };
+    let plan = Delete { columns, image, judged, acts, reads: Vec::new(), user_returning };
     Ok((joined.place_of(*place)?, Plan::Delete(plan)))
 }
 

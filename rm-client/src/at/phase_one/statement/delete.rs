@@ -44,7 +44,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         before: Image,
         change: &Change,
     ) -> Result<Steps<DB>, sqlx::Error> {
-        let mut along = self.along(Own::Deleted, &plan.columns, before).await?;
+        let mut along = self.along(Own::Deleted, &plan.columns, before, &plan.reads).await?;
         let own = along.own_rows();
         let steps = self.change_rows(change, Extent::Any, own, &plan.columns).await?;
         let changed = changed::<DB>(&steps, plan.user_returning);

@@ -53,7 +53,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
             return Ok(None);
         }
         let replaced = before.values().cloned().collect();
-        Ok(Some(self.along(Own::Replaced, &plan.columns, replaced).await?))
+        Ok(Some(self.along(Own::Replaced, &plan.columns, replaced, &[]).await?))
     }
 
     async fn lock_upserted_parents(

@@ -86,7 +86,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
                 let mut run = self.about(part.table);
                 let rows = run.read_before(before, part.kind.columns(), false).await?;
                 keys.extend(rows.iter().map(|row| row.key.clone()));
-                let along = run.along(Own::Deleted, part.kind.columns(), rows).await?;
+                let along = run.along(Own::Deleted, part.kind.columns(), rows, &[]).await?;
                 if !along.is_empty() {
                     return Err(AtError::Refused(StatementRefusal::WriteInWith {
                         reason: "foreign keys delete or change other rows along with those that \

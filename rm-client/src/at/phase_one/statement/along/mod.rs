@@ -38,12 +38,14 @@ pub(super) enum Own {
 type Rows = (usize, Range<usize>);
 
 impl<DB: Backend> StatementRun<'_, DB> {
-    /// Finds the rows that go along with those about to be deleted, which are locked.
+    /// Finds the rows that go along with those about to be deleted, which are locked. There must be
+    /// none in the tables `read`, by their names in lower case.
     pub(super) async fn along(
         &mut self,
         own: Own,
         columns: &[usize],
         image: Image,
+        read: &[String],
     ) -> Result<Along<DB>, sqlx::Error> {
         let mut along = Along::of(Arc::clone(self.loaded), columns, image);
         let mut level: Vec<Rows> = vec![(0, 0..along.own)];
@@ -59,6 +61,9 @@ impl<DB: Backend> StatementRun<'_, DB> {
                         return Err(limit(key, reason::TOO_MANY).into());
                     }
                     along.require_one_name(key, &from)?;
+                    if read.contains(&from.table.name.to_lowercase()) {
+                        return Err(limit(key, reason::READ).into());
+                    }
                     let is_own = from.lock_name == self.loaded.lock_name;
                     if own == Own::Replaced && is_own {
                         return Err(limit(key, reason::REPLACED).into());
