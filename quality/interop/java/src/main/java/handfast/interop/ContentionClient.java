@@ -115,22 +115,21 @@ final class ContentionClient implements Runnable {
     }
 
     private void runBranches() throws SQLException, RollBack {
-        boolean isKept = ThreadLocalRandom.current().nextBoolean();
-        for (int branch = 0; branch < BRANCHES; branch++) {
-            Sql.inTransaction(source, this::update);
+        ThreadLocalRandom random = ThreadLocalRandom.current();
+        boolean isKept = random.nextBoolean();
+        long[] items = random.longs(0, rows).distinct().limit(BRANCHES * 2).toArray();
+        for (int at = 0; at < items.length; at += 2) {
+            long first = items[at];
+            long second = items[at + 1];
+            Sql.inTransaction(source, connection -> {
+                execute(connection, POINT, first);
+                execute(connection, GENERAL, second, second);
+                return null;
+            });
         }
         if (!isKept) {
             throw new RollBack();
         }
-    }
-
-    /** Changes a row by its key and a row by a condition. */
-    private Void update(Connection connection) throws SQLException {
-        ThreadLocalRandom random = ThreadLocalRandom.current();
-        execute(connection, POINT, random.nextLong(rows));
-        long row = random.nextLong(rows);
-        execute(connection, GENERAL, row, row);
-        return null;
     }
 
     private static void execute(Connection connection, String statement, long... values)
