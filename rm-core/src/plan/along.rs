@@ -155,7 +155,7 @@ pub mod reason {
     /// A part of the key would be set to NULL or its default: the reason of a
     /// [`KeyChanged`](super::StatementRefusal::KeyChanged).
     pub const KEY: &str = "by a foreign key with SET NULL or SET DEFAULT: delete the rows that \
-                           refer first";
+                           refer first, and insert them under their other key";
 
     /// Rows of one table would go along under several of its names.
     pub const SEVERAL_NAMES: &str = "these are in one table under several names, such as a \

@@ -84,7 +84,8 @@ fn conflict(tree: &Tree) -> Result<Conflict<'_>, StatementRefusal> {
         Some(SqliteOnConflict::Ignore) => Some(Conflict::Ignore),
         Some(SqliteOnConflict::Replace) => Some(Conflict::Replace),
         Some(clause @ (SqliteOnConflict::Fail | SqliteOnConflict::Rollback)) => {
-            return Err(StatementRefusal::ConflictClause { clause: clause.to_string() });
+            let reason = "use OR ABORT, OR IGNORE or ON CONFLICT";
+            return Err(StatementRefusal::ConflictClause { clause: clause.to_string(), reason });
         }
     };
     let replace = tree.replace_into.then_some(Conflict::Replace);

@@ -84,7 +84,7 @@ pub fn parse(dialect: Dialect, reads: Reads, sql: &str) -> Result<Parsed, Statem
     // A NUL stands for a generated number in texts that are being built.
     if sql.contains('\0') {
         return Err(StatementRefusal::Unparsed {
-            reason: "it contains a NUL character".to_owned(),
+            reason: "it contains a NUL character, which an argument can bring".to_owned(),
         });
     }
     let statements = Text::statements(dialect, sql)?;

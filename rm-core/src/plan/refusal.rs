@@ -26,7 +26,7 @@ pub enum StatementRefusal {
     SeveralStatements,
     /// A kind of statement that the planner does not know to be harmless.
     #[error(
-        "{statement} inside a branch is not known to be harmless: execute it outside ({})",
+        "{statement} inside a branch is not known to be harmless: write it as a plain SELECT, INSERT, UPDATE or DELETE, or execute it outside ({})",
         self.code()
     )]
     UnknownStatement {
@@ -239,7 +239,10 @@ pub enum StatementRefusal {
         table: String,
     },
     /// A view, a foreign table, ...
-    #[error("{table} is {kind}, whose rows cannot be imaged: write to a table ({})", self.code())]
+    #[error(
+        "{table} is {kind}, whose rows cannot be imaged: write to an ordinary table, with transactions ({})",
+        self.code()
+    )]
     NotATable {
         /// The relation.
         table: String,
@@ -257,7 +260,7 @@ pub enum StatementRefusal {
     },
     /// Rules or ON CONFLICT clauses in the table's definition.
     #[error(
-        "table {table} is defined with rules or ON CONFLICT clauses that change what a statement does: say it in the statement ({})",
+        "table {table} is defined with rules or ON CONFLICT clauses that change what a statement does: take them out, and say in the statement what it is to do ({})",
         self.code()
     )]
     Rewritten {
@@ -274,7 +277,7 @@ pub enum StatementRefusal {
         table: String,
     },
     /// A column that the metadata does not have.
-    #[error("column {column} is unknown in table {table} ({})", self.code())]
+    #[error("column {column} is unknown in table {table}: correct the name ({})", self.code())]
     UnknownColumn {
         /// The column as written.
         column: String,
@@ -329,12 +332,14 @@ pub enum StatementRefusal {
     },
     /// SQLite `OR FAIL`, `OR ROLLBACK`, and `UPDATE OR` anything.
     #[error(
-        "conflict clause {clause} leaves part of a failed statement or ends the local transaction: use OR ABORT, OR IGNORE or ON CONFLICT ({})",
+        "conflict clause {clause} may remove other rows, leave part of a failed statement or end the local transaction: {reason} ({})",
         self.code()
     )]
     ConflictClause {
         /// The clause.
         clause: String,
+        /// The way out.
+        reason: &'static str,
     },
     /// A locking read whose rows cannot be named.
     #[error("locking read cannot be protected globally: {reason} ({})", self.code())]

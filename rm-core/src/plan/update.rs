@@ -91,7 +91,11 @@ pub(super) fn no_clause_without_image(
     match tree.or {
         None | Some(SqliteOnConflict::Abort) => {}
         Some(clause) => {
-            return Err(StatementRefusal::ConflictClause { clause: format!("UPDATE {clause}") });
+            return Err(StatementRefusal::ConflictClause {
+                clause: format!("UPDATE {clause}"),
+                reason: "leave it out, and delete the rows that are in the way before, or leave \
+                         out by WHERE those that would conflict",
+            });
         }
     }
     guard::no_returning(dialect, tree.returning.is_some())

@@ -57,7 +57,9 @@ pub(super) fn probe(
     check_repeatable(text, tree, start..end)?;
     let values = tree.source.as_ref().is_some_and(|own| matches!(*own.body, SetExpr::Values(_)));
     if values && text.lexemes[start..end].iter().any(|own| own.keyword() == Keyword::DEFAULT) {
-        return Err(unplaced());
+        return Err(StatementRefusal::Upsert {
+            reason: "DEFAULT among its values is not known before; write the value",
+        });
     }
     let offered = values::columns(text.dialect, tree, table)?;
     let needed = needed(table, &parts, &offered)?;

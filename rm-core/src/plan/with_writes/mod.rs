@@ -61,7 +61,9 @@ impl Writes {
         parse: impl Fn(&str) -> Result<Statement, StatementRefusal>,
     ) -> Result<Self, StatementRefusal> {
         if text.dialect != Dialect::Postgres {
-            return Err(refused("the database does not have it"));
+            return Err(refused(
+                "the database does not have it; execute each as a statement of its own",
+            ));
         }
         let parts = parts(text, tree, parse)?;
         let found = parts.iter().filter(|part| part.write.is_some()).count();

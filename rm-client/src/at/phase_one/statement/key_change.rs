@@ -204,7 +204,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         if !pairs.any(|(old, new)| self.is_respelt(columns, old, new)) {
             return Ok(());
         }
-        Err(self.key_changed("by a trigger: leave the key as it is"))
+        Err(self.key_changed("by a trigger: let it leave the key as it is"))
     }
 
     pub(super) fn key_changed(&self, reason: &'static str) -> AtError {
