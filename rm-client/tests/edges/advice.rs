@@ -7,9 +7,9 @@ use super::with_upserts::dump;
 use crate::at::{Stage, TestDatabase, code};
 
 const PEOPLE: &[&str] = &[
-    "CREATE TABLE person (id INT PRIMARY KEY, name TEXT DEFAULT 'nobody', age INT)",
+    "CREATE TABLE person (id INT PRIMARY KEY, name TEXT DEFAULT 'unnamed', age INT)",
     "CREATE VIEW adult AS SELECT id, name AS called, age FROM person WHERE age >= 18",
-    "ALTER VIEW adult ALTER called SET DEFAULT 'somebody'",
+    "ALTER VIEW adult ALTER called SET DEFAULT 'visitor'",
     "CREATE TABLE news (id INT PRIMARY KEY, name TEXT, age INT)",
     "INSERT INTO person VALUES (1, 'a', 20), (2, 'b', 10), (3, 'c', NULL), (4, 'd', 40)",
     "INSERT INTO news VALUES (1, 'A', 21), (2, NULL, NULL), (7, 'g', 70)",
@@ -50,7 +50,7 @@ async fn the_table_of_a_view_is_written() {
         // A view may have defaults of its own.
         (
             "INSERT INTO adult (id, age) VALUES (8, 80)",
-            "INSERT INTO person (id, name, age) VALUES (8, 'somebody', 80)",
+            "INSERT INTO person (id, name, age) VALUES (8, 'visitor', 80)",
         ),
         (
             "SELECT called FROM adult WHERE id = 1 FOR UPDATE",

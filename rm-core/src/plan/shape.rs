@@ -327,7 +327,7 @@ pub enum UpsertKind {
 pub enum UpsertAfter {
     /// The change returns every row it inserted or updated.
     Returned {
-        /// What tells the rows that were inserted. One with a key that no probe found and that was
+        /// The mark of the rows that were inserted. One with a key that no probe found and that was
         /// updated all the same was inserted by another transaction in between; the change must be
         /// refused.
         mark: InsertedMark,
@@ -350,7 +350,7 @@ pub enum UpsertAfter {
     },
 }
 
-/// What tells the rows that an upsert has inserted from those that it has updated.
+/// The mark of the rows that an upsert has inserted, beside those that it has updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InsertedMark {
     /// That no probe has found them. No row comes in between.

@@ -42,8 +42,9 @@ pub fn select_by_keys(
 }
 
 /// PostgreSQL: tells of rows that a statement has just written whether it has inserted them: the
-/// key texts, then true if so. A row version that an INSERT wrote has no deleter; one that DO UPDATE
-/// wrote has the locker of the version before it. Binds the key cells of each row in key order.
+/// key texts, then true if so. A row version that an INSERT wrote has no deleter; one that DO
+/// UPDATE wrote has the locker of the version before it. Binds the key cells of each row in key
+/// order.
 pub fn select_inserted(table: &Table, rows: usize) -> String {
     let dialect = Dialect::Postgres;
     format!(
