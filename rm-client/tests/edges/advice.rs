@@ -8,7 +8,7 @@ use crate::at::{Stage, TestDatabase, code};
 
 const PEOPLE: &[&str] = &[
     "CREATE TABLE person (id INT PRIMARY KEY, name TEXT DEFAULT 'unnamed', age INT)",
-    "CREATE VIEW adult AS SELECT id, name AS called, age FROM person WHERE age >= 18",
+    "CREATE VIEW adult AS SELECT id AS no, name AS called, age FROM person WHERE age >= 18",
     "ALTER VIEW adult ALTER called SET DEFAULT 'visitor'",
     "CREATE TABLE news (id INT PRIMARY KEY, name TEXT, age INT)",
     "INSERT INTO person VALUES (1, 'a', 20), (2, 'b', 10), (3, 'c', NULL), (4, 'd', 40)",
@@ -41,19 +41,19 @@ async fn the_table_of_a_view_is_written() {
     let stage = Stage::<Postgres>::new(PEOPLE).await;
     for (view, table) in [
         (
-            "UPDATE adult SET called = 'x' WHERE id < 4",
+            "UPDATE adult SET called = 'x' WHERE no < 4",
             "UPDATE person SET name = 'x' WHERE id < 4 AND age >= 18",
         ),
         // A row may leave the view.
         ("UPDATE adult SET age = 9", "UPDATE person SET age = 9 WHERE age >= 18"),
-        ("DELETE FROM adult WHERE id > 1", "DELETE FROM person WHERE id > 1 AND age >= 18"),
+        ("DELETE FROM adult WHERE no > 1", "DELETE FROM person WHERE id > 1 AND age >= 18"),
         // A view may have defaults of its own.
         (
-            "INSERT INTO adult (id, age) VALUES (8, 80)",
+            "INSERT INTO adult (no, age) VALUES (8, 80)",
             "INSERT INTO person (id, name, age) VALUES (8, 'visitor', 80)",
         ),
         (
-            "SELECT called FROM adult WHERE id = 1 FOR UPDATE",
+            "SELECT called FROM adult WHERE no = 1 FOR UPDATE",
             "SELECT name FROM person WHERE id = 1 AND age >= 18 FOR UPDATE",
         ),
     ] {

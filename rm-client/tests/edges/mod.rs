@@ -34,6 +34,7 @@ mod sweeps;
 mod trusted;
 mod undo_triggers;
 mod unique;
+mod views;
 mod warnings;
 mod whole_rows;
 mod whole_rows_mariadb;

@@ -57,6 +57,7 @@ fn sample(name: String) -> Table {
         returns_inserted: true,
         whole_rows: false,
         row_security: false,
+        shown_by_view: None,
     }
 }
 

@@ -49,6 +49,7 @@ mod update;
 mod upsert;
 mod upsert_source;
 mod values;
+mod view;
 mod walk;
 mod with_shape;
 mod with_writes;
@@ -73,5 +74,6 @@ pub use self::{
         TableKind, TableName, Trigger, UniqueIndex,
     },
     trigger::{Returns, TriggerBody, TriggerWrites},
+    view::shown_columns,
     with_shape::{WithCount, WithEffect, WithPart, WithPartKind, WithUndo, WithWrites},
 };

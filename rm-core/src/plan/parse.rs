@@ -18,7 +18,7 @@ use super::{
     lexeme::Lexeme,
     locking_read, names, savepoint,
     text::{Text, grammar},
-    update,
+    update, view,
     walk::{TreeVisitor, walk},
     with_writes::Writes,
 };
@@ -445,6 +445,18 @@ impl Statement {
                 arguments: argument_count,
             });
         }
+        let view = tables.iter().position(|table| table.shown_by_view.is_some());
+        match (self.planned(tables), view) {
+            (Ok((_, plan)), Some(view)) if !self.runs_on_view(tables[view], &plan) => {
+                Err(self.is_a_view(view))
+            }
+            // The view has it for another one.
+            (Err(StatementRefusal::UnknownColumn { .. }), Some(view)) => Err(self.is_a_view(view)),
+            (planned, _) => planned,
+        }
+    }
+
+    fn planned(&self, tables: &[&Table]) -> Result<(usize, Plan), StatementRefusal> {
         let table = tables.first().ok_or_else(misread)?;
         let plan = match &self.kind {
             Kind::Joined(joined) => return joined.plan(&self.text, tables),
@@ -459,6 +471,20 @@ impl Statement {
             Kind::Read(mode) => locking_read::plan(&self.text, table, *mode),
         };
         Ok((0, plan?))
+    }
+
+    /// Returns whether a plan leaves a view in the place of its table, and images what it shows.
+    fn runs_on_view(&self, table: &Table, plan: &Plan) -> bool {
+        let alone = match self.kind {
+            Kind::Update(_) | Kind::Delete(_) | Kind::Read(_) => true,
+            Kind::Insert(_) => matches!(plan, Plan::Insert(_)),
+            Kind::Joined(_) | Kind::JoinedRead(_) | Kind::With(_) => false,
+        };
+        alone && view::shows_images(table, plan)
+    }
+
+    fn is_a_view(&self, place: usize) -> StatementRefusal {
+        StatementRefusal::NotATable { table: self.tables[place].to_string(), kind: "a view" }
     }
 }
 

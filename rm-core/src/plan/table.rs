@@ -61,6 +61,9 @@ pub struct Table {
     pub whole_rows: bool,
     /// PostgreSQL policies decide which rows this connection sees and may write.
     pub row_security: bool,
+    /// PostgreSQL: the statement names a view of the table, which shows these columns of it under
+    /// their own names, the key among them.
+    pub shown_by_view: Option<Vec<usize>>,
 }
 
 /// The kind of a relation.

@@ -130,6 +130,7 @@ impl Case {
             returns_inserted: self.dialect != Dialect::MySql,
             whole_rows: false,
             row_security: false,
+            shown_by_view: None,
         };
         for word in words {
             match word {
@@ -169,6 +170,7 @@ fn statement(line: &str) -> Option<(usize, &str)> {
 fn add_detail(table: &mut Table, dialect: Dialect, detail: &str) {
     let (kind, rest) = detail.split_once(' ').unwrap_or((detail, ""));
     match kind {
+        "shown" => table.shown_by_view = Some(columns_of(table, dialect, rest)),
         "unique" | "partial" => {
             let (name, columns) = rest.trim_end_matches(')').split_once('(').unwrap();
             let mut index = UniqueIndex { plain: kind == "unique", ..UniqueIndex::named(name) };

@@ -97,6 +97,7 @@ pub(super) async fn load_table(
         whole_rows: false,
         rewrites: false,
         row_security: false,
+        shown_by_view: None,
         columns,
         schema: full[0].clone(),
         name: full[1].clone(),

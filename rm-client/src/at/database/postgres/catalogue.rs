@@ -8,7 +8,7 @@ use sqlx::postgres::PgArguments;
 use sqlx::{Arguments, PgConnection, Postgres, Row};
 
 use super::catalogue_rows::{by_oid, quote};
-use super::{PgColumn, triggers};
+use super::{PgColumn, triggers, views};
 use crate::at::database::{LoadedTable, Purpose, rows};
 
 /// `to_regclass` follows the search path of this very connection, as the statement will.
@@ -142,6 +142,12 @@ pub(super) async fn load_table(
     let found = rows::<Postgres>(connection, RELATION.to_owned(), arguments).await?;
     let Some(relation) = found.first() else { return Ok(None) };
     let oid: i64 = relation.try_get(0)?;
+    if purpose == Purpose::Planning
+        && relation.try_get::<String, _>(3)? == "v"
+        && let Some(table) = views::load_view(connection, oid).await?
+    {
+        return Ok(Some(table));
+    }
 
     let columns = by_oid(connection, COLUMNS, oid).await?;
     let numbers: Vec<i64> = columns.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
@@ -170,6 +176,7 @@ pub(super) async fn load_table(
         whole_rows: false,
         rewrites: relation.try_get(6)?,
         row_security: relation.try_get(7)?,
+        shown_by_view: None,
     };
     // A partition may have unique indexes that the whole has not, or under other names.
     if !relation.try_get::<bool, _>(9)? {

@@ -3,6 +3,7 @@
 mod catalogue;
 mod catalogue_rows;
 mod triggers;
+mod views;
 
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};

@@ -84,6 +84,7 @@ pub(super) async fn load_table(
         whole_rows: false,
         rewrites: rewrites(&definitions),
         row_security: false,
+        shown_by_view: None,
         columns,
         key,
         name: full[0].clone(),
