@@ -70,6 +70,66 @@ async fn as_plain_user(stage: &Stage<MySql>) -> AtResource<MySql> {
     stage.handfast.at(pool).await.unwrap()
 }
 
+/// A resource whose account has these rights on some tables, and nothing more but `further`.
+async fn as_user_of_tables(
+    stage: &Stage<MySql>,
+    tables: &[&str],
+    further: Option<&str>,
+) -> AtResource<MySql> {
+    let user = format!("crud_{}", &uuid::Uuid::new_v4().simple().to_string()[..20]);
+    let create = format!("CREATE USER '{user}' IDENTIFIED BY 'crud'");
+    MySql::raw(&stage.pool, &create).await.unwrap();
+    for table in tables {
+        let grant = format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO '{user}'");
+        MySql::raw(&stage.pool, &grant).await.unwrap();
+    }
+    if let Some(further) = further {
+        MySql::raw(&stage.pool, &format!("GRANT {further} ON *.* TO '{user}'")).await.unwrap();
+    }
+    let options = stage.pool.connect_options().as_ref().clone().username(&user).password("crud");
+    let pool = MySqlPoolOptions::new().connect_with(options).await.unwrap();
+    stage.handfast.at(pool).await.unwrap()
+}
+
+/// MariaDB shows no rule of a foreign key to an account that has its rights by table. The child went
+/// along unseen, and did not come back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn children_go_along_for_accounts_with_rights_by_table() {
+    let mut stage = Stage::<MySql>::new(&[
+        "CREATE TABLE par (id INT PRIMARY KEY, code INT UNIQUE)",
+        "CREATE TABLE chi (id INT PRIMARY KEY, p INT, \
+         FOREIGN KEY (p) REFERENCES par (id) ON DELETE CASCADE)",
+        "CREATE TABLE tag (id INT PRIMARY KEY, c INT, \
+         FOREIGN KEY (c) REFERENCES par (code) ON DELETE SET NULL ON UPDATE CASCADE)",
+        "INSERT INTO par VALUES (1, 10), (2, 20)",
+        "INSERT INTO chi VALUES (10, 1), (20, 2)",
+        "INSERT INTO tag VALUES (30, 10), (40, 20)",
+    ])
+    .await;
+    let own = ["undo_log", "handfast_identity", "par"];
+    for (tables, further, visible) in [
+        (&["undo_log", "handfast_identity", "par", "chi", "tag"][..], None, true),
+        (&["undo_log", "handfast_identity", "par", "chi", "tag"], Some("PROCESS"), true),
+        (&own, Some("PROCESS"), false),
+    ] {
+        stage.resource = as_user_of_tables(&stage, tables, further).await;
+        let dumps =
+            async || [stage.dump("chi", &["id", "p"]).await, stage.dump("tag", &["id", "c"]).await];
+        let before = dumps().await;
+        let delete = "DELETE FROM par WHERE id = 1";
+        if visible {
+            stage.check_undone("par", &["id", "code"], &[delete]).await;
+            assert_eq!(dumps().await, before);
+        }
+        let global = stage.begin().await;
+        let refused = if visible { "UPDATE par SET code = 11 WHERE id = 1" } else { delete };
+        let refused = stage.try_branch(&global, &[refused]).await.unwrap_err();
+        assert_eq!(code(&refused), "HF-AT-CASCADE", "{refused}");
+        stage.roll_back(global).await;
+        assert_eq!(dumps().await, before);
+    }
+}
+
 /// MariaDB shows triggers to a user that may write to the table, without the TRIGGER privilege.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_trigger_counts_for_users_without_its_privilege() {

@@ -10,7 +10,7 @@ use sqlx::mysql::{MySqlArguments, MySqlRow};
 use sqlx::{Arguments, Column as _, Executor, MySql, MySqlConnection, Statement};
 use sqlx::{AssertSqlSafe, SqlSafeStr};
 
-use super::catalogue_rows::{by_name, is_denied, position, text};
+use super::catalogue_rows::{by_name, is_denied, position, quote, text};
 use super::referrers::foreign_keys;
 use super::{Form, MySqlColumn};
 use crate::at::database::{Backend, LoadedTable, Purpose, rows};
@@ -389,10 +389,6 @@ async fn sees_parents(
         Err(error) if is_denied(&error) => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-fn quote(name: &str) -> String {
-    format!("`{}`", name.replace('`', "``"))
 }
 
 /// Returns which of INSERT, UPDATE and DELETE a trigger fires on: MariaDB 12 knows triggers of

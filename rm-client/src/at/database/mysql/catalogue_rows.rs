@@ -35,3 +35,8 @@ pub(super) fn is_denied(error: &sqlx::Error) -> bool {
     let error = error.try_downcast_ref::<MySqlDatabaseError>();
     error.is_some_and(|error| matches!(error.number(), 1044 | 1142 | 1143 | 1227))
 }
+
+/// A name in backticks.
+pub(super) fn quote(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
