@@ -55,5 +55,5 @@ async fn postgres() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql() {
-    run::<sqlx::MySql>(800).await;
+    run::<sqlx::MySql>(2_000).await;
 }

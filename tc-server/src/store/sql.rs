@@ -24,6 +24,7 @@ mod retries;
 mod schema;
 mod settings;
 mod snapshot;
+mod stored_keys;
 mod term;
 
 use std::fmt;
@@ -157,8 +158,9 @@ impl SqlStore {
                 // A later leader has compacted batches behind this mark, so this epoch cannot lead.
                 Ok(content) if content.applied > mark.number => return Ok(None),
                 Ok(content) => {
-                    let journal_bytes = content.journal_bytes;
-                    return Ok(Some((Beginning { slot, mark, journal_bytes }, content)));
+                    let (journal_bytes, stored) = (content.journal_bytes, content.stored.clone());
+                    let beginning = Beginning { slot, mark, journal_bytes, stored };
+                    return Ok(Some((beginning, content)));
                 }
                 Err(error) => retries.pause(&self.database, error).await?,
             }

@@ -8,8 +8,13 @@
 //! is done once: a transaction sets it only if it is still where the batches were read from. So a
 //! process that has lost the lead meanwhile changes nothing.
 //!
+//! Records that were put and deleted within what is carried over are never in the table, and most
+//! are not even looked for there ([`StoredKeys`]).
+//!
 //! The last batch stays, as the row behind which the next is stored. Compaction locks nothing that
 //! a commit needs: a commit reads that row and adds another one.
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hashbrown::HashMap;
 
@@ -18,6 +23,7 @@ use super::dialect::CallError;
 use super::pages;
 use super::retries::Retries;
 use super::snapshot::read_applied;
+use super::stored_keys::StoredKeys;
 use crate::store::journal::frame::Seed;
 
 /// Bytes of the journal that are carried over in one transaction.
@@ -31,11 +37,16 @@ type Changes = HashMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// Carries over all up to a row of the journal. Logs a failure: the journal is all there then, and
 /// a later compaction goes on.
-pub(super) async fn compact(database: SqlDatabase, last: u64, seed: Seed) {
+pub(super) async fn compact(
+    database: SqlDatabase,
+    last: u64,
+    seed: Seed,
+    stored: Arc<Mutex<StoredKeys>>,
+) {
     let mut slot = ConnectionSlot::new(database.clone());
     let mut retries = Retries::of("compacting the journal");
     loop {
-        match compact_some(&mut slot, last, seed).await {
+        match compact_some(&mut slot, last, seed, &stored).await {
             Ok(Progress::Some) => retries.succeeded(),
             Ok(Progress::Done) => return,
             Err(failure) => {
@@ -59,6 +70,7 @@ async fn compact_some(
     slot: &mut ConnectionSlot,
     last: u64,
     seed: Seed,
+    stored: &Mutex<StoredKeys>,
 ) -> Result<Progress, CallError> {
     let database = slot.database().clone();
     let mut connection = slot.take().await?;
@@ -80,7 +92,7 @@ async fn compact_some(
     if !advance(&mut connection, &database, applied, upto).await? {
         return Ok(Progress::Done);
     }
-    write(&mut connection, &database, &changes).await?;
+    write(&mut connection, &database, &changes, stored).await?;
     let delete = database.dialect.statements().delete_batches;
     connection.execute(delete, &[database.namespace(), Value::Number(upto)]).await?;
     connection.run("COMMIT").await?;
@@ -126,14 +138,21 @@ async fn write(
     connection: &mut Connection,
     database: &SqlDatabase,
     changes: &Changes,
+    stored: &Mutex<StoredKeys>,
 ) -> Result<(), CallError> {
     let mut puts: Vec<(&[u8], &[u8])> = Vec::new();
     let mut deletes: Vec<&[u8]> = Vec::new();
-    for (key, value) in changes {
-        match value {
-            Some(value) => puts.push((key, value)),
-            None => deletes.push(key),
+    {
+        let mut stored = stored.lock().unwrap_or_else(PoisonError::into_inner);
+        for (key, value) in changes {
+            match value {
+                Some(value) => puts.push((key, value)),
+                None if stored.may_have(key) => deletes.push(key),
+                None => {}
+            }
         }
+        // Before they are there: this may fail behind them.
+        puts.iter().for_each(|(key, _)| stored.note(key));
     }
     // Neighbouring keys share a page.
     puts.sort_unstable();

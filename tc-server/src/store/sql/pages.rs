@@ -3,8 +3,6 @@
 //! A call has a time limit, and a row may be as large as a saga or a batch. So a first call asks
 //! for the lengths of the next rows, and a second one reads the rows that fit.
 
-use hashbrown::HashMap;
-
 use super::connection::{Connection, SqlDatabase, Value};
 use super::dialect::CallError;
 use crate::store::journal::frame::{self, Seed};
@@ -84,18 +82,6 @@ fn last_that_fits<K>(rows: Vec<(K, u64)>) -> Option<K> {
 }
 
 impl StoredBatch {
-    /// Applies the changes, in order, to values by key.
-    pub(super) fn apply_to(
-        &self,
-        records: &mut HashMap<Vec<u8>, Vec<u8>>,
-        seed: Seed,
-    ) -> Result<(), CallError> {
-        self.visit(seed, |key, value| match value {
-            Some(value) => drop(records.insert(key.to_vec(), value.to_vec())),
-            None => drop(records.remove(key)),
-        })
-    }
-
     /// Calls `change` with each key and value; without a value it is deleted.
     pub(super) fn visit(
         &self,

@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 use super::connection::{Connection, ConnectionSlot, SqlDatabase};
 use super::dialect::CallError;
 use super::pages;
+use super::stored_keys::StoredKeys;
 use crate::off_the_loop::off_the_loop;
 use crate::store::StoreError;
 use crate::store::codec;
@@ -19,6 +20,8 @@ pub(super) struct Content {
     pub(super) applied: u64,
     /// The bytes of the journal above it.
     pub(super) journal_bytes: u64,
+    /// Keys of both: what an earlier leader still carries over comes from this journal.
+    pub(super) stored: StoredKeys,
 }
 
 /// Reads the content up to a row of the journal.
@@ -60,6 +63,7 @@ async fn read_records(
         let page = pages::records(connection, database, &after).await?;
         let Some((last, _)) = page.last() else { return Ok(()) };
         after.clone_from(last);
+        page.iter().for_each(|(key, _)| content.stored.note(key));
         content.records.extend(page);
     }
 }
@@ -76,7 +80,13 @@ async fn read_journal(
         let batches = pages::batches(connection, database, number, last).await?;
         for batch in &batches {
             content.journal_bytes += batch.bytes.len() as u64;
-            batch.apply_to(&mut content.records, seed)?;
+            batch.visit(seed, |key, value| {
+                content.stored.note(key);
+                match value {
+                    Some(value) => drop(content.records.insert(key.to_vec(), value.to_vec())),
+                    None => drop(content.records.remove(key)),
+                }
+            })?;
         }
         number += batches.len() as u64;
     }

@@ -13,6 +13,7 @@ use super::journal::{self, Appended, Position, Witness};
 use super::lease::Tenure;
 use super::retries::Retries;
 use super::schema::Ground;
+use super::stored_keys::StoredKeys;
 use crate::store::StoreError;
 use crate::store::boot_instant::BootInstant;
 use crate::store::journal::frame;
@@ -25,6 +26,8 @@ pub(super) struct Term {
     tenure: Tenure,
     ground: Ground,
     compact_bytes: u64,
+    /// For the compactions of this term, of which one runs at a time.
+    stored: Arc<Mutex<StoredKeys>>,
     state: Mutex<State>,
 }
 
@@ -53,6 +56,7 @@ pub(super) struct Beginning {
     pub(super) slot: ConnectionSlot,
     pub(super) mark: Position,
     pub(super) journal_bytes: u64,
+    pub(super) stored: StoredKeys,
 }
 
 impl Term {
@@ -63,11 +67,11 @@ impl Term {
         compact_bytes: u64,
         beginning: Beginning,
     ) -> Self {
-        let Beginning { slot, mark, journal_bytes: bytes } = beginning;
+        let Beginning { slot, mark, journal_bytes: bytes, stored } = beginning;
         let database = slot.database().clone();
         let state = State { last: Some(mark), slot: Some(slot), bytes, compaction: None };
-        let state = Mutex::new(state);
-        let term = Self { database, witness, tenure, ground, compact_bytes, state };
+        let (state, stored) = (Mutex::new(state), Arc::new(Mutex::new(stored)));
+        let term = Self { database, witness, tenure, ground, compact_bytes, stored, state };
         term.compact_if_due(&mut term.lock());
         term
     }
@@ -163,7 +167,8 @@ impl Term {
         let Some(last) = state.last.filter(|_| !is_running) else { return };
         if state.bytes >= self.compact_bytes {
             state.bytes = 0;
-            let compact = compaction::compact(self.database.clone(), last.number, self.ground.seed);
+            let (database, stored) = (self.database.clone(), Arc::clone(&self.stored));
+            let compact = compaction::compact(database, last.number, self.ground.seed, stored);
             state.compaction = Some(AbortOnDropHandle::new(tokio::spawn(compact)));
         }
     }
