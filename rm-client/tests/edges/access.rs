@@ -91,8 +91,8 @@ async fn as_user_of_tables(
     stage.handfast.at(pool).await.unwrap()
 }
 
-/// MariaDB shows no rule of a foreign key to an account that has its rights by table. The child went
-/// along unseen, and did not come back.
+/// MariaDB shows no rule of a foreign key to an account that has its rights by table. The child
+/// went along unseen, and did not come back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn children_go_along_for_accounts_with_rights_by_table() {
     let mut stage = Stage::<MySql>::new(&[

@@ -201,3 +201,23 @@ fn filled_type(type_text: &str) -> Option<&str> {
     let filled = ["binary(", "decimal("].iter().any(|start| type_text.starts_with(start));
     type_text.find(')').filter(|_| filled).map(|end| &type_text[..=end])
 }
+
+/// Returns whether a row may turn out to offer NULL, or a number that is generated instead, in each
+/// unique index.
+pub(super) fn may_hide(
+    text: &Text,
+    table: &Table,
+    indexes: &[&UniqueIndex],
+    offered: &Offered<'_>,
+) -> bool {
+    let is_sure = |row: &[PlannedValue<'_>], column: usize| match offer(text, table, row, column) {
+        Offer::Value(at) => !table.columns[column].nullable || row[at].is_constant(),
+        Offer::ValueOrGenerated(at) => row[at].is_constant(),
+        Offer::Default => true,
+        Offer::Generated | Offer::Null | Offer::Unknown => false,
+    };
+    let is_seen = |row: &Vec<PlannedValue<'_>>| {
+        indexes.iter().any(|index| index.columns.iter().all(|column| is_sure(row, *column)))
+    };
+    !offered.rows.iter().all(is_seen)
+}

@@ -12,14 +12,14 @@ use super::{
     constraint,
     guard::{self, Event, Reach},
     image::RowLock,
-    inserted::ByValues,
+    inserted::{ByValues, may_hide},
     key_change, names,
     normal::{ConflictColumn, conflict_column},
     plain_insert::{self, Numbering},
     quote,
     text::Text,
     upsert_source::{self, NOT_PLAIN},
-    values::{Offer, Offered, PlannedValue, offer, offered},
+    values::{Offer, Offered, offer, offered},
 };
 
 /// The effect of an INSERT on a row that conflicts with an existing one.
@@ -425,21 +425,6 @@ fn found(
     }
     let by = |&by| ByValues { text, table, offered, by, columns: &[], lock: "", number: None };
     indexes.iter().map(by).map(|read| read.found()).collect()
-}
-
-/// Returns whether a row may turn out to offer NULL, or a number that is generated instead, in each
-/// unique index.
-fn may_hide(text: &Text, table: &Table, indexes: &[&UniqueIndex], offered: &Offered<'_>) -> bool {
-    let is_sure = |row: &[PlannedValue<'_>], column: usize| match offer(text, table, row, column) {
-        Offer::Value(at) => !table.columns[column].nullable || row[at].is_constant(),
-        Offer::ValueOrGenerated(at) => row[at].is_constant(),
-        Offer::Default => true,
-        Offer::Generated | Offer::Null | Offer::Unknown => false,
-    };
-    let is_seen = |row: &Vec<PlannedValue<'_>>| {
-        indexes.iter().any(|index| index.columns.iter().all(|column| is_sure(row, *column)))
-    };
-    !offered.rows.iter().all(is_seen)
 }
 
 /// Refuses several rows if one cannot be found again by its own values: a number that the database

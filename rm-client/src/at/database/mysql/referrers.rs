@@ -113,7 +113,7 @@ pub(super) async fn foreign_keys(
     Ok(keys)
 }
 
-/// What the catalogue tells of a foreign key beside its columns.
+/// The rules of a foreign key, which the catalogue shows apart from its columns.
 struct Rule {
     name: String,
     referring: [String; 2],
