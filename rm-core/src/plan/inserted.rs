@@ -63,10 +63,10 @@ impl ByValues<'_> {
     }
 
     /// Returns the read with gaps for the numbers that the database generates for `column`.
-    pub(super) fn generated(&self, column: usize) -> GeneratedKeys {
+    pub(super) fn generated(&self, column: usize, is_sure: bool) -> GeneratedKeys {
         let numbered = Self { number: Some(column), ..*self };
         let pieces = numbered.written("").split(NUMBER).map(str::to_owned).collect();
-        GeneratedKeys { column, rows: self.offered.rows.len(), pieces }
+        GeneratedKeys { column, rows: self.offered.rows.len(), is_sure, pieces }
     }
 
     /// Returns whether an existing row can equal this one in the columns. None can if one is NULL

@@ -54,8 +54,8 @@ pub(super) fn keyed(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Sta
         read.query().map(|query| InsertAfter::ByValues { query, generated }).ok_or_else(misread)
     };
     let after = match numbering(text, table, &offered)? {
-        Numbering::Always(column) => InsertAfter::ByGenerated(read.generated(column)),
-        Numbering::IfNull(column) => by_values(Some(read.generated(column)))?,
+        Numbering::Always(column) => InsertAfter::ByGenerated(read.generated(column, true)),
+        Numbering::IfNull(column) => by_values(Some(read.generated(column, false)))?,
         Numbering::Never => by_values(None)?,
     };
     let change = Query { text: text.whole().to_owned(), arguments: Arguments::AsBound };

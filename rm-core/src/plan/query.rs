@@ -47,6 +47,9 @@ pub struct GeneratedKeys {
     pub column: usize,
     /// How many rows the statement inserts.
     pub rows: usize,
+    /// Whether the statement gives the column no value. If it may give one, the database reports
+    /// that, and remembers another one as the last that it has generated.
+    pub is_sure: bool,
     /// `rows + 1` pieces of text; a generated number stands between each two.
     pub(super) pieces: Vec<String>,
 }
@@ -55,14 +58,20 @@ impl GeneratedKeys {
     /// The read for the numbers `first`, `first + step`, ...: MySQL gives the rows of one statement
     /// numbers `auto_increment_increment` apart, and reports the first.
     ///
-    /// The numbers stand in the text itself, so that it should not stay in a statement cache.
+    /// If they are sure, the text is the same for all of them, and the database counts from the
+    /// number that it remembers. Otherwise they stand in the text itself, so that it should not stay
+    /// in a statement cache.
     pub fn query(&self, first: u64, step: u64) -> Query {
         let mut text = String::new();
         let mut number = first;
         let mut pieces = self.pieces.iter();
         text.extend(pieces.next().map(String::as_str));
         for piece in pieces {
-            text.push_str(&number.to_string());
+            match (self.is_sure, number - first) {
+                (true, 0) => text.push_str("LAST_INSERT_ID()"),
+                (true, further) => text.push_str(&format!("LAST_INSERT_ID() + {further}")),
+                (false, _) => text.push_str(&number.to_string()),
+            }
             text.push_str(piece);
             number = number.saturating_add(step);
         }

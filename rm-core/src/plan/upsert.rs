@@ -483,6 +483,8 @@ fn generated(
     let read = ByValues { text, table, offered, by: &table.key, columns, lock: "", number: None };
     match plain_insert::numbering(text, table, offered).ok()? {
         Numbering::Never => None,
-        Numbering::IfNull(column) | Numbering::Always(column) => Some(read.generated(column)),
+        Numbering::IfNull(column) | Numbering::Always(column) => {
+            Some(read.generated(column, false))
+        }
     }
 }

@@ -43,10 +43,8 @@ impl PlannedValue<'_> {
 
     /// Returns whether the value is a literal other than NULL.
     pub(super) fn is_constant(&self) -> bool {
-        match self.tree {
-            Expr::Value(value) => !matches!(value.value, Value::Null | Value::Placeholder(_)),
-            _ => false,
-        }
+        let Expr::Value(value) = self.tree else { return false };
+        !matches!(value.value, Value::Null | Value::Placeholder(_))
     }
 }
 

@@ -355,7 +355,8 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let Some(first) = first else { return Ok(Image::new()) };
         let step = if keys.rows > 1 { DB::key_step(self.connection).await? } else { 1 };
         let query = keys.query(first, step);
-        let captured = self.query.with_text(&query.text).uncached();
+        let captured = self.query.with_text(&query.text);
+        let captured = if keys.is_sure { captured } else { captured.uncached() };
         let steps = DB::steps(self.connection, captured).await?;
         Layout::of(columns).rows(self.loaded, rows_of::<DB>(&steps))
     }
