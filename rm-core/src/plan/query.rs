@@ -59,8 +59,8 @@ impl GeneratedKeys {
     /// numbers `auto_increment_increment` apart, and reports the first.
     ///
     /// If they are sure, the text is the same for all of them, and the database counts from the
-    /// number that it remembers. Otherwise they stand in the text itself, so that it should not stay
-    /// in a statement cache.
+    /// number that it remembers. Otherwise they stand in the text itself, so that it should not
+    /// stay in a statement cache.
     pub fn query(&self, first: u64, step: u64) -> Query {
         let mut text = String::new();
         let mut number = first;
