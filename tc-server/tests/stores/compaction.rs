@@ -13,6 +13,7 @@ use crate::store_under_test::{
 
 crate::on_shared_stores!(
     compaction_keeps_the_records,
+    a_record_that_was_carried_over_is_deleted_later,
     a_leader_that_sleeps_through_a_compaction_stores_nothing,
     a_compaction_of_a_deposed_leader_changes_nothing,
 );
@@ -45,6 +46,23 @@ async fn compaction_keeps_the_records<S: SharedStore>() {
     drop(process);
     let (_, records) = shared.open().await.lead(Epoch(0)).await.unwrap();
     assert_eq!(names(&records), expected);
+}
+
+/// A term of the SQL store knows without asking which records its table may have.
+async fn a_record_that_was_carried_over_is_deleted_later<S: SharedStore>() {
+    let shared = S::create().await;
+    let leader = shared.process(COMPACTING).await;
+    let (epoch, _) = leader.store.lead(Epoch(0)).await.unwrap();
+    // One below and one above what is stored meanwhile.
+    let (low, high) = (1, 2 * FILLING);
+    for changes in [put(low, "carried"), put(high, "carried"), vec![delete(low), delete(high)]] {
+        leader.store.commit(epoch, changes).await.unwrap();
+        let (_, last) = shared.batches().await;
+        compact_behind(&shared, last, &leader, epoch).await;
+    }
+    drop(leader);
+    let (_, records) = shared.open().await.lead(Epoch(0)).await.unwrap();
+    assert_eq!(names(&records), named(&[(FILLING, "filling")]));
 }
 
 /// Stores a batch, and more until the journal holds none up to this number: a compaction is begun
