@@ -135,7 +135,8 @@ impl<DB: Twin> Play<'_, DB> {
         let ours = match ours {
             Err(error) if AtError::of(&error).is_some_and(|it| DB::may_withdraw(statement, it)) => {
                 self.tally.count(statement.kind, Answered::Withdrawn);
-                // It has used up generated numbers, which no rollback returns.
+                // It has used up generated numbers, which no rollback returns. Only that counts of
+                // the twin: both are rolled back, whatever it answers.
                 shielded_plain(pair.plain, statement).await.ok();
                 return Ok(Continuation::Wrong);
             }

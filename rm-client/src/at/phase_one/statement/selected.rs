@@ -70,7 +70,8 @@ impl<DB: Backend> StatementRun<'_, DB> {
                     Carried::AtFixedOffset => at_fixed_offset = true,
                     Carried::EmptyGeometry => {
                         return Err(refused(
-                            "it selects an empty geometry, which no session can write",
+                            "it selects an empty geometry, which no session can write: leave its \
+                             row out by WHERE, or give it a value before",
                         ));
                     }
                     Carried::No => {
