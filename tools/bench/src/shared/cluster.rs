@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use sqlx::ConnectOptions;
+use sqlx::{ConnectOptions, Pool};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
@@ -66,6 +66,11 @@ impl<DB: BenchDatabase> SharedCluster<DB> {
     /// Waits until a coordinator leads, and returns it.
     pub(super) async fn leader(&self) -> Result<&Server> {
         Ok(&self.nodes[self.leading().await?])
+    }
+
+    /// Returns connections to the database.
+    pub(super) fn pool(&self) -> &Pool<DB> {
+        &self.fresh.pool
     }
 
     /// Ends the coordinators, and removes the database.

@@ -14,8 +14,8 @@ pub(super) trait BareTable: BenchDatabase {
     fn make_table(pool: &Pool<Self>) -> Answer<'_, ()>;
     /// Inserts a row in a transaction of its own.
     fn insert<'q>(pool: &'q Pool<Self>, number: i64, bytes: &'q [u8]) -> Answer<'q, ()>;
-    /// Returns the newest batch of the store's journal.
-    fn newest_batch(pool: &Pool<Self>) -> Answer<'_, Vec<u8>>;
+    /// Returns the newest batches of the store's journal, at most 300.
+    fn newest_batches(pool: &Pool<Self>) -> Answer<'_, Vec<Vec<u8>>>;
 }
 
 macro_rules! bare_table {
@@ -31,9 +31,9 @@ macro_rules! bare_table {
                 async move { query.execute(pool).await.map(drop) }.boxed()
             }
 
-            fn newest_batch(pool: &Pool<Self>) -> Answer<'_, Vec<u8>> {
-                let newest = "SELECT batch FROM tc_journal ORDER BY number DESC LIMIT 1";
-                async move { sqlx::query_scalar(newest).fetch_one(pool).await }.boxed()
+            fn newest_batches(pool: &Pool<Self>) -> Answer<'_, Vec<Vec<u8>>> {
+                let newest = "SELECT batch FROM tc_journal ORDER BY number DESC LIMIT 300";
+                async move { sqlx::query_scalar(newest).fetch_all(pool).await }.boxed()
             }
         }
     };
