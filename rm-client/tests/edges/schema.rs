@@ -1,5 +1,7 @@
 //! Tables whose definition changes between a change of rows and its undo.
 
+use std::time::Duration;
+
 use handfast::GlobalStatus;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{MySql, Postgres};
@@ -95,6 +97,33 @@ async fn a_column_added_before_the_undo_does_no_harm<DB: TestDatabase>() {
     stage.roll_back(global).await;
     let body = stage.value("SELECT body FROM note WHERE id = 1").await;
     assert_eq!(body.as_deref(), Some("one"));
+}
+
+/// The statement was refused for a minute after the table had got the key that the refusal asked
+/// for.
+async fn advice_that_was_followed_counts<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(&["CREATE TABLE loose (id BIGINT NOT NULL, n INT)"]).await;
+    DB::raw(&stage.pool, "INSERT INTO loose VALUES (1, 1)").await.unwrap();
+    let update = "UPDATE loose SET n = 2 WHERE id = 1";
+    let global = stage.begin().await;
+    let refused = stage.try_branch(&global, &[update]).await.unwrap_err();
+    assert_eq!(code(&refused), "HF-AT-NO-PRIMARY-KEY");
+    DB::raw(&stage.pool, "ALTER TABLE loose ADD PRIMARY KEY (id)").await.unwrap();
+    // A description that is younger than that refuses without another look.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stage.try_branch(&global, &[update]).await.unwrap();
+    stage.roll_back(global).await;
+    assert_eq!(stage.value("SELECT n FROM loose").await.as_deref(), Some("1"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn advice_that_was_followed_counts_on_postgres() {
+    advice_that_was_followed_counts::<Postgres>().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn advice_that_was_followed_counts_on_mysql() {
+    advice_that_was_followed_counts::<MySql>().await;
 }
 
 /// The driver caches statements by their text, which was the same after the change: the server

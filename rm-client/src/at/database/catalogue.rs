@@ -28,6 +28,10 @@ const FIRST: usize = 64;
 /// How long a table's description is trusted. A column added meanwhile is not yet in the image of a
 /// deleted row, so this is short.
 const TABLE_TTL: Duration = Duration::from_secs(60);
+/// How long a description is trusted by which a statement is refused: the `ALTER TABLE` that a
+/// refusal advises may have been made meanwhile. Too short: an application that goes on sending a
+/// refused statement reads the catalogue each time.
+const REFUSING_TTL: Duration = Duration::from_secs(1);
 
 /// A statement that does not go to the database as it is.
 #[derive(Clone, Debug)]
@@ -93,6 +97,14 @@ impl<DB: Backend> Descriptions<DB> {
 
     fn insert(&self, name: TableName, loaded: Arc<LoadedTable<DB>>) {
         self.0.insert(name, (Instant::now(), loaded));
+    }
+
+    /// Forgets a description that is too old to refuse a statement by it. Returns whether there was
+    /// one.
+    fn forget_refusing(&self, name: &TableName) -> bool {
+        let known = self.0.get(name);
+        let is_old = known.is_some_and(|(since, _)| since.elapsed() >= REFUSING_TTL);
+        is_old && self.0.remove(name).is_some()
     }
 }
 
@@ -190,10 +202,7 @@ impl<DB: Backend> Catalogue<DB> {
         statement: &Statement,
         query: &BoundQuery<DB>,
     ) -> Result<Arc<Planned<DB>>, sqlx::Error> {
-        let mut tables = Vec::with_capacity(statement.tables().len());
-        for name in statement.tables() {
-            tables.push(self.table(connection, name).await?);
-        }
+        let tables = self.described(connection, statement).await?;
         let arguments = query.argument_count();
         let key = (query.sql().clone(), reads == Reads::Committed);
         if let Some(planned) = self.plans.get(&key)
@@ -204,9 +213,34 @@ impl<DB: Backend> Catalogue<DB> {
         {
             return Ok(planned);
         }
-        let planned = Arc::new(Planned::of(statement, tables, arguments)?);
+        let planned = match Planned::of(statement, tables, arguments) {
+            Err(_) if self.forget_refusing(statement) => {
+                let tables = self.described(connection, statement).await?;
+                Arc::new(Planned::of(statement, tables, arguments)?)
+            }
+            planned => Arc::new(planned?),
+        };
         self.plans.insert(key, Arc::clone(&planned));
         Ok(planned)
+    }
+
+    /// The descriptions of all tables of a statement.
+    async fn described(
+        &self,
+        connection: &mut DB::Connection,
+        statement: &Statement,
+    ) -> Result<Vec<Arc<LoadedTable<DB>>>, sqlx::Error> {
+        let mut tables = Vec::with_capacity(statement.tables().len());
+        for name in statement.tables() {
+            tables.push(self.table(connection, name).await?);
+        }
+        Ok(tables)
+    }
+
+    /// Forgets what is too old to refuse a statement by it. Returns whether there was anything.
+    fn forget_refusing(&self, statement: &Statement) -> bool {
+        let forgotten = statement.tables().iter().map(|name| self.tables.forget_refusing(name));
+        forgotten.fold(false, |any, one| any | one)
     }
 
     /// Plans a text that hardly comes again, without remembering it.
@@ -220,10 +254,7 @@ impl<DB: Backend> Catalogue<DB> {
             let statement = "the INSERT of these values".to_owned();
             return Err(AtError::Refused(StatementRefusal::UnknownStatement { statement }).into());
         };
-        let mut tables = Vec::with_capacity(statement.tables().len());
-        for name in statement.tables() {
-            tables.push(self.table(connection, name).await?);
-        }
+        let tables = self.described(connection, &statement).await?;
         Ok(Planned::of(&statement, tables, query.argument_count())?)
     }
 
