@@ -46,6 +46,8 @@ fn by_first_words(text: &Text) -> Result<Class, StatementRefusal> {
         "INSERT" | "REPLACE" | "UPDATE" | "DELETE" => Ok(Class::Change),
         "SHOW" => Ok(Class::Pass),
         "EXPLAIN" | "DESCRIBE" | "DESC" => explain(text),
+        // MariaDB's EXPLAIN ANALYZE.
+        "ANALYZE" if text.dialect == Dialect::MySql && !analyzes_tables(text) => explain(text),
         "SET" => setting(text),
         "PRAGMA" => pragma(text),
         "MERGE" => Err(StatementRefusal::Merge),
@@ -141,6 +143,13 @@ fn explain(text: &Text) -> Result<Class, StatementRefusal> {
         return Err(StatementRefusal::ExplainAnalyze);
     }
     Ok(Class::Pass)
+}
+
+/// Returns whether ANALYZE gathers the statistics of tables, and runs no statement.
+fn analyzes_tables(text: &Text) -> bool {
+    let second = text.lexemes.get(1).and_then(Lexeme::word);
+    let of_tables = ["table", "no_write_to_binlog", "local"];
+    second.is_none_or(|second| of_tables.iter().any(|word| second.eq_ignore_ascii_case(word)))
 }
 
 /// Returns whether a word can be part of a write or of a lock.
