@@ -1,6 +1,6 @@
 //! AT mode: money moves between two databases by ordinary SQL, or not at all.
 //!
-//! Needs a coordinator: `cargo run -p handfast-server -- serve`.
+//! Needs a coordinator: `cargo run -p handfast-cli -- serve`.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -1,6 +1,6 @@
 //! A saga: a trip is booked step by step. Where a step refuses, those before it are compensated.
 //!
-//! Needs a coordinator: `cargo run -p handfast-server -- serve`.
+//! Needs a coordinator: `cargo run -p handfast-cli -- serve`.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -1,6 +1,6 @@
 //! TCC mode: seats are held by the try, sold by the confirm, given back by the cancel.
 //!
-//! Needs a coordinator: `cargo run -p handfast-server -- serve`.
+//! Needs a coordinator: `cargo run -p handfast-cli -- serve`.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -277,6 +277,15 @@ impl Connect {
         Ok(Handfast { inner: Arc::new(inner) })
     }
 
+    /// Checks the settings without connecting.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`].
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let token = self.token.as_deref();
+        Dialler::new(&self.endpoints, token, &self.tls, self.connect_timeout).map(drop)
+    }
+
     async fn connect(self) -> Result<Handfast, Error> {
         let timeout = self.connect_timeout;
         let handfast = self.lazy()?;

@@ -113,6 +113,14 @@ pub enum Error {
         /// The mistake in it.
         reason: String,
     },
+    /// A variable of the environment has a value that cannot be used. Correct it.
+    #[error("{variable}: {reason} ({})", self.code())]
+    Environment {
+        /// The variable.
+        variable: &'static str,
+        /// The mistake in its value.
+        reason: String,
+    },
     /// The text does not describe a saga. Correct it: `docs/saga.md` describes the form.
     #[error("no saga: {reason} ({})", self.code())]
     SagaJson {
@@ -140,6 +148,7 @@ impl Error {
             Self::NotExplicit { .. } => "HF-TM-NOT-EXPLICIT",
             Self::MalformedXid { .. } => MalformedXid::CODE,
             Self::Configuration { .. } => "HF-CFG-CLIENT",
+            Self::Environment { .. } => "HF-CFG-ENVIRONMENT",
             Self::SagaJson { .. } => handfast_proto::saga_json::CODE,
         }
     }
@@ -162,6 +171,7 @@ impl Error {
             | Self::NotExplicit { .. }
             | Self::MalformedXid { .. }
             | Self::SagaJson { .. }
+            | Self::Environment { .. }
             | Self::Configuration { .. } => None,
         }
     }

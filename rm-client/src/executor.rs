@@ -232,4 +232,65 @@ macro_rules! impl_executor {
     };
 }
 
-pub(crate) use impl_executor;
+/// Implements `sqlx::Executor` for `&mut` of the guard that a closure gets: all is handed on to the
+/// transaction in it.
+macro_rules! impl_executor_of_guard {
+    ($transaction:ident, $db:ty) => {
+        impl<'c> sqlx::Executor<'c>
+            for &'c mut $crate::guard::TransactionGuard<$transaction<'static, $db>>
+        {
+            type Database = $db;
+
+            fn fetch_many<'e, 'q: 'e, E>(
+                self,
+                query: E,
+            ) -> futures::stream::BoxStream<'e, $crate::executor::QueryItem<$db>>
+            where
+                'c: 'e,
+                E: 'q + sqlx::Execute<'q, $db>,
+            {
+                (&mut **self).fetch_many(query)
+            }
+
+            fn fetch_optional<'e, 'q: 'e, E>(
+                self,
+                query: E,
+            ) -> futures::future::BoxFuture<
+                'e,
+                Result<Option<<$db as sqlx::Database>::Row>, sqlx::Error>,
+            >
+            where
+                'c: 'e,
+                E: 'q + sqlx::Execute<'q, $db>,
+            {
+                (&mut **self).fetch_optional(query)
+            }
+
+            fn prepare_with<'e>(
+                self,
+                sql: sqlx::SqlStr,
+                parameters: &'e [<$db as sqlx::Database>::TypeInfo],
+            ) -> futures::future::BoxFuture<
+                'e,
+                Result<<$db as sqlx::Database>::Statement, sqlx::Error>,
+            >
+            where
+                'c: 'e,
+            {
+                (&mut **self).prepare_with(sql, parameters)
+            }
+
+            fn describe<'e>(
+                self,
+                sql: sqlx::SqlStr,
+            ) -> futures::future::BoxFuture<'e, Result<sqlx::Describe<$db>, sqlx::Error>>
+            where
+                'c: 'e,
+            {
+                (&mut **self).describe(sql)
+            }
+        }
+    };
+}
+
+pub(crate) use {impl_executor, impl_executor_of_guard};

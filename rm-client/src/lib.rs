@@ -28,8 +28,9 @@
 //!
 //! | to | use |
 //! | --- | --- |
-//! | connect | [`Handfast::connect`] |
-//! | run work as a transaction | [`Handfast::transaction`], [`NewTransaction::run`] |
+//! | connect | [`Handfast::connect`], [`Handfast::from_env`] |
+//! | run work as a transaction | [`Handfast::transaction`], [`NewTransaction::run`], [`transaction`](macro@transaction) |
+//! | repeat it after a deadlock | [`NewTransaction::retry`], [`Retry`] |
 //! | decide by hand | [`NewTransaction::begin`], [`Global`] |
 //! | make a database take part | [`Handfast::at`], [`AtResource`], [`Handfast::migrate`] |
 //! | make an action take part, in try, confirm and cancel | [`Handfast::tcc`], [`Tcc`] |
@@ -59,6 +60,7 @@ mod carried;
 mod connect;
 mod context;
 mod coordinator;
+mod environment;
 mod error;
 #[cfg_attr(
     not(any(feature = "mysql", feature = "postgres", feature = "sqlite")),
@@ -66,6 +68,7 @@ mod error;
 )]
 mod executor;
 pub mod fence;
+mod guard;
 mod limit;
 mod link;
 #[cfg(feature = "locks")]
@@ -76,6 +79,7 @@ pub mod propagation;
 pub mod saga;
 mod tcc;
 mod tm;
+mod transient;
 #[cfg_attr(
     not(any(feature = "mysql", feature = "postgres")),
     expect(dead_code, reason = "without a database nothing calls what is common")
@@ -88,13 +92,18 @@ pub use at::{At, AtDatabase, AtError, AtResource, AtTransaction};
 pub use connect::{Connect, Handfast};
 pub use context::current_xid;
 pub use error::{Error, Rejection, RejectionDetail};
+pub use guard::TransactionGuard;
+#[cfg(feature = "macros")]
+pub use handfast_macros::transaction;
 pub use handfast_rm_core::{GlobalStatus, RollbackReason};
 #[cfg(feature = "locks")]
 pub use locks::CoordinatorLocks;
 pub use tcc::{HttpTcc, HttpTryError, Tcc, TccBranch, TccError, TccResource};
 pub use tm::{
-    EndError, Global, NewTransaction, Propagation, RollbackCause, Transaction, TransactionError,
+    EndError, Global, NewTransaction, Propagation, RetriedTransaction, Retry, RollbackCause,
+    Transaction, TransactionError,
 };
+pub use transient::is_transient;
 pub use twophase::{Swept, Xa, XaDatabase, XaError, XaResource, XaTransaction};
 pub use xid::Xid;
 

@@ -88,7 +88,7 @@ async fn hot_rows<DB: TestDatabase>(alone: bool) {
                 if alone {
                     return DB::run_alone(&stage.resource, sql).await;
                 }
-                stage.resource.transaction(|local| DB::run(local, sql)).await
+                stage.resource.transaction(async |mut local| DB::run(&mut local, sql).await).await
             };
             assert_eq!(global.scope(work).await.unwrap(), 1);
             if round % 2 == 0 {
@@ -153,17 +153,15 @@ async fn database_deadlock<DB: TestDatabase>(makes: OnDeadlock) {
     let add = |id: u32| format!("UPDATE account SET amount = amount + 1 WHERE id = {id}");
     let cross = async |ids: [u32; 2], mine: &Notify, other: &Notify| {
         let (global, sql, runs) = (stage.begin().await, ids.map(add), AtomicU32::new(0));
-        let work = stage.resource.transaction(|local| {
-            Box::pin(async {
-                let is_first = runs.fetch_add(1, Ordering::Relaxed) == 0;
-                DB::run(local, &sql[0]).await?;
-                mine.notify_one();
-                if is_first && waits {
-                    other.notified().await;
-                }
-                let second = DB::run(local, &sql[1]).await;
-                if makes == OnDeadlock::Nothing { Ok(0) } else { second }
-            })
+        let work = stage.resource.transaction(async |mut local| {
+            let is_first = runs.fetch_add(1, Ordering::Relaxed) == 0;
+            DB::run(&mut local, &sql[0]).await?;
+            mine.notify_one();
+            if is_first && waits {
+                other.notified().await;
+            }
+            let second = DB::run(&mut local, &sql[1]).await;
+            if makes == OnDeadlock::Nothing { Ok(0) } else { second }
         });
         global.scope(work).await.unwrap();
         global.commit().await.unwrap();
@@ -228,11 +226,9 @@ async fn committed_reads_wait_for_the_holder<DB: TestDatabase>() {
     let holder = stage.begin().await;
     stage.branch(&holder, &["UPDATE account SET amount = 1 WHERE id = 1"]).await;
     let reader = stage.handfast.transaction("read").read_committed().begin().await.unwrap();
-    let read = reader.scope(stage.resource.transaction(|local| {
-        Box::pin(async {
-            let sql = format!("SELECT CAST(amount AS {}) FROM account WHERE id = 1", DB::TEXT);
-            DB::read(local, &sql).await
-        })
+    let read = reader.scope(stage.resource.transaction(async |mut local| {
+        let sql = format!("SELECT CAST(amount AS {}) FROM account WHERE id = 1", DB::TEXT);
+        DB::read(&mut local, &sql).await
     }));
     // The read is polled first and finds the row locked. It must see the restored row.
     let (rows, ()) = tokio::join!(read, stage.roll_back(holder));
@@ -280,11 +276,9 @@ async fn a_read_only_branch_registers_nothing<DB: TestDatabase>() {
 async fn a_failed_closure_rolls_back<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(ACCOUNT).await;
     let global = stage.begin().await;
-    let work = stage.resource.try_transaction(|local| {
-        Box::pin(async {
-            DB::run(local, "UPDATE account SET amount = 1 WHERE id = 1").await?;
-            Err::<(), _>(anyhow::anyhow!("out of stock"))
-        })
+    let work = stage.resource.try_transaction(async |mut local| {
+        DB::run(&mut local, "UPDATE account SET amount = 1 WHERE id = 1").await?;
+        Err::<(), _>(anyhow::anyhow!("out of stock"))
     });
     let error = global.scope(work).await.unwrap_err();
     assert_eq!(error.to_string(), "out of stock");

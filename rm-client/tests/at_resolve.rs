@@ -242,7 +242,7 @@ async fn a_row_kept_for_an_operator_is_refused_with_its_holder<DB: TestDatabase>
     let refused = mixed(&stage).await;
     let other = stage.begin().await;
     let sql = "UPDATE person SET age = 7 WHERE id = 103";
-    let work = stage.resource.transaction(|local| DB::run(local, sql));
+    let work = stage.resource.transaction(async |mut local| DB::run(&mut local, sql).await);
     let error = other.scope(work).await.unwrap_err();
     assert_eq!(code(&error), "HF-TC-ROW-NEEDS-OPERATOR");
     let command = format!("handfast tx show {}", refused.xid);

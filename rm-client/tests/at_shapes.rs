@@ -310,13 +310,11 @@ async fn the_closure_form_can_be_spawned() {
     let resource = stage.resource.clone();
     let work = global.scope(async move {
         let age = 7;
-        let work = resource.transaction(|local| {
-            Box::pin(async move {
-                sqlx::query("UPDATE member SET age = ? WHERE id = 1")
-                    .bind(age)
-                    .execute(&mut *local)
-                    .await
-            })
+        let work = resource.transaction(async |mut local| {
+            sqlx::query("UPDATE member SET age = ? WHERE id = 1")
+                .bind(age)
+                .execute(&mut *local)
+                .await
         });
         work.await
     });
@@ -335,16 +333,13 @@ async fn a_closure_of_several_statements_and_an_event_names_no_error() {
     let (resource, id) = (stage.resource.clone(), 1);
     let work = async move {
         let age = resource
-            .transaction(|local| {
-                Box::pin(async move {
-                    let older = "UPDATE member SET age = age + 1 WHERE id = ? RETURNING age";
-                    let age: i64 =
-                        sqlx::query_scalar(older).bind(id).fetch_one(&mut *local).await?;
-                    let rename = "UPDATE member SET name = 'John' WHERE id = ?";
-                    sqlx::query(rename).bind(id).execute(&mut *local).await?;
-                    local.emit(&Event::new("members", "1").payload("older")).await?;
-                    Ok(age)
-                })
+            .transaction(async |mut local| {
+                let older = "UPDATE member SET age = age + 1 WHERE id = ? RETURNING age";
+                let age: i64 = sqlx::query_scalar(older).bind(id).fetch_one(&mut *local).await?;
+                let rename = "UPDATE member SET name = 'John' WHERE id = ?";
+                sqlx::query(rename).bind(id).execute(&mut *local).await?;
+                local.emit(&Event::new("members", "1").payload("older")).await?;
+                Ok(age)
             })
             .await?;
         Ok::<_, sqlx::Error>(age)
@@ -368,11 +363,9 @@ enum Failure {
 async fn a_closure_may_return_its_own_error() {
     let stage = Stage::<Sqlite>::new(MEMBER).await;
     let global = stage.begin().await;
-    let work = stage.resource.try_transaction(|local| {
-        Box::pin(async move {
-            sqlx::query("UPDATE member SET age = 99").execute(&mut *local).await?;
-            Err::<(), _>(Failure::TooOld)
-        })
+    let work = stage.resource.try_transaction(async |mut local| {
+        sqlx::query("UPDATE member SET age = 99").execute(&mut *local).await?;
+        Err::<(), _>(Failure::TooOld)
     });
     let refused = global.scope(work).await;
     assert!(matches!(refused, Err(Failure::TooOld)), "{refused:?}");
@@ -410,7 +403,7 @@ async fn a_resource_for_globals_refuses_work_outside_one() {
     let stage = Stage::<Sqlite>::new(MEMBER).await;
     let resource = stage.handfast.at(stage.pool.clone()).only_in_global().await.unwrap();
     let write = "UPDATE member SET age = 7";
-    let closure = resource.transaction(|local| Box::pin(local.execute(write)));
+    let closure = resource.transaction(async |mut local| local.execute(write).await);
     for refused in [
         resource.begin().await.map(drop),
         closure.await.map(drop),

@@ -88,16 +88,14 @@ impl<DB: Dialect> OrderService<DB> {
         let (id, customer) = (order.order_id, order.customer_id.as_str());
         let (date, total) = (order.order_date.as_str(), order.total_cents());
         let head = [id.into(), customer.into(), date.into(), total.into()];
-        let work = self.resource.transaction(|local| {
-            Box::pin(async {
-                DB::execute_in_branch(&mut *local, INSERT_ORDER, &head).await?;
-                for line in &order.lines {
-                    let line = [id, line.product_id, line.quantity, line.unit_price_cents];
-                    DB::execute_in_branch(&mut *local, INSERT_LINE, &line.map(Into::into)).await?;
-                }
-                local.emit(&placed).await?;
-                Ok(())
-            })
+        let work = self.resource.transaction(async |mut local| {
+            DB::execute_in_branch(&mut *local, INSERT_ORDER, &head).await?;
+            for line in &order.lines {
+                let line = [id, line.product_id, line.quantity, line.unit_price_cents];
+                DB::execute_in_branch(&mut *local, INSERT_LINE, &line.map(Into::into)).await?;
+            }
+            local.emit(&placed).await?;
+            Ok(())
         });
         Ok(work.await?)
     }

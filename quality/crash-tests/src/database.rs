@@ -115,8 +115,7 @@ macro_rules! run_branch {
         let (resource, steps) = ($resource, $steps);
         match $form {
             Form::Closure => {
-                let work =
-                    resource.transaction(|local| Box::pin(async move { run_steps!(local, steps) }));
+                let work = resource.transaction(async |mut local| run_steps!(local, steps));
                 work.await
             }
             Form::Explicit => {

@@ -12,6 +12,7 @@ use handfast_rm_core::plan::StatementRefusal;
 use super::database::value::Misfit;
 use crate::carried::{carried, carry, unload};
 use crate::error::{Error, Rejection, RejectionDetail};
+use crate::guard::KEPT;
 
 /// A failure of AT mode.
 #[derive(Debug, thiserror::Error)]
@@ -202,6 +203,14 @@ pub enum AtError {
         /// The resource.
         resource: String,
     },
+    /// The closure of [`AtResource::transaction`](crate::AtResource::transaction) has ended, and
+    /// its local transaction is still kept somewhere. It will be rolled back.
+    #[error(
+        "the closure moved its local transaction out, so it cannot be committed: leave it in the \
+         closure, and await there what uses it ({})",
+        self.code()
+    )]
+    Kept,
     /// Another process is migrating the database and does not finish.
     #[error(
         "another process is migrating this database and has not finished within a minute ({})",
@@ -274,6 +283,7 @@ impl AtError {
             Self::UnknownSavepoint { .. } => "HF-AT-SAVEPOINT",
             Self::CheckedInsideGlobal { .. } => "HF-AT-CHECKED-INSIDE-GLOBAL",
             Self::OutsideGlobal { .. } => "HF-AT-OUTSIDE-GLOBAL",
+            Self::Kept => KEPT,
             Self::MigrationBusy => "HF-AT-MIGRATION-BUSY",
             Self::MigrationChanged { .. } => "HF-AT-MIGRATION-CHANGED",
             Self::SessionSetting { .. } => "HF-AT-SESSION-SETTING",

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use handfast_rm_core::plan::{Reads, StatementRefusal};
 use sqlx::Pool;
 
@@ -15,6 +14,7 @@ use super::phase_one::{AtTransaction, Attempt, Attempts};
 use super::resource_state::ResourceState;
 use crate::context;
 use crate::executor::Route;
+use crate::guard::TransactionGuard;
 
 /// A database, known to the coordinator, whose local transactions can be branches of a global one.
 ///
@@ -101,24 +101,22 @@ impl<DB: AtDatabase> AtResource<DB> {
     ///
     /// # async fn example(stock: handfast::AtResource<sqlx::Sqlite>) -> Result<(), sqlx::Error> {
     /// let left = stock
-    ///     .transaction(|local| {
-    ///         Box::pin(async move {
-    ///             let take = "UPDATE stock SET n = n - 1 WHERE id = ? RETURNING n";
-    ///             let left: i64 = sqlx::query_scalar(take).bind(7).fetch_one(&mut *local).await?;
-    ///             let sale = "INSERT INTO sale (product_id) VALUES (?)";
-    ///             sqlx::query(sale).bind(7).execute(&mut *local).await?;
-    ///             local.emit(&Event::new("stock", "7").payload("taken")).await?;
-    ///             Ok(left)
-    ///         })
+    ///     .transaction(async |mut local| {
+    ///         let take = "UPDATE stock SET n = n - 1 WHERE id = ? RETURNING n";
+    ///         let left: i64 = sqlx::query_scalar(take).bind(7).fetch_one(&mut *local).await?;
+    ///         let sale = "INSERT INTO sale (product_id) VALUES (?)";
+    ///         sqlx::query(sale).bind(7).execute(&mut *local).await?;
+    ///         local.emit(&Event::new("stock", "7").payload("taken")).await?;
+    ///         Ok(left)
     ///     })
     ///     .await?;
     /// # Ok(())
     /// # }
     /// ```
     ///
-    /// The closure boxes its future, as with sqlx's own `Connection::transaction`: the compiler
-    /// cannot prove of an `async |local|` closure that it may move between threads, which handlers
-    /// of web servers and spawned tasks must. What it borrows has to live as long as the resource.
+    /// The closure borrows what it uses, and cannot change it: it may run again. It gets the local
+    /// transaction in a [`TransactionGuard`] and not as `&mut`: otherwise the compiler could not
+    /// prove that handlers of web servers and spawned tasks may move between threads.
     ///
     /// A closure that may also refuse for a reason of the application's own goes into
     /// [`try_transaction`](Self::try_transaction).
@@ -127,11 +125,10 @@ impl<DB: AtDatabase> AtResource<DB> {
     /// The closure's own, after which the local transaction is rolled back; what the database says;
     /// or an [`AtError`], such as a locked row after [the lock timeout](super::At::lock_timeout) or
     /// a deadlock.
-    pub async fn transaction<'env, T, F>(&'env self, work: F) -> Result<T, sqlx::Error>
+    pub async fn transaction<T, F, R>(&self, work: F) -> Result<T, sqlx::Error>
     where
-        F: for<'local> FnMut(
-            &'local mut AtTransaction<'env, DB>,
-        ) -> BoxFuture<'local, Result<T, sqlx::Error>>,
+        F: FnMut(TransactionGuard<AtTransaction<'static, DB>>) -> R,
+        R: Future<Output = Result<T, sqlx::Error>>,
     {
         // The error is named here, so that no closure has to name it.
         self.try_transaction(work).await
@@ -150,15 +147,13 @@ impl<DB: AtDatabase> AtResource<DB> {
     /// }
     ///
     /// # async fn example(stock: handfast::AtResource<sqlx::Sqlite>) -> Result<(), Failure> {
-    /// let work = stock.try_transaction(|local| {
-    ///     Box::pin(async move {
-    ///         let take = "UPDATE stock SET n = n - 1 WHERE id = ? AND n > 0";
-    ///         let taken = sqlx::query(take).bind(7).execute(&mut *local).await?;
-    ///         if taken.rows_affected() == 0 {
-    ///             return Err(Failure::SoldOut);
-    ///         }
-    ///         Ok(())
-    ///     })
+    /// let work = stock.try_transaction(async |mut local| {
+    ///     let take = "UPDATE stock SET n = n - 1 WHERE id = ? AND n > 0";
+    ///     let taken = sqlx::query(take).bind(7).execute(&mut *local).await?;
+    ///     if taken.rows_affected() == 0 {
+    ///         return Err(Failure::SoldOut);
+    ///     }
+    ///     Ok(())
     /// });
     /// work.await
     /// # }
@@ -166,17 +161,18 @@ impl<DB: AtDatabase> AtResource<DB> {
     ///
     /// # Errors
     /// As [`transaction`](Self::transaction).
-    pub async fn try_transaction<'env, T, E, F>(&'env self, mut work: F) -> Result<T, E>
+    pub async fn try_transaction<T, E, F, R>(&self, mut work: F) -> Result<T, E>
     where
-        F: for<'local> FnMut(
-            &'local mut AtTransaction<'env, DB>,
-        ) -> BoxFuture<'local, Result<T, E>>,
+        F: FnMut(TransactionGuard<AtTransaction<'static, DB>>) -> R,
+        R: Future<Output = Result<T, E>>,
         E: From<sqlx::Error>,
     {
         let mut attempts = Attempts::new(Arc::clone(&self.shared))?;
         loop {
-            let mut local: AtTransaction<'env, DB> = attempts.begin().await?;
-            match work(&mut local).await {
+            let (guard, back) = TransactionGuard::lend(attempts.begin().await?);
+            let ended = Box::pin(work(guard)).await;
+            let local = back.taken().ok_or(AtError::Kept).map_err(sqlx::Error::from)?;
+            match ended {
                 Ok(value) => match attempts.commit(local).await? {
                     Attempt::Done => return Ok(value),
                     Attempt::Again => {}

@@ -4,6 +4,7 @@ use handfast_rm_core::fence::{FenceRefusal, FenceState, Operation};
 
 use super::Fence;
 use crate::at::CommitError;
+use crate::guard::KEPT;
 
 /// A fence that does not let an operation through, or could not be asked.
 ///
@@ -61,6 +62,13 @@ pub enum FenceError {
         /// The error of the database, which misses the local transaction.
         source: sqlx::Error,
     },
+    /// The closure of [`Fence::run`] has ended, and its local transaction is still kept somewhere.
+    /// It will be rolled back.
+    #[error(
+        "the closure moved its local transaction out, so it cannot be committed: leave it in the \
+         closure, and await there what uses it"
+    )]
+    Kept,
     /// The table of fences is missing in the database, or is not ours.
     #[error(
         "table branch_fence is missing or has other columns: apply the client migrations, with \
@@ -106,6 +114,7 @@ impl FenceError {
             Self::Contradicted { .. } => "HF-FENCE-CONTRADICTED",
             Self::Conflict { .. } => "HF-FENCE-CONFLICT",
             Self::EndedEarly { .. } => "HF-FENCE-ENDED-EARLY",
+            Self::Kept => KEPT,
             Self::TableMissing { .. } => "HF-FENCE-TABLE-MISSING",
             Self::Name { .. } => "HF-FENCE-NAME",
             Self::ContextTooLarge { .. } => "HF-FENCE-CONTEXT-TOO-LARGE",

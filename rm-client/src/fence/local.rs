@@ -1,6 +1,5 @@
 //! A fence in a local transaction: the caller's own, or one made for the operation.
 
-use futures::future::BoxFuture;
 use handfast_rm_core::fence::{Operation, Pass};
 use sqlx::{Pool, Transaction};
 
@@ -8,6 +7,7 @@ use super::error::FenceError;
 use super::table;
 use super::{Fence, Fenced};
 use crate::at::{AtDatabase, commit};
+use crate::guard::TransactionGuard;
 
 /// How often a local transaction may be ended in favour of others before the error goes to the
 /// caller (BOUNDED). The transaction in the way makes progress meanwhile, so a few are enough.
@@ -98,12 +98,10 @@ impl Fence {
     ///
     /// async fn confirm(pool: &sqlx::SqlitePool, fence: &Fence) -> Result<(), FenceError> {
     ///     let ended = fence
-    ///         .run(pool, Operation::Confirm, |local| {
-    ///             Box::pin(async move {
-    ///                 let debit = "UPDATE account SET balance = balance - 30, held = held - 30";
-    ///                 sqlx::query(debit).execute(&mut **local).await?;
-    ///                 Ok::<_, FenceError>(())
-    ///             })
+    ///         .run(pool, Operation::Confirm, async |mut local| {
+    ///             let debit = "UPDATE account SET balance = balance - 30, held = held - 30";
+    ///             sqlx::query(debit).execute(&mut **local).await?;
+    ///             Ok::<_, FenceError>(())
     ///         })
     ///         .await?;
     ///     match ended {
@@ -112,21 +110,21 @@ impl Fence {
     /// }
     /// ```
     ///
-    /// The closure boxes its future, as with sqlx's own `Connection::transaction`. What it borrows
-    /// has to live as long as the fence and the pool.
+    /// The closure gets sqlx's local transaction in a [`TransactionGuard`].
     ///
     /// # Errors
     /// The closure's own, after which the local transaction is rolled back;
     /// [`EndedEarly`](FenceError::EndedEarly); or as [`enter`](Self::enter).
-    pub async fn run<'env, DB, T, E, F>(
-        &'env self,
-        pool: &'env Pool<DB>,
+    pub async fn run<DB, T, E, F, R>(
+        &self,
+        pool: &Pool<DB>,
         operation: Operation,
         mut work: F,
     ) -> Result<Fenced<T>, E>
     where
         DB: AtDatabase,
-        F: for<'local> FnMut(&'local mut Transaction<'env, DB>) -> BoxFuture<'local, Result<T, E>>,
+        F: FnMut(TransactionGuard<Transaction<'static, DB>>) -> R,
+        R: Future<Output = Result<T, E>>,
         E: From<FenceError>,
     {
         let mut repeats = 0;
@@ -143,20 +141,25 @@ impl Fence {
     }
 
     /// Runs one local transaction. If anything in it fails, dropping it rolls it back.
-    async fn attempt<'env, DB, T, E, F>(
-        &'env self,
-        pool: &'env Pool<DB>,
+    async fn attempt<DB, T, E, F, R>(
+        &self,
+        pool: &Pool<DB>,
         operation: Operation,
         work: &mut F,
     ) -> Result<Fenced<T>, Stopped<E>>
     where
         DB: AtDatabase,
-        F: for<'local> FnMut(&'local mut Transaction<'env, DB>) -> BoxFuture<'local, Result<T, E>>,
+        F: FnMut(TransactionGuard<Transaction<'static, DB>>) -> R,
+        R: Future<Output = Result<T, E>>,
     {
-        let mut local: Transaction<'env, DB> =
-            DB::begin_marked(pool).await.map_err(Stopped::database)?;
+        let mut local = DB::begin_marked(pool).await.map_err(Stopped::database)?;
         let ended = match self.enter(&mut local, operation).await.map_err(Stopped::Fence)? {
-            Pass::Run => Fenced::Ran(work(&mut local).await.map_err(Stopped::Work)?),
+            Pass::Run => {
+                let (guard, back) = TransactionGuard::lend(local);
+                let ended = Box::pin(work(guard)).await.map_err(Stopped::Work)?;
+                local = back.taken().ok_or(Stopped::Fence(FenceError::Kept))?;
+                Fenced::Ran(ended)
+            }
             Pass::AlreadyDone => Fenced::AlreadyDone,
             Pass::Empty => Fenced::Empty,
         };

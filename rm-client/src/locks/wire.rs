@@ -96,6 +96,7 @@ pub(super) fn backend_error(error: Error) -> BackendError {
         | Error::NotExplicit { .. }
         | Error::MalformedXid { .. }
         | Error::SagaJson { .. }
+        | Error::Environment { .. }
         | Error::Configuration { .. } => true,
     };
     if is_lasting {

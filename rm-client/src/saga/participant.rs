@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use handfast_proto::v1::branch_outcome::Result as Ended;
 use handfast_proto::v1::{
     self, BranchOutcome, Decision, Done, Given, PhaseTwoBranch, PhaseTwoCall, Refused, Retryable,
@@ -91,7 +90,7 @@ impl<DB: AtDatabase> Participant<DB> {
         let resource = v1::Resource {
             id: self.resource,
             mode: v1::Mode::Saga.into(),
-            label: format!("{} actions", self.steps.actions.len()),
+            label: label_of(self.steps.actions.len()),
         };
         let steps = Arc::new(self.steps);
         self.coordinator.register_resource(resource, Arc::clone(&steps) as Arc<dyn BranchHandler>);
@@ -211,8 +210,8 @@ impl<DB: AtDatabase> Steps<DB> {
         branch: &PhaseTwoBranch,
     ) -> Result<Ended, StepError> {
         crash_point("before-step");
-        let ran = fence.run(&self.pool, Operation::Action, |local| {
-            run_action(action, fence, call, &branch.application_data, local).boxed()
+        let ran = fence.run(&self.pool, Operation::Action, async |mut local| {
+            run_action(action, fence, call, &branch.application_data, &mut local).await
         });
         let ended = match ran.await {
             Ok(Fenced::Ran(output)) => given(output),
@@ -234,8 +233,8 @@ impl<DB: AtDatabase> Steps<DB> {
         call: &SagaCall,
         branch: &PhaseTwoBranch,
     ) -> Result<Ended, StepError> {
-        let ran = fence.run(&self.pool, Operation::Compensation, |local| {
-            run_compensation(action, call, &branch.application_data, local).boxed()
+        let ran = fence.run(&self.pool, Operation::Compensation, async |mut local| {
+            run_compensation(action, call, &branch.application_data, &mut local).await
         });
         let (Fenced::Ran(()) | Fenced::AlreadyDone | Fenced::Empty) = ran.await?;
         crash_point("after-compensation-commit");
@@ -247,10 +246,8 @@ impl<DB: AtDatabase> Steps<DB> {
     /// answer, and no later attempt may contradict it. An attempt that has been committed meanwhile
     /// wins.
     async fn refuse_for_good(&self, fence: &Fence, reason: String) -> Result<Ended, StepError> {
-        let barred = fence.run(&self.pool, Operation::Compensation, |_| {
-            let done: BoxFuture<'_, Result<(), StepError>> =
-                async { Err(StepError::fail("done meanwhile")) }.boxed();
-            done
+        let barred = fence.run(&self.pool, Operation::Compensation, async |_| {
+            Err::<(), _>(StepError::fail("done meanwhile"))
         });
         match barred.await {
             Ok(Fenced::Ran(()) | Fenced::AlreadyDone | Fenced::Empty) => {
@@ -313,6 +310,11 @@ fn read(branch: &PhaseTwoBranch) -> Result<(Fence, SagaCall), StepError> {
 
 fn is_pivot(call: &SagaCall) -> bool {
     call.step.kind() == SagaStepKind::Pivot
+}
+
+/// The number of actions, for operators.
+fn label_of(actions: usize) -> String {
+    if actions == 1 { "1 action".to_owned() } else { format!("{actions} actions") }
 }
 
 fn given(output: Vec<u8>) -> Ended {

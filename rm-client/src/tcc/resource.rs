@@ -160,12 +160,10 @@ impl<T: Tcc> Shared<T> {
         input: &T::Input,
         branch: &TccBranch,
     ) -> Result<(), TccError<T::Error>> {
-        let ended = branch.fence.run(&self.pool, operation, |local| {
-            Box::pin(async move {
-                let done = operate(&self.action, operation, input, branch, local).await;
-                crash_point(if operation == Operation::Try { IN_TRY } else { IN_PHASE_TWO });
-                done.map_err(TccError::Action)
-            })
+        let ended = branch.fence.run(&self.pool, operation, async |mut local| {
+            let done = operate(&self.action, operation, input, branch, &mut local).await;
+            crash_point(if operation == Operation::Try { IN_TRY } else { IN_PHASE_TWO });
+            done.map_err(TccError::Action)
         });
         ended.await.map(drop)
     }
@@ -173,7 +171,7 @@ impl<T: Tcc> Shared<T> {
     /// Marks the branch as cancelled without calling the action: an operator has ended it.
     pub(super) async fn accept(&self, branch: &TccBranch) -> Result<(), TccError<T::Error>> {
         let nothing = branch.fence.run(&self.pool, Operation::Cancel, |_| {
-            Box::pin(std::future::ready(Ok::<_, TccError<T::Error>>(())))
+            std::future::ready(Ok::<_, TccError<T::Error>>(()))
         });
         match nothing.await {
             // The branch stays confirmed. The operator accepts that.

@@ -13,10 +13,8 @@ use super::error::{EndError, RollbackCause, TransactionError};
 use crate::connect::Handfast;
 use crate::context::{self, Context};
 use crate::error::{Error, RejectionDetail};
+use crate::transient::UNKNOWN_XID;
 use crate::xid::Xid;
-
-/// The coordinator's code for an XID that it has no memory of.
-const UNKNOWN_XID: &str = "HF-TC-UNKNOWN-XID";
 
 /// A global that was begun explicitly, with [`begin`](crate::NewTransaction::begin).
 ///

@@ -6,8 +6,10 @@ mod error;
 mod global;
 mod new_transaction;
 mod propagation;
+mod retry;
 
 pub use error::{EndError, RollbackCause, TransactionError};
 pub use global::Global;
 pub use new_transaction::{NewTransaction, Transaction};
 pub use propagation::Propagation;
+pub use retry::{RetriedTransaction, Retry};

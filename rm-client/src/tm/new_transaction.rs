@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::error::{RollbackCause, TransactionError};
 use super::global::Global;
 use super::propagation::{Plan, Propagation};
+use super::retry::{RetriedTransaction, Retry};
 use crate::connect::Handfast;
 use crate::context::{self, Context};
 use crate::error::Error;
@@ -65,6 +66,13 @@ impl NewTransaction {
     pub fn can_commit_first(mut self) -> Self {
         self.can_commit_first = true;
         self
+    }
+
+    /// Repeats the transaction if nothing of it remains and the reason may be gone: a deadlock, a
+    /// lock timeout, a coordinator that was restarted before the first branch. Without this it runs
+    /// once. A transaction that is joined is not repeated: the caller that began it decides.
+    pub fn retry(self, policy: Retry) -> RetriedTransaction {
+        RetriedTransaction::new(self, policy)
     }
 
     /// Runs a closure as a global transaction: `Ok` commits; `Err`, a panic and dropping the future

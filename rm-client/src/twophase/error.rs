@@ -7,6 +7,7 @@ use handfast_rm_core::two_phase::{EndedAgainstDecision, InvalidNode, NameTooLong
 use crate::at::AtError;
 use crate::carried::{carried, carry, unload};
 use crate::error::{Error, Rejection};
+use crate::guard::KEPT;
 
 /// A failure of two-phase commit.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +102,14 @@ pub enum XaError {
         /// Its name in the database.
         branch: String,
     },
+    /// The closure of [`XaResource::transaction`](crate::XaResource::transaction) has ended, and
+    /// its local transaction is still kept somewhere. It will be rolled back.
+    #[error(
+        "the closure moved its local transaction out, so it cannot be committed: leave it in the \
+         closure, and await there what uses it ({})",
+        self.code()
+    )]
+    Kept,
     /// The database failed while the resource was set up or swept.
     #[error(transparent)]
     Database(sqlx::Error),
@@ -138,6 +147,7 @@ impl XaError {
             Self::PrepareUnknown { .. } => "HF-XA-PREPARE-UNKNOWN",
             Self::RolledBackAgainst { .. } => "HF-XA-ROLLED-BACK-AGAINST",
             Self::CommittedAgainst { .. } => "HF-XA-COMMITTED-AGAINST",
+            Self::Kept => KEPT,
             // A missing client table has the code of AT mode.
             Self::Database(error) => AtError::of(error).map_or("HF-XA-DATABASE", AtError::code),
         }

@@ -13,7 +13,7 @@ use crate::at::database::Steps;
 use crate::context;
 use crate::executor::Route;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-use crate::executor::impl_executor;
+use crate::executor::{impl_executor, impl_executor_of_guard};
 
 impl<DB: XaDatabase> XaTransaction<'_, DB> {
     /// Hands a query on, unless it would end the transaction.
@@ -66,5 +66,9 @@ impl<DB: XaDatabase> XaResource<DB> {
 
 #[cfg(feature = "postgres")]
 impl_executor!(XaTransaction, XaResource, sqlx::Postgres);
+#[cfg(feature = "postgres")]
+impl_executor_of_guard!(XaTransaction, sqlx::Postgres);
 #[cfg(feature = "mysql")]
 impl_executor!(XaTransaction, XaResource, sqlx::MySql);
+#[cfg(feature = "mysql")]
+impl_executor_of_guard!(XaTransaction, sqlx::MySql);

@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use handfast_proto::v1;
 use handfast_rm_core::two_phase::Node;
 use sqlx::{Database, Pool};
@@ -21,6 +20,7 @@ use super::transaction::XaTransaction;
 use crate::connect::Handfast;
 use crate::context;
 use crate::coordinator::Coordinator;
+use crate::guard::TransactionGuard;
 
 /// A database, known to the coordinator, whose local transactions can be branches of a global one
 /// that the database itself prepares and then commits or rolls back.
@@ -188,13 +188,11 @@ impl<DB: XaDatabase> XaResource<DB> {
     /// # use handfast::XaResource;
     /// # async fn example(ledger: XaResource<sqlx::Postgres>) -> Result<(), sqlx::Error> {
     /// let left = ledger
-    ///     .transaction(|local| {
-    ///         Box::pin(async move {
-    ///             let debit = "UPDATE account SET cents = cents - 5 RETURNING cents";
-    ///             let left: i64 = sqlx::query_scalar(debit).fetch_one(&mut *local).await?;
-    ///             sqlx::query("INSERT INTO debit (cents) VALUES (5)").execute(&mut *local).await?;
-    ///             Ok(left)
-    ///         })
+    ///     .transaction(async |mut local| {
+    ///         let debit = "UPDATE account SET cents = cents - 5 RETURNING cents";
+    ///         let left: i64 = sqlx::query_scalar(debit).fetch_one(&mut *local).await?;
+    ///         sqlx::query("INSERT INTO debit (cents) VALUES (5)").execute(&mut *local).await?;
+    ///         Ok(left)
     ///     })
     ///     .await?;
     /// # Ok(())
@@ -207,11 +205,10 @@ impl<DB: XaDatabase> XaResource<DB> {
     /// # Errors
     /// The closure's own, after which the local transaction is rolled back; what the database says;
     /// or an [`XaError`].
-    pub async fn transaction<'env, T, F>(&'env self, work: F) -> Result<T, sqlx::Error>
+    pub async fn transaction<T, F, R>(&self, work: F) -> Result<T, sqlx::Error>
     where
-        F: for<'local> FnOnce(
-            &'local mut XaTransaction<'env, DB>,
-        ) -> BoxFuture<'local, Result<T, sqlx::Error>>,
+        F: FnOnce(TransactionGuard<XaTransaction<'static, DB>>) -> R,
+        R: Future<Output = Result<T, sqlx::Error>>,
     {
         // The error is named here, so that no closure has to name it.
         self.try_transaction(work).await
@@ -222,17 +219,18 @@ impl<DB: XaDatabase> XaResource<DB> {
     ///
     /// # Errors
     /// As [`transaction`](Self::transaction).
-    pub async fn try_transaction<'env, T, E, F>(&'env self, work: F) -> Result<T, E>
+    pub async fn try_transaction<T, E, F, R>(&self, work: F) -> Result<T, E>
     where
-        F: for<'local> FnOnce(
-            &'local mut XaTransaction<'env, DB>,
-        ) -> BoxFuture<'local, Result<T, E>>,
+        F: FnOnce(TransactionGuard<XaTransaction<'static, DB>>) -> R,
+        R: Future<Output = Result<T, E>>,
         E: From<sqlx::Error>,
     {
         let shared = Arc::clone(&self.shared);
-        let mut local: XaTransaction<'env, DB> =
-            XaTransaction::begin(shared, context::current()).await?;
-        match work(&mut local).await {
+        let local = XaTransaction::begin(shared, context::current()).await?;
+        let (guard, back) = TransactionGuard::lend(local);
+        let ended = Box::pin(work(guard)).await;
+        let local = back.taken().ok_or(XaError::Kept).map_err(sqlx::Error::from)?;
+        match ended {
             Ok(value) => {
                 local.commit().await?;
                 Ok(value)

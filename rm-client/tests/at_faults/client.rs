@@ -53,7 +53,7 @@ async fn read<DB: TestDatabase>(
     sql: &str,
 ) -> String {
     let global = handfast.transaction("child").read_committed().begin().await.unwrap();
-    let read = resource.transaction(|local| Box::pin(DB::read(local, sql)));
+    let read = resource.transaction(async |mut local| DB::read(&mut local, sql).await);
     let rows = Box::pin(global.scope(read)).await.unwrap();
     global.commit().await.unwrap();
     rows[0][0].clone().unwrap()

@@ -81,13 +81,11 @@ async fn a_closure_on_a_killed_connection_returns_its_own_error<DB: Killable>() 
     let before = scene.bank.accounts().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
-    let work = resource.try_transaction(|local| {
-        Box::pin(async {
-            run_all(local, &CHANGES).await?;
-            let id = DB::read(local, DB::OWN_ID).await?[0][0].clone().unwrap();
-            DB::raw(&scene.bank.pool, &DB::kill(&id)).await?;
-            Err::<(), _>(anyhow::anyhow!("out of stock"))
-        })
+    let work = resource.try_transaction(async |mut local| {
+        run_all(&mut local, &CHANGES).await?;
+        let id = DB::read(&mut local, DB::OWN_ID).await?[0][0].clone().unwrap();
+        DB::raw(&scene.bank.pool, &DB::kill(&id)).await?;
+        Err::<(), _>(anyhow::anyhow!("out of stock"))
     });
     let error = global.scope(work).await.unwrap_err();
     assert_eq!(error.to_string(), "out of stock");

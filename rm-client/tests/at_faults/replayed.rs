@@ -37,13 +37,10 @@ async fn a_replay_keeps_its_rows_over_a_second_conflict<DB: TestDatabase>() {
     branch(&resource, &of_second, &[SECOND]).await.unwrap();
     let (replayed, behind) = (scene.begin().await, scene.begin().await);
     let runs = AtomicU32::new(0);
-    let work = resource.transaction(|local| {
-        async {
-            let is_first = runs.fetch_add(1, Ordering::SeqCst) == 0;
-            DB::run(local, FIRST).await?;
-            if is_first { Ok(0) } else { DB::run(local, SECOND).await }
-        }
-        .boxed()
+    let work = resource.transaction(async |mut local| {
+        let is_first = runs.fetch_add(1, Ordering::SeqCst) == 0;
+        DB::run(&mut local, FIRST).await?;
+        if is_first { Ok(0) } else { DB::run(&mut local, SECOND).await }
     });
     let in_queue = async {
         until_waiting(&scene, 1).await;
@@ -109,9 +106,9 @@ async fn end_a_replay<DB: TestDatabase>(repetition: Repetition) {
     let (holder, ended) = (scene.begin().await, scene.begin().await);
     branch(&resource, &holder, &[FIRST]).await.unwrap();
     let runs = AtomicU32::new(0);
-    let work = resource.transaction(|local| {
+    let work = resource.transaction(async |mut local| {
         let run = runs.fetch_add(1, Ordering::SeqCst);
-        if run == 0 { DB::run(local, FIRST) } else { repeat(repetition) }
+        if run == 0 { DB::run(&mut local, FIRST).await } else { repeat(repetition).await }
     });
     let mut replay = Box::pin(ended.scope(work));
     tokio::select! {

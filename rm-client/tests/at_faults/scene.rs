@@ -195,7 +195,7 @@ pub(crate) async fn alone<'e, DB: TestDatabase>(
     resource: &'e AtResource<DB>,
     statements: &'e [&'e str],
 ) -> Result<(), sqlx::Error> {
-    resource.transaction(|local| Box::pin(run_all(local, statements))).await
+    resource.transaction(async |mut local| run_all(&mut local, statements).await).await
 }
 
 /// Runs statements in one local transaction.

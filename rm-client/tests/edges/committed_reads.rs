@@ -91,9 +91,9 @@ async fn an_unlockable_committed_read_is_refused_once() {
         "SELECT CAST(id AS text) FROM member ORDER BY rank() OVER (ORDER BY id)",
     ] {
         let runs = AtomicU32::new(0);
-        let read = stage.resource.transaction(|local| {
+        let read = stage.resource.transaction(async |mut local| {
             runs.fetch_add(1, Ordering::Relaxed);
-            Box::pin(Postgres::read(local, sql))
+            Postgres::read(&mut local, sql).await
         });
         let refused = global.scope(read).await.unwrap_err();
         assert_eq!((code(&refused).as_str(), runs.into_inner()), (READ, 1), "{sql}");

@@ -112,14 +112,12 @@ async fn work_on_an_outdated_snapshot_is_repeated() {
     let pool = mysql_pool(&stage, "SET innodb_snapshot_isolation = ON").await;
     let resource: AtResource<MySql> = stage.handfast.at(pool).await.unwrap();
     let (global, runs) = (stage.begin().await, AtomicU32::new(0));
-    let work = resource.transaction(|local| {
-        Box::pin(async {
-            MySql::read(local, "SELECT CAST(n AS CHAR) FROM event").await?;
-            if runs.fetch_add(1, Ordering::Relaxed) == 0 {
-                MySql::raw(&stage.pool, "UPDATE event SET n = 9 WHERE id = 1").await?;
-            }
-            MySql::run(local, "UPDATE event SET n = n + 1 WHERE id = 1").await
-        })
+    let work = resource.transaction(async |mut local| {
+        MySql::read(&mut local, "SELECT CAST(n AS CHAR) FROM event").await?;
+        if runs.fetch_add(1, Ordering::Relaxed) == 0 {
+            MySql::raw(&stage.pool, "UPDATE event SET n = 9 WHERE id = 1").await?;
+        }
+        MySql::run(&mut local, "UPDATE event SET n = n + 1 WHERE id = 1").await
     });
     global.scope(work).await.unwrap();
     stage.commit(global).await;
@@ -141,17 +139,15 @@ async fn a_commit_that_is_not_serializable_is_repeated() {
     let copy = async |from: u32, to: u32| {
         let (global, runs) = (stage.begin().await, AtomicU32::new(0));
         let read = format!("SELECT n::text FROM event WHERE id = {from}");
-        let work = resource.transaction(|local| {
-            Box::pin(async {
-                let rows = Postgres::read(local, &read).await?;
-                let n = rows[0][0].clone().unwrap();
-                let write = format!("UPDATE event SET n = {n} + 1 WHERE id = {to}");
-                Postgres::run(local, &write).await?;
-                if runs.fetch_add(1, Ordering::Relaxed) == 0 {
-                    both_have_written.wait().await;
-                }
-                Ok::<(), sqlx::Error>(())
-            })
+        let work = resource.transaction(async |mut local| {
+            let rows = Postgres::read(&mut local, &read).await?;
+            let n = rows[0][0].clone().unwrap();
+            let write = format!("UPDATE event SET n = {n} + 1 WHERE id = {to}");
+            Postgres::run(&mut local, &write).await?;
+            if runs.fetch_add(1, Ordering::Relaxed) == 0 {
+                both_have_written.wait().await;
+            }
+            Ok::<(), sqlx::Error>(())
         });
         global.scope(work).await.unwrap();
         stage.commit(global).await;

@@ -1,6 +1,5 @@
 //! Operations in local transactions of their own.
 
-use futures::FutureExt;
 use handfast::fence::{FenceError, Fenced, Operation, Pass};
 use sqlx::{AssertSqlSafe, Executor, MySql, Postgres};
 use tokio::sync::oneshot;
@@ -34,8 +33,7 @@ async fn the_value_of_the_work_is_returned<DB: Levels>() {
     let local = Local::<DB>::at(DB::LEVELS[0]).await;
     let (_, fence) = fence();
     let run = async || {
-        let work = fence
-            .run(&local.pool, Operation::Try, |_| async { Ok::<_, FenceError>("worked") }.boxed());
+        let work = fence.run(&local.pool, Operation::Try, async |_| Ok::<_, FenceError>("worked"));
         work.await.unwrap()
     };
     assert_eq!(run().await, Fenced::Ran("worked"));
@@ -47,15 +45,12 @@ async fn the_value_of_the_work_is_returned<DB: Levels>() {
 async fn work_that_swallows_an_error_is_not_done() {
     let local = Local::<Postgres>::at("READ COMMITTED").await;
     let (xid, fence) = fence();
-    let ended = fence.run(&local.pool, Operation::Try, |transaction| {
+    let ended = fence.run(&local.pool, Operation::Try, async |mut transaction| {
         let effect = effect_of(xid.as_str(), Operation::Try);
-        async move {
-            transaction.execute(AssertSqlSafe(effect)).await.map_err(FenceError::from)?;
-            let swallowed = transaction.execute("SELECT 1 / 0").await;
-            assert!(swallowed.is_err());
-            Ok::<_, Failure>(())
-        }
-        .boxed()
+        transaction.execute(AssertSqlSafe(effect)).await.map_err(FenceError::from)?;
+        let swallowed = transaction.execute("SELECT 1 / 0").await;
+        assert!(swallowed.is_err());
+        Ok::<_, Failure>(())
     });
     let Err(Failure::Fence(error)) = ended.await else { panic!("a failed transaction committed") };
     assert_eq!(error.code(), "HF-FENCE-DATABASE");
@@ -88,7 +83,7 @@ async fn work_that_swallows_a_deadlock_is_not_done() {
     });
     let (xid, fence) = fence();
     let mut locked = Some(locked);
-    let ended = fence.run(&local.pool, Operation::Try, |transaction| {
+    let ended = fence.run(&local.pool, Operation::Try, |mut transaction| {
         let effect = effect_of(xid.as_str(), Operation::Try);
         let locked = locked.take();
         async move {
@@ -100,7 +95,6 @@ async fn work_that_swallows_a_deadlock_is_not_done() {
             transaction.execute(AssertSqlSafe(effect)).await.map_err(FenceError::from)?;
             Ok::<_, Failure>(())
         }
-        .boxed()
     });
     let Err(Failure::Fence(error)) = ended.await else { panic!("a lost transaction committed") };
     assert_eq!(error.code(), "HF-FENCE-ENDED-EARLY");
@@ -109,6 +103,6 @@ async fn work_that_swallows_a_deadlock_is_not_done() {
     let rows = MySql::raw_rows(&local.stage.pool, rows).await.unwrap();
     assert_eq!(rows, [[Some("0".to_owned())]]);
     // The pool's connection is usable, and the operation can be repeated.
-    let run = fence.run(&local.pool, Operation::Try, |_| async { Ok::<_, Failure>(()) }.boxed());
+    let run = fence.run(&local.pool, Operation::Try, async |_| Ok::<_, Failure>(()));
     assert_eq!(run.await.unwrap(), Fenced::Ran(()));
 }

@@ -62,12 +62,9 @@ impl<DB: Levels> Local<DB> {
 impl<DB: Levels> Local<DB> {
     async fn run_once(&self, fence: &Fence, call: Call) -> Result<Fenced<()>, Failure> {
         let sql = effect_of(&xid_of(fence), call.operation);
-        let ended = fence.run(&self.pool, call.operation, |local| {
-            async {
-                DB::write(local, &sql).await.map_err(|error| Failure::Work(error.into()))?;
-                if call.fails { Err(Failure::OnPurpose) } else { Ok(()) }
-            }
-            .boxed()
+        let ended = fence.run(&self.pool, call.operation, async |mut local| {
+            DB::write(&mut local, &sql).await.map_err(|error| Failure::Work(error.into()))?;
+            if call.fails { Err(Failure::OnPurpose) } else { Ok(()) }
         });
         ended.await
     }

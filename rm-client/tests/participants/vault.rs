@@ -1,7 +1,6 @@
 //! A participant that keeps accounts in SQLite behind the fence. Its processes share the database,
 //! which outlives each of them.
 
-use futures::FutureExt;
 use handfast::Handfast;
 use handfast::fence::{Fence, FenceError, Operation};
 use handfast::participant::{Branch, Participant, Vote};
@@ -56,16 +55,12 @@ impl Vault {
     ) -> Result<(), VaultError> {
         let fence = Fence::new(&branch.xid, branch.id, "vault")?;
         let (xid, id) = (branch.xid.to_string(), i64::try_from(branch.id).unwrap());
-        let ended = fence.run(&self.pool, operation, |local| {
-            let xid = xid.clone();
-            async move {
-                let give_back = sqlx::query("UPDATE vault SET cents = cents + ?").bind(back);
-                give_back.execute(&mut **local).await?;
-                let forget = sqlx::query("DELETE FROM set_aside WHERE xid = ? AND branch = ?");
-                forget.bind(xid).bind(id).execute(&mut **local).await?;
-                Ok::<_, VaultError>(())
-            }
-            .boxed()
+        let ended = fence.run(&self.pool, operation, async |mut local| {
+            let give_back = sqlx::query("UPDATE vault SET cents = cents + ?").bind(back);
+            give_back.execute(&mut **local).await?;
+            let forget = sqlx::query("DELETE FROM set_aside WHERE xid = ? AND branch = ?");
+            forget.bind(&xid).bind(id).execute(&mut **local).await?;
+            Ok::<_, VaultError>(())
         });
         ended.await.map(drop)
     }
@@ -79,19 +74,15 @@ impl Participant for Vault {
         let fence = Fence::new(&branch.xid, branch.id, "vault")?;
         let (xid, id) = (branch.xid.to_string(), i64::try_from(branch.id).unwrap());
         let cents = branch.input;
-        let prepared = fence.run(&self.pool, Operation::Try, |local| {
-            let xid = xid.clone();
-            async move {
-                let take = "UPDATE vault SET cents = cents - ?1 WHERE cents >= ?1";
-                let taken = sqlx::query(take).bind(cents).execute(&mut **local).await?;
-                if taken.rows_affected() == 0 {
-                    return Err(VaultError::Short);
-                }
-                let note = sqlx::query("INSERT INTO set_aside VALUES (?, ?, ?)").bind(xid);
-                note.bind(id).bind(cents).execute(&mut **local).await?;
-                Ok(())
+        let prepared = fence.run(&self.pool, Operation::Try, async |mut local| {
+            let take = "UPDATE vault SET cents = cents - ?1 WHERE cents >= ?1";
+            let taken = sqlx::query(take).bind(cents).execute(&mut **local).await?;
+            if taken.rows_affected() == 0 {
+                return Err(VaultError::Short);
             }
-            .boxed()
+            let note = sqlx::query("INSERT INTO set_aside VALUES (?, ?, ?)").bind(&xid);
+            note.bind(id).bind(cents).execute(&mut **local).await?;
+            Ok(())
         });
         match prepared.await {
             Ok(_) => Ok(Vote::Yes),

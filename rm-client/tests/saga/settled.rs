@@ -170,7 +170,7 @@ async fn run<DB: Writes>(
     fence: &Fence,
     operation: Operation,
 ) -> Result<Fenced<()>, FenceError> {
-    fence.run(pool, operation, |_| Box::pin(async { Ok(()) })).await
+    fence.run(pool, operation, async |_| Ok(())).await
 }
 
 /// Returns the states of the branches of an XID, in order.

@@ -164,19 +164,16 @@ async fn all_executor_forms_work_as_in_at_mode<DB: XaTestDatabase>() {
     let resource = scene.resource().await;
     let amount = DEBIT.to_owned();
     let work = async |_tx: &_| {
-        let changed =
-            resource.transaction(|local| Box::pin(async { DB::run_xa(local, &amount).await }));
+        let changed = resource.transaction(async |mut local| DB::run_xa(&mut local, &amount).await);
         assert_eq!(changed.await?, 1);
         DB::run_xa_alone(&resource, OTHER_DEBIT).await
     };
     let name = scene.handfast.transaction("forms");
     name.run(async |tx| work(&tx).await).await.unwrap();
     let refused = scene.handfast.transaction("forms").run(async |_tx| {
-        let work = resource.transaction(|local| {
-            Box::pin(async {
-                DB::run_xa(local, DEBIT).await?;
-                Err::<(), _>(sqlx::Error::RowNotFound)
-            })
+        let work = resource.transaction(async |mut local| {
+            DB::run_xa(&mut local, DEBIT).await?;
+            Err::<(), _>(sqlx::Error::RowNotFound)
         });
         work.await
     });

@@ -93,13 +93,11 @@ async fn a_closure_on_a_lost_connection_returns_its_own_error() {
     let scene = Scene::<Postgres>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
-    let work = resource.try_transaction(|local| {
-        Box::pin(async {
-            Postgres::run_xa(local, DEBIT).await?;
-            let ends_itself = "SELECT pg_terminate_backend(pg_backend_pid())";
-            Postgres::run_xa(local, ends_itself).await.unwrap_err();
-            Err::<(), _>(anyhow::anyhow!("out of stock"))
-        })
+    let work = resource.try_transaction(async |mut local| {
+        Postgres::run_xa(&mut local, DEBIT).await?;
+        let ends_itself = "SELECT pg_terminate_backend(pg_backend_pid())";
+        Postgres::run_xa(&mut local, ends_itself).await.unwrap_err();
+        Err::<(), _>(anyhow::anyhow!("out of stock"))
     });
     let error = global.scope(work).await.unwrap_err();
     assert_eq!(error.to_string(), "out of stock");

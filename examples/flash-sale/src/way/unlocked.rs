@@ -51,18 +51,16 @@ async fn in_branch<DB: Product>(
     resource: &AtResource<DB>,
     buyer: i64,
 ) -> Result<BuyerAnswer, ServiceFailure> {
-    let work = resource.try_transaction(|local| {
-        Box::pin(async move {
-            let sale = [Argument::Number(buyer), Argument::Number(0)];
-            if DB::execute_in_branch(local, TAKE_ONE, &TAKE).await? == 1 {
-                DB::execute_in_branch(local, INSERT_SALE, &sale).await?;
-                return Ok(BuyerAnswer::Bought);
-            }
-            if DB::execute_in_branch(local, NONE_LEFT, &NONE).await? == 1 {
-                return Ok(BuyerAnswer::SoldOut);
-            }
-            Err(ServiceFailure::Unavailable("a unit came back meanwhile".to_owned()))
-        })
+    let work = resource.try_transaction(async |mut local| {
+        let sale = [Argument::Number(buyer), Argument::Number(0)];
+        if DB::execute_in_branch(&mut local, TAKE_ONE, &TAKE).await? == 1 {
+            DB::execute_in_branch(&mut local, INSERT_SALE, &sale).await?;
+            return Ok(BuyerAnswer::Bought);
+        }
+        if DB::execute_in_branch(&mut local, NONE_LEFT, &NONE).await? == 1 {
+            return Ok(BuyerAnswer::SoldOut);
+        }
+        Err(ServiceFailure::Unavailable("a unit came back meanwhile".to_owned()))
     });
     work.await
 }

@@ -88,19 +88,17 @@ async fn debit(
     Json(debit): Json<Debit>,
 ) -> Result<(), ServiceFailure> {
     with_resource!(&resource, |resource, text| {
-        let work = resource.try_transaction(|local| {
-            Box::pin(async {
-                let changed = sqlx::query(text(DEBIT))
-                    .bind(debit.amount_cents)
-                    .bind(&debit.customer_id)
-                    .bind(debit.amount_cents)
-                    .execute(local)
-                    .await?;
-                match changed.rows_affected() {
-                    0 => Err(ServiceFailure::from(BusinessRefusal::NoFunds)),
-                    _ => Ok(()),
-                }
-            })
+        let work = resource.try_transaction(async |mut local| {
+            let changed = sqlx::query(text(DEBIT))
+                .bind(debit.amount_cents)
+                .bind(&debit.customer_id)
+                .bind(debit.amount_cents)
+                .execute(&mut *local)
+                .await?;
+            match changed.rows_affected() {
+                0 => Err(ServiceFailure::from(BusinessRefusal::NoFunds)),
+                _ => Ok(()),
+            }
         });
         work.await
     })

@@ -145,26 +145,24 @@ impl OrderService {
 
     async fn write(&self, order: &Order) -> Result<(), ServiceFailure> {
         with_resource!(&self.resource, |resource, text| {
-            let work = resource.transaction(|local| {
-                Box::pin(async {
-                    sqlx::query(text(INSERT_ORDER))
+            let work = resource.transaction(async |mut local| {
+                sqlx::query(text(INSERT_ORDER))
+                    .bind(order.order_id)
+                    .bind(&order.customer_id)
+                    .bind(&order.order_date)
+                    .bind(order.total_cents())
+                    .execute(&mut *local)
+                    .await?;
+                for line in &order.lines {
+                    sqlx::query(text(INSERT_LINE))
                         .bind(order.order_id)
-                        .bind(&order.customer_id)
-                        .bind(&order.order_date)
-                        .bind(order.total_cents())
+                        .bind(line.product_id)
+                        .bind(line.quantity)
+                        .bind(line.unit_price_cents)
                         .execute(&mut *local)
                         .await?;
-                    for line in &order.lines {
-                        sqlx::query(text(INSERT_LINE))
-                            .bind(order.order_id)
-                            .bind(line.product_id)
-                            .bind(line.quantity)
-                            .bind(line.unit_price_cents)
-                            .execute(&mut *local)
-                            .await?;
-                    }
-                    Ok(())
-                })
+                }
+                Ok(())
             });
             Ok(work.await?)
         })

@@ -71,21 +71,19 @@ async fn deduct(
     Json(lines): Json<Vec<OrderLine>>,
 ) -> Result<(), ServiceFailure> {
     with_resource!(&resource, |resource, text| {
-        let work = resource.try_transaction(|local| {
-            Box::pin(async {
-                for line in &lines {
-                    let changed = sqlx::query(text(DEDUCT))
-                        .bind(line.quantity)
-                        .bind(line.product_id)
-                        .bind(line.quantity)
-                        .execute(&mut *local)
-                        .await?;
-                    if changed.rows_affected() == 0 {
-                        return Err(ServiceFailure::from(BusinessRefusal::OutOfStock));
-                    }
+        let work = resource.try_transaction(async |mut local| {
+            for line in &lines {
+                let changed = sqlx::query(text(DEDUCT))
+                    .bind(line.quantity)
+                    .bind(line.product_id)
+                    .bind(line.quantity)
+                    .execute(&mut *local)
+                    .await?;
+                if changed.rows_affected() == 0 {
+                    return Err(ServiceFailure::from(BusinessRefusal::OutOfStock));
                 }
-                Ok(())
-            })
+            }
+            Ok(())
         });
         work.await
     })

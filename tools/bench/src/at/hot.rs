@@ -156,7 +156,9 @@ async fn queued<DB: BenchDatabase>(
                 Policy::Hold => branch(resource, Statement::Point, item).await?,
                 Policy::Back => {
                     resource
-                        .transaction(|local| DB::update_branch(local, Statement::Point, item))
+                        .transaction(async |mut local| {
+                            DB::update_branch(&mut local, Statement::Point, item).await
+                        })
                         .await?;
                 }
             }

@@ -94,8 +94,19 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("handfast-etcd", &[]),
     ("handfast-locks", &["handfast-etcd"]),
     ("handfast-rm-core", &["handfast-proto"]),
-    ("handfast", &["handfast-locks", "handfast-migrations", "handfast-proto", "handfast-rm-core"]),
+    ("handfast-macros", &[]),
+    (
+        "handfast",
+        &[
+            "handfast-locks",
+            "handfast-macros",
+            "handfast-migrations",
+            "handfast-proto",
+            "handfast-rm-core",
+        ],
+    ),
     ("handfast-relay", &["handfast"]),
+    ("handfast-cli", &["handfast-example-shop", "handfast-relay", "handfast-server"]),
     (
         "handfast-server",
         &["handfast-core", "handfast-etcd", "handfast-proto", "handfast-seata-wire"],
