@@ -2,44 +2,39 @@
 
 use std::net::SocketAddr;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use handfast::outbox::{EventId, EventState};
 
-/// Sends events from an outbox to a broker, and operates the outbox.
-#[derive(Debug, Parser)]
-#[command(name = "handfast-relay", version)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    pub(crate) command: Command,
+/// The options of a relay.
+#[derive(Debug, Args)]
+pub struct RelayOptions {
+    #[command(flatten)]
+    pub(crate) database: DatabaseUrl,
+    /// The broker: redis://HOST:PORT[/DATABASE], amqp://USER:PASSWORD@HOST:PORT/%2f (RabbitMQ)
+    /// or nats://HOST:PORT (JetStream).
+    #[arg(long, env = "HANDFAST_BROKER", hide_env_values = true)]
+    pub(crate) broker: String,
+    /// How many events are claimed at a time.
+    #[arg(long, default_value_t = 200)]
+    pub(crate) batch: u32,
+    /// How often an event may be refused before it is parked.
+    #[arg(long, default_value_t = 10)]
+    pub(crate) attempts_max: u32,
+    /// How long the keys of a relay that has died wait for another relay, in seconds.
+    #[arg(long, default_value_t = 15)]
+    pub(crate) lease_seconds: u64,
+    /// How long finished events are kept, in days.
+    #[arg(long, default_value_t = 7)]
+    pub(crate) retention_days: u64,
+    /// Serves the lag of the relays, for Prometheus, at /metrics of this address.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
+/// The commands that look at an outbox or change it.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Relay events until Ctrl-C or SIGTERM. Several relays may run concurrently.
-    Run {
-        #[command(flatten)]
-        database: DatabaseUrl,
-        /// The broker: redis://HOST:PORT[/DATABASE], amqp://USER:PASSWORD@HOST:PORT/%2f (RabbitMQ)
-        /// or nats://HOST:PORT (JetStream).
-        #[arg(long, env = "HANDFAST_BROKER")]
-        broker: String,
-        /// How many events are claimed at a time.
-        #[arg(long, default_value_t = 200)]
-        batch: u32,
-        /// How often an event may be refused before it is parked.
-        #[arg(long, default_value_t = 10)]
-        attempts_max: u32,
-        /// How long the keys of a relay that has died wait for another relay, in seconds.
-        #[arg(long, default_value_t = 15)]
-        lease_seconds: u64,
-        /// How long finished events are kept, in days.
-        #[arg(long, default_value_t = 7)]
-        retention_days: u64,
-        /// Serves the lag of the relays, for Prometheus, at /metrics of this address.
-        #[arg(long, value_name = "ADDRESS")]
-        metrics: Option<SocketAddr>,
-    },
-    /// List events, in order.
+pub enum OutboxCommand {
+    /// Lists events, in order.
     Ls {
         #[command(flatten)]
         database: DatabaseUrl,
@@ -53,11 +48,11 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Publish a parked event again; later events of its key follow it.
+    /// Publishes a parked event again; later events of its key follow it.
     Requeue(OneEvent),
-    /// Give up a parked event; later events of its key continue without it.
+    /// Gives up a parked event; later events of its key continue without it.
     Skip(OneEvent),
-    /// Show the lag of the relays.
+    /// Shows the lag of the relays.
     Lag {
         #[command(flatten)]
         database: DatabaseUrl,
@@ -67,29 +62,37 @@ pub(crate) enum Command {
     },
 }
 
+/// One event of an outbox.
 #[derive(Debug, Args)]
-pub(crate) struct OneEvent {
+pub struct OneEvent {
     #[command(flatten)]
     pub(crate) database: DatabaseUrl,
     /// The event's id, as `ls` shows it.
     pub(crate) event: EventId,
 }
 
+/// The database of an outbox.
 #[derive(Debug, Args)]
-pub(crate) struct DatabaseUrl {
+pub struct DatabaseUrl {
     /// The database of the outbox: postgres://…, mysql://… or sqlite://….
-    #[arg(long = "database", env = "HANDFAST_DATABASE")]
+    #[arg(long = "database", env = "HANDFAST_DATABASE", hide_env_values = true)]
     pub(crate) url: String,
 }
 
 /// The state of an event.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum StateFilter {
+pub enum StateFilter {
+    /// Its global is undecided.
     Held,
+    /// It waits for a relay.
     New,
+    /// The broker has it.
     Published,
+    /// A consumer has taken it.
     Processed,
+    /// It was refused too often, and waits for an operator.
     Parked,
+    /// An operator has given it up.
     Skipped,
 }
 
@@ -103,17 +106,5 @@ impl From<StateFilter> for EventState {
             StateFilter::Parked => Self::Parked,
             StateFilter::Skipped => Self::Skipped,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn the_arguments_are_consistent() {
-        Arguments::command().debug_assert();
     }
 }

@@ -1,6 +1,6 @@
 //! The implementation of the commands.
 
-use std::io::{Write, stdout};
+use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use handfast::outbox::{self, Broker, EventRow, JetStream, Lag, RabbitMq, RedisStreams, Relay};
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{OutboxCommand, RelayOptions};
 use crate::metrics;
 
 /// A database of an outbox.
@@ -45,49 +45,52 @@ impl Outbox {
     }
 }
 
-pub(crate) async fn run(arguments: Arguments) -> Result<()> {
-    match arguments.command {
-        Command::Run {
-            database,
-            broker,
-            batch,
-            attempts_max,
-            lease_seconds,
-            retention_days,
-            metrics,
-        } => {
-            let outbox = Outbox::open(&database.url).await?;
-            let broker = connect(&broker).await?;
-            if let Some(address) = metrics {
-                on_pool!(&outbox, pool => metrics::serve(address, pool.clone()).await?);
-            }
-            on_pool!(outbox, pool => {
-                let relay = Relay::new(pool, broker)
-                    .batch(batch)
-                    .attempts_max(attempts_max)
-                    .lease(Duration::from_secs(lease_seconds))
-                    .retention(Duration::from_secs(retention_days.saturating_mul(86_400)));
-                tracing::info!("relaying");
-                relay.run(stop_signal()?).await?;
-            });
-        }
-        Command::Ls { database, state, limit, json } => {
+pub(crate) async fn relay(options: RelayOptions) -> Result<()> {
+    let RelayOptions {
+        database,
+        broker,
+        batch,
+        attempts_max,
+        lease_seconds,
+        retention_days,
+        metrics,
+    } = options;
+    let outbox = Outbox::open(&database.url).await?;
+    let broker = connect(&broker).await?;
+    if let Some(address) = metrics {
+        on_pool!(&outbox, pool => metrics::serve(address, pool.clone()).await?);
+    }
+    on_pool!(outbox, pool => {
+        let relay = Relay::new(pool, broker)
+            .batch(batch)
+            .attempts_max(attempts_max)
+            .lease(Duration::from_secs(lease_seconds))
+            .retention(Duration::from_secs(retention_days.saturating_mul(86_400)));
+        tracing::info!("relaying");
+        relay.run(stop_signal()?).await?;
+    });
+    Ok(())
+}
+
+pub(crate) async fn operate(command: OutboxCommand, output: &mut dyn Write) -> Result<()> {
+    match command {
+        OutboxCommand::Ls { database, state, limit, json } => {
             let (outbox, state) = (Outbox::open(&database.url).await?, state.map(Into::into));
             let rows = on_pool!(&outbox, pool => outbox::list(pool, state, limit).await?);
-            write_rows(&rows, json)?;
+            write_rows(&rows, json, output)?;
         }
-        Command::Requeue(one) => {
+        OutboxCommand::Requeue(one) => {
             let outbox = Outbox::open(&one.database.url).await?;
             on_pool!(&outbox, pool => outbox::requeue(pool, one.event).await?);
         }
-        Command::Skip(one) => {
+        OutboxCommand::Skip(one) => {
             let outbox = Outbox::open(&one.database.url).await?;
             on_pool!(&outbox, pool => outbox::skip(pool, one.event).await?);
         }
-        Command::Lag { database, json } => {
+        OutboxCommand::Lag { database, json } => {
             let outbox = Outbox::open(&database.url).await?;
             let lag = on_pool!(&outbox, pool => outbox::lag(pool).await?);
-            write_lag(lag, json)?;
+            write_lag(lag, json, output)?;
         }
     }
     Ok(())
@@ -115,8 +118,7 @@ fn stop_signal() -> Result<impl Future<Output = ()>> {
     })
 }
 
-fn write_rows(rows: &[EventRow], json: bool) -> Result<()> {
-    let mut out = stdout().lock();
+fn write_rows(rows: &[EventRow], json: bool, out: &mut dyn Write) -> Result<()> {
     if json {
         let rows: Vec<_> = rows.iter().map(row_as_json).collect();
         return Ok(writeln!(out, "{}", serde_json::Value::from(rows))?);
@@ -154,7 +156,7 @@ fn row_as_json(row: &EventRow) -> serde_json::Value {
     })
 }
 
-fn write_lag(lag: Lag, json: bool) -> Result<()> {
+fn write_lag(lag: Lag, json: bool, out: &mut dyn Write) -> Result<()> {
     let named = [
         ("held", lag.held),
         ("new", lag.new),
@@ -162,7 +164,6 @@ fn write_lag(lag: Lag, json: bool) -> Result<()> {
         ("oldest_new_ms", lag.oldest_new_ms),
         ("relays", lag.relays),
     ];
-    let mut out = stdout().lock();
     if json {
         let object: serde_json::Map<_, _> =
             named.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();

@@ -1,4 +1,5 @@
-//! The binary `handfast`. All code is in the library.
+//! The binary `handfast-server`: the coordinator and its operator's commands, without the commands
+//! that need the client library. All code is in the library.
 
 use std::io::{stderr, stdout};
 use std::process::ExitCode;

@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 /// The command line of every example, which gives it its own name and description.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
-pub(crate) struct Arguments {
+pub struct Arguments {
     #[command(flatten)]
     pub(crate) options: Options,
     #[command(subcommand)]

@@ -58,8 +58,10 @@ impl CoordinatorCounts {
 
 impl Coordinator {
     /// Starts the coordinators that the options ask for. The records of one are in `data_dir`,
-    /// those of several in the database that they share.
+    /// those of several in the database that they share. Children are this program again, by these
+    /// words of its command line.
     pub(crate) async fn start(
+        words: &'static [&'static str],
         options: &Options,
         data_dir: &Path,
         shared: Option<&CoordinatorDatabase>,
@@ -70,7 +72,7 @@ impl Coordinator {
         }
         if options.crash_coordinator > 0 || shared.is_some() {
             let count = options.coordinators;
-            let children = ChildCoordinators::start(count, data_dir, shared).await?;
+            let children = ChildCoordinators::start(words, count, data_dir, shared).await?;
             let (urls, admins) = (children.urls(), children.admins());
             return Ok(Self { urls, admins, location: Location::Children(Box::new(children)) });
         }

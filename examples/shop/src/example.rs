@@ -15,6 +15,9 @@ pub trait Example: Sync {
     const NAME: &'static str;
     /// A description for its help.
     const ABOUT: &'static str;
+    /// The words of the command line before those of this program, if it is a command of another:
+    /// child processes are started by them.
+    const WORDS: &'static [&'static str] = &[];
     /// The queries that read goods and money before and after the orders.
     const BOOKS: Books = Books::PLAIN;
 

@@ -21,6 +21,7 @@ pub mod services;
 pub mod trial;
 mod worker;
 
+pub use cli::Arguments;
 pub use example::{Books, Example, Leftover, Site};
 pub use input::{Customer, Order, OrderLine, Product};
 pub use worker::Worker;
@@ -32,29 +33,47 @@ use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches};
 use tracing_subscriber::EnvFilter;
 
-use crate::cli::{Arguments, Task};
+use crate::cli::Task;
 
 /// Orders went through, but the proof does not hold.
 const EXIT_DISPROVED: u8 = 2;
+
+/// How a program has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The proof holds, or there was nothing to prove: this was a child process.
+    Proven,
+    /// The proof does not hold.
+    Disproved,
+}
 
 /// Runs the whole program: reads the command line, runs the orders, prints the results. The exit
 /// code says whether the proof holds.
 pub async fn main<E: Example>(mut example: E) -> ExitCode {
     let arguments = read_arguments(&mut example).unwrap_or_else(|error| error.exit());
     prepare();
-    let ended = match arguments.task {
-        Some(Task::Coordinator(child)) => coordinator::serve_as_child(child).await,
-        Some(Task::Worker) => worker::work_as_child(&example).await,
-        None => Box::pin(run_orders(&example, &arguments)).await,
-    };
-    match ended {
-        Ok(code) => code,
+    match run(&example, &arguments).await {
+        Ok(Ended::Proven) => ExitCode::SUCCESS,
+        Ok(Ended::Disproved) => ExitCode::from(EXIT_DISPROVED),
         Err(error) => {
             // Standard error may be closed; the exit code still reports the failure.
             let _ = writeln!(std::io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs what the command line asks for, and prints the results.
+///
+/// # Errors
+/// Whatever keeps the orders from being run.
+pub async fn run(example: &impl Example, arguments: &Arguments) -> Result<Ended> {
+    match &arguments.task {
+        Some(Task::Coordinator(child)) => coordinator::serve_as_child(child).await?,
+        Some(Task::Worker) => worker::work_as_child(example).await?,
+        None => return Box::pin(run_orders(example, arguments)).await,
+    }
+    Ok(Ended::Proven)
 }
 
 /// Sets up a program with a coordinator in it: `RUST_LOG` says what is logged, to standard
@@ -75,9 +94,9 @@ fn read_arguments<E: Example>(example: &mut E) -> Result<Arguments, clap::Error>
     Arguments::from_arg_matches(&matches)
 }
 
-async fn run_orders(example: &impl Example, arguments: &Arguments) -> Result<ExitCode> {
+async fn run_orders(example: &impl Example, arguments: &Arguments) -> Result<Ended> {
     let report = run::run(example, &arguments.options).await?;
     let text = if arguments.options.json { report.to_json()? } else { report.to_tables() };
     writeln!(std::io::stdout(), "{text}")?;
-    Ok(if report.holds() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DISPROVED) })
+    Ok(if report.holds() { Ended::Proven } else { Ended::Disproved })
 }

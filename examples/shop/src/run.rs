@@ -54,7 +54,7 @@ impl<E: Example> Run<'_, E> {
         folder: &Path,
     ) -> Result<Report> {
         let data_dir = folder.join("coordinator");
-        let mut coordinator = Coordinator::start(self.options, &data_dir, shared).await?;
+        let mut coordinator = Coordinator::start(E::WORDS, self.options, &data_dir, shared).await?;
         let ran = Box::pin(self.with_databases(server, &mut coordinator, folder)).await;
         let stopped = coordinator.stop().await;
         let report = ran?;

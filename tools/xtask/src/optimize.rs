@@ -104,7 +104,7 @@ impl Compiler {
     ) -> Result<PathBuf> {
         let mut command = cargo();
         command.args(["build", "--release", "--target", &self.host, "--target-dir"]).arg(folder);
-        command.args(["-p", "handfast-server", "-p", "handfast-bench"]).current_dir(root());
+        command.args(["-p", "handfast-cli", "-p", "handfast-bench"]).current_dir(root());
         command.env("CARGO_ENCODED_RUSTFLAGS", flags_and(flag));
         if let Linking::AsOne = linking {
             command.env("CARGO_PROFILE_RELEASE_LTO", "fat");

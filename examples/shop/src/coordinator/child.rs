@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{ExitCode, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 use handfast_server::config::{AdminConfig, Config, GrpcConfig, StoreKind};
@@ -16,6 +16,8 @@ use crate::cli::ChildOptions;
 /// A coordinator that is always on the same ports and records.
 #[derive(Debug)]
 pub(super) struct ChildCoordinator {
+    /// The words of the command line before the sub-command.
+    words: &'static [&'static str],
     options: ChildOptions,
     /// None after it was killed.
     process: Option<Child>,
@@ -23,11 +25,15 @@ pub(super) struct ChildCoordinator {
 
 impl ChildCoordinator {
     /// Starts the process, on free ports.
-    pub(super) fn start(data_dir: &Path, shared: Option<&CoordinatorDatabase>) -> Result<Self> {
+    pub(super) fn start(
+        words: &'static [&'static str],
+        data_dir: &Path,
+        shared: Option<&CoordinatorDatabase>,
+    ) -> Result<Self> {
         let mut options = ChildOptions::alone(data_dir, free_address()?, free_address()?);
         options.database = shared.map(|shared| shared.url.clone());
         options.password_file = shared.and_then(|shared| shared.password_file.clone());
-        let mut child = Self { options, process: None };
+        let mut child = Self { words, options, process: None };
         child.spawn()?;
         Ok(child)
     }
@@ -36,7 +42,7 @@ impl ChildCoordinator {
     pub(super) fn spawn(&mut self) -> Result<()> {
         let own = std::env::current_exe().context("finding the own executable")?;
         let mut command = Command::new(own);
-        command.arg("coordinator").args(self.options.arguments());
+        command.args(self.words).arg("coordinator").args(self.options.arguments());
         command.stdin(Stdio::piped()).kill_on_drop(true);
         self.process = Some(command.spawn().context("starting the coordinator")?);
         Ok(())
@@ -71,8 +77,8 @@ impl ChildCoordinator {
 }
 
 /// Runs the hidden sub-command: a coordinator until the parent ends.
-pub(crate) async fn serve_as_child(options: ChildOptions) -> Result<ExitCode> {
-    let config = config(&options);
+pub(crate) async fn serve_as_child(options: &ChildOptions) -> Result<()> {
+    let config = config(options);
     // One of several coordinators is up while it follows, however long that takes.
     let server = if config.store.is_shared() {
         Server::launch(config).await?
@@ -84,7 +90,7 @@ pub(crate) async fn serve_as_child(options: ChildOptions) -> Result<ExitCode> {
     let parent_gone = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
     parent_gone.await??;
     server.shutdown().await?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Returns the configuration of a coordinator.

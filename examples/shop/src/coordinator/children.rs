@@ -20,8 +20,10 @@ pub(crate) struct ChildCoordinators {
 }
 
 impl ChildCoordinators {
-    /// Starts this number of coordinators, and waits until one leads and the others follow it.
+    /// Starts this number of coordinators by these words of the own command line, and waits until
+    /// one leads and the others follow it.
     pub(super) async fn start(
+        words: &'static [&'static str],
         count: u8,
         data_dir: &Path,
         shared: Option<&CoordinatorDatabase>,
@@ -29,7 +31,7 @@ impl ChildCoordinators {
         let mut children = Self { nodes: Vec::new(), http: reqwest::Client::new() };
         for number in 0..count {
             let folder = data_dir.with_extension(number.to_string());
-            children.nodes.push(ChildCoordinator::start(&folder, shared)?);
+            children.nodes.push(ChildCoordinator::start(words, &folder, shared)?);
         }
         for node in 0..children.nodes.len() {
             children.wait_ready(node).await?;

@@ -1,4 +1,4 @@
-//! The program itself, on a SQLite outbox and real brokers.
+//! The commands of an outbox, on a SQLite outbox and real brokers.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use handfast::outbox::{self, Event, RabbitMq};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_handfast-relay");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_handfast");
 
 struct Outbox {
     _directory: tempfile::TempDir,
@@ -36,7 +36,7 @@ impl Outbox {
 
     fn call(&self, command: &str, more: &[&str]) -> Output {
         let mut program = Command::new(PROGRAM);
-        program.args([command, "--database", &self.url]).args(more);
+        program.args(["outbox", command, "--database", &self.url]).args(more);
         program.output().unwrap()
     }
 
@@ -56,7 +56,7 @@ async fn events_are_listed_requeued_and_skipped() {
     let refused = outbox.call("skip", &[&id]);
     assert!(!refused.status.success());
     let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(said.contains("is not parked"), "{said}");
+    assert!(said.contains("is not parked") && said.contains("HF-CLI-OUTBOX"), "{said}");
 
     let park = "UPDATE event_outbox SET status = 4, attempts = 10, last_error = 'too long'";
     sqlx::query(park).execute(&outbox.pool).await.unwrap();
@@ -108,7 +108,7 @@ async fn check_relay_until_signal(broker: &str, topic: &str) {
     let outbox = Outbox::new().await;
     outbox.emit(&Event::new(topic, "7").payload("placed")).await;
     let mut program = Command::new(PROGRAM);
-    program.args(["run", "--database", &outbox.url, "--broker", broker]);
+    program.args(["relay", "--database", &outbox.url, "--broker", broker]);
     let metrics = free_address();
     program.args(["--metrics", &metrics]);
     let mut relay = program.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
