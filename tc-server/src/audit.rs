@@ -104,6 +104,20 @@ struct Line<'a> {
     outcome: Option<&'a str>,
 }
 
+/// Tells the process's log, in fields: the line for the file would be JSON within a text.
+fn log(action: &Action, stage: ActionStage<'_>) {
+    let Action { id, operator, action, xid, branch, lock, lease, detail, node, epoch } = action;
+    let (stage, outcome) = match stage {
+        ActionStage::Asked => ("asked", None),
+        ActionStage::Answered(outcome) => ("answered", Some(outcome)),
+    };
+    tracing::info!(
+        target: "handfast_server::audit",
+        id, operator, action, stage, outcome, xid, branch, lock, lease, detail, node, epoch,
+        "operator action"
+    );
+}
+
 /// The audit log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("audit log {path}: {source}")]
@@ -139,7 +153,7 @@ impl AuditLog {
     /// It could not be written or synced.
     pub async fn record(&self, action: &Action, stage: ActionStage<'_>) -> io::Result<()> {
         let mut line = line(action, stage)?;
-        tracing::info!(target: "handfast_server::audit", xid = action.xid, line, "operator action");
+        log(action, stage);
         let Sink::File(appender) = &self.sink else { return Ok(()) };
         line.push('\n');
         let appender = Arc::clone(appender);

@@ -171,7 +171,6 @@ impl Server {
     pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         let mut server = Self::launch(config).await?;
         server.until_leading().await?;
-        server.log_addresses();
         Ok(server)
     }
 

@@ -149,9 +149,21 @@ impl Client {
                 .advise("give the server as http://host:port or https://host:port");
         }
         let message = format!("{}: {}", self.base, causes(error));
-        CliFailure::new(Exit::Unreachable, "HF-CLI-UNREACHABLE", message)
-            .advise("is the coordinator running, and is --server its admin address?")
+        let advice = advice_for(&message);
+        CliFailure::new(Exit::Unreachable, "HF-CLI-UNREACHABLE", message).advise(advice)
     }
+}
+
+/// Returns what to do about a failure to connect. The errors below it are known by their texts alone.
+fn advice_for(message: &str) -> &'static str {
+    let known = [
+        ("UnknownIssuer", "give the certificate of the authority that signed its own: --ca FILE"),
+        ("InvalidContentType", "this port has no TLS: give --server http://…"),
+        ("invalid HTTP version", "this port has TLS: give --server https://…"),
+        ("CertificateRequired", "this is the port for services: give the admin address"),
+    ];
+    let found = known.iter().find(|(said, _)| message.contains(said));
+    found.map_or("is the coordinator running, and is --server its admin address?", |(_, it)| it)
 }
 
 fn refusal(status: StatusCode, problem: Option<Problem>) -> CliFailure {

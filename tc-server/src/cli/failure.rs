@@ -63,7 +63,8 @@ impl CliFailure {
         self
     }
 
-    pub(super) fn report(&self, errors: &mut dyn Write) {
+    /// Prints the failure.
+    pub fn report(&self, errors: &mut dyn Write) {
         if self.exit == Exit::Done {
             return;
         }
@@ -90,11 +91,7 @@ impl From<io::Error> for CliFailure {
 }
 
 /// Prints clap's report. Help and version were requested; everything else is wrong usage.
-pub(super) fn report_usage(
-    error: &clap::Error,
-    output: &mut dyn Write,
-    errors: &mut dyn Write,
-) -> Exit {
+pub fn report_usage(error: &clap::Error, output: &mut dyn Write, errors: &mut dyn Write) -> Exit {
     let (stream, exit): (&mut dyn Write, _) =
         if error.use_stderr() { (errors, Exit::Usage) } else { (output, Exit::Done) };
     match write!(stream, "{}", error.render()) {

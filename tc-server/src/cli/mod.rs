@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use handfast_core::Epoch;
 
 use crate::admin::model::{Resolution, Status};
@@ -18,8 +18,8 @@ use crate::security::Role;
 mod client;
 mod config_flags;
 mod failure;
+mod greeting;
 mod maintenance;
-mod program;
 mod remote;
 mod render;
 mod saga;
@@ -28,19 +28,21 @@ mod token;
 
 pub use client::Client;
 pub use config_flags::ConfigFlags;
-pub use failure::{CliFailure, Exit};
+pub use failure::{CliFailure, Exit, report_usage};
 pub use render::{Style, render_lock, render_named_lock, render_transaction};
 
-/// The Handfast transaction coordinator and its operator's tool.
+/// The Handfast transaction coordinator and its operator's tool, without the commands that need the
+/// client library: the program `handfast` has those too.
 #[derive(Debug, Parser)]
-#[command(name = "handfast", version, about, max_term_width = 100)]
+#[command(name = "handfast-server", version, about, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
+/// The commands of a coordinator and of its operators.
 #[derive(Debug, Subcommand)]
-enum Command {
+pub enum Command {
     /// Runs a coordinator until SIGTERM or SIGINT.
     Serve(ConfigFlags),
     /// Prints the effective configuration as TOML, or all its problems.
@@ -109,25 +111,10 @@ enum Command {
     /// Creates tokens.
     #[command(subcommand)]
     Token(TokenCommand),
-    /// Sends the events of a service's outbox to a broker: `handfast-relay run`, a program
-    /// installed beside this one.
-    #[command(disable_help_flag = true)]
-    Relay(ForwardedArguments),
-    /// Shows the events of a service's outbox and acts on them: `ls`, `requeue`, `skip` and `lag`
-    /// of `handfast-relay`, a program installed beside this one.
-    #[command(disable_help_flag = true)]
-    Outbox(ForwardedArguments),
-}
-
-/// The arguments that are passed to another program.
-#[derive(Debug, Args)]
-struct ForwardedArguments {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
-    arguments: Vec<OsString>,
 }
 
 #[derive(Debug, Subcommand)]
-enum TransactionCommand {
+pub enum TransactionCommand {
     /// Lists transactions, youngest first.
     Ls {
         /// Only those with this status.
@@ -175,7 +162,7 @@ enum TransactionCommand {
 }
 
 #[derive(Debug, Subcommand)]
-enum LockCommand {
+pub enum LockCommand {
     /// Lists locked rows with their queues.
     Ls {
         /// Only rows of this resource.
@@ -209,7 +196,7 @@ enum LockCommand {
 }
 
 #[derive(Debug, Subcommand)]
-enum LeaseCommand {
+pub enum LeaseCommand {
     /// Lists named locks with their holders and queues, by name.
     Ls {
         #[command(flatten)]
@@ -241,7 +228,7 @@ enum LeaseCommand {
 }
 
 #[derive(Debug, Subcommand)]
-enum ClusterCommand {
+pub enum ClusterCommand {
     /// Shows which node leads, where the asked node stands, and which nodes are there.
     Status(Remote),
     /// Hands the lead over to another node, for example before an upgrade.
@@ -255,7 +242,7 @@ enum ClusterCommand {
 }
 
 #[derive(Debug, Subcommand)]
-enum SagaCommand {
+pub enum SagaCommand {
     /// Checks a saga's JSON file and draws it, without a coordinator.
     Explain {
         /// The file.
@@ -267,7 +254,7 @@ enum SagaCommand {
 }
 
 #[derive(Debug, Subcommand)]
-enum TokenCommand {
+pub enum TokenCommand {
     /// Draws a token and prints it with the line for the coordinator's tokens file.
     New {
         /// The bearer's name, for the audit log.
@@ -280,7 +267,7 @@ enum TokenCommand {
 }
 
 #[derive(Debug, Args)]
-struct OneTransaction {
+pub struct OneTransaction {
     /// The transaction, as `address:number` or as the number alone.
     xid: String,
     #[command(flatten)]
@@ -288,7 +275,7 @@ struct OneTransaction {
 }
 
 #[derive(Debug, Args)]
-struct Act {
+pub struct Act {
     /// The transaction, as `address:number` or as the number alone.
     xid: String,
     /// The reason, for the timeline and the audit log.
@@ -299,7 +286,7 @@ struct Act {
 }
 
 #[derive(Debug, Args)]
-struct Page {
+pub struct Page {
     /// The most items to list.
     #[arg(long, default_value_t = 50)]
     limit: usize,
@@ -320,9 +307,25 @@ pub struct Remote {
     /// A file with the certificates to trust, PEM. Default: the system's.
     #[arg(long, env = "HANDFAST_CA")]
     pub ca: Option<PathBuf>,
-    /// Print JSON.
-    #[arg(long)]
+    /// The form of the output.
+    #[arg(short, long, value_enum, value_name = "FORM", default_value_t = OutputForm::Table)]
+    pub output: OutputForm,
+    /// Print JSON, as `-o json` does.
+    #[arg(long, conflicts_with = "output")]
     pub json: bool,
+}
+
+/// The form of the output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OutputForm {
+    /// A table that fits the terminal: ids are whole, and columns may be left out. Without a
+    /// terminal, all columns and one line per item
+    #[default]
+    Table,
+    /// A table with all columns, however wide
+    Wide,
+    /// The answer of the coordinator
+    Json,
 }
 
 /// Runs one command line and returns the exit code.
@@ -336,13 +339,18 @@ pub fn run(
             Ok(()) => return Exit::Done,
             Err(failure) => failure,
         },
-        Err(error) => return failure::report_usage(&error, output, errors),
+        Err(error) => return report_usage(&error, output, errors),
     };
     failure.report(errors);
     failure.exit
 }
 
-fn execute(command: Command, output: &mut dyn Write) -> Result<(), CliFailure> {
+/// Runs one of the commands.
+///
+/// # Errors
+///
+/// Why the command failed, with the exit code of the process.
+pub fn execute(command: Command, output: &mut dyn Write) -> Result<(), CliFailure> {
     match command {
         Command::Serve(flags) => serve::run(flags),
         Command::Config(flags) => {
@@ -365,9 +373,5 @@ fn execute(command: Command, output: &mut dyn Write) -> Result<(), CliFailure> {
             maintenance::restore(&from, Epoch(epoch_above), config, output)
         }
         Command::MigrateStore { from, to } => maintenance::migrate(&from, &to, output),
-        Command::Relay(ForwardedArguments { arguments }) => {
-            Err(program::relay(Some("run"), arguments))
-        }
-        Command::Outbox(ForwardedArguments { arguments }) => Err(program::relay(None, arguments)),
     }
 }

@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{
-    CliFailure, Client, ClusterCommand, Exit, LeaseCommand, LockCommand, Page, Remote, Style,
-    TransactionCommand, render,
+    CliFailure, Client, ClusterCommand, Exit, LeaseCommand, LockCommand, OutputForm, Page, Remote,
+    Style, TransactionCommand, render,
 };
 use crate::admin::model::{
     ActionReply, ActionRequest, BranchQuery, Cluster, Lock, LockPage, LockQuery, NamedLock,
@@ -220,12 +220,14 @@ fn show<Answer: Serialize>(
     answer: &Answer,
     render: fn(&Answer, Style) -> String,
 ) -> Result<(), CliFailure> {
-    let text = if remote.json {
-        serde_json::to_string_pretty(answer).map_err(std::io::Error::from)?
-    } else if std::io::stdout().is_terminal() {
-        render(answer, Style::Terminal)
-    } else {
-        render(answer, Style::Plain)
+    let form = if remote.json { OutputForm::Json } else { remote.output };
+    let text = match form {
+        OutputForm::Json => serde_json::to_string_pretty(answer).map_err(std::io::Error::from)?,
+        OutputForm::Wide => render(answer, Style::Wide),
+        OutputForm::Table if std::io::stdout().is_terminal() => {
+            render(answer, Style::of_terminal())
+        }
+        OutputForm::Table => render(answer, Style::Plain),
     };
     Ok(writeln!(output, "{}", text.trim_end())?)
 }

@@ -1,13 +1,14 @@
 //! `handfast serve`: runs a coordinator until a signal stops it or its store fails.
 
 use std::future;
-use std::io;
+use std::io::{self, Write as _};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::failure::causes;
+use super::greeting::{Addresses, greeting};
 use super::{CliFailure, ConfigFlags, Exit};
-use crate::config::Config;
+use crate::config::{Config, LogFormat};
 use crate::descriptors;
 use crate::engine::EngineFailure;
 use crate::security::Reloaded;
@@ -38,7 +39,7 @@ pub(super) fn run(flags: ConfigFlags) -> Result<(), CliFailure> {
 }
 
 async fn serve(config: Config) -> Result<(), CliFailure> {
-    tracing::info!(config = config.to_toml(), "configuration");
+    tracing::debug!(config = config.to_toml(), "configuration");
     let mut stop = StopSignal::listen().map_err(|error| {
         CliFailure::new(Exit::ServerFailed, "HF-CLI-RUNTIME", error.to_string())
     })?;
@@ -81,12 +82,29 @@ async fn start(config: Config, stop: &mut StopSignal) -> Result<Option<RunningSe
 
 /// Starts the server. A node on a shared store is up while it follows, however long that takes.
 async fn launch(config: Config) -> Result<RunningServer, StartError> {
-    if !config.store.is_shared() {
-        return Server::start(config).await;
-    }
-    let server = Server::launch(config).await?;
-    server.log_addresses();
+    let is_shared = config.store.is_shared();
+    let greeted = config.clone();
+    let server =
+        if is_shared { Server::launch(config).await? } else { Server::start(config).await? };
+    greet(&greeted, &server);
     Ok(server)
+}
+
+/// Says what runs where: to people in four lines, to a program that reads the log as an event.
+fn greet(config: &Config, server: &RunningServer) {
+    match config.log.format {
+        LogFormat::Json => server.log_addresses(),
+        LogFormat::Text if tracing::enabled!(tracing::Level::INFO) => {
+            let addresses = Addresses {
+                grpc: server.grpc_address,
+                admin: server.admin_address,
+                seata: server.seata_address,
+            };
+            // Standard error may be closed; the coordinator serves all the same.
+            let _ = io::stderr().write_all(greeting(config, addresses).as_bytes());
+        }
+        LogFormat::Text => {}
+    }
 }
 
 fn reload_tokens(server: &RunningServer) {

@@ -14,14 +14,23 @@ use super::Config;
 /// Environment variables with this prefix are configuration.
 pub const ENVIRONMENT_PREFIX: &str = "HANDFAST_";
 
-/// Variables with the prefix that belong to other commands, not to the configuration of the server.
-const OTHER_COMMANDS: [&str; 6] = [
+/// Variables with the prefix that belong to other commands or to services, not to the configuration
+/// of the server. A test of the program compares the list with all that they read.
+const OTHER_PURPOSES: [&str; 14] = [
     "HANDFAST_CONFIG",
     "HANDFAST_SERVER",
     "HANDFAST_TOKEN",
     "HANDFAST_CA",
     "HANDFAST_DATABASE",
     "HANDFAST_BROKER",
+    "HANDFAST_ENDPOINTS",
+    "HANDFAST_APPLICATION",
+    "HANDFAST_TOKEN_FILE",
+    "HANDFAST_CERTIFICATE",
+    "HANDFAST_KEY",
+    "HANDFAST_CONNECT_TIMEOUT",
+    "HANDFAST_REQUEST_DEADLINE",
+    "HANDFAST_ROLLBACK_WAIT",
 ];
 
 /// Variables with this prefix name the servers of the test suite.
@@ -195,7 +204,7 @@ fn is_set_by_others(name: &str, text: &str) -> bool {
         || name.split_once("_PORT_").is_some_and(|(_, rest)| names_a_protocol(rest))
         // A guessed setting, such as `HANDFAST_GRPC_PORT=7091`, is refused.
         || (name.ends_with("_PORT") && text.contains("://"));
-    is_link || name.starts_with(TEST_SERVERS) || OTHER_COMMANDS.contains(&name)
+    is_link || name.starts_with(TEST_SERVERS) || OTHER_PURPOSES.contains(&name)
 }
 
 /// Returns whether a port and a protocol follow, as in `7091_TCP` and `7091_TCP_ADDR`.

@@ -54,7 +54,7 @@ impl<'a> EncryptedNode<'a> {
         config.security.tokens = Some(secrets.signed.path("tokens"));
         let file = folder.join(format!("{name}.toml"));
         fs::write(&file, config.to_toml()).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_handfast"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_handfast-server"));
         command.args(["serve", "--config"]).arg(file).env_clear();
         command.env("SSL_CERT_FILE", system.path("authority.pem"));
         let any_port = "127.0.0.1:0".parse().unwrap();

@@ -55,7 +55,7 @@ impl ProcessNode {
         let (config, folder) = cluster.config(name);
         let file = folder.join(format!("{name}.toml"));
         fs::write(&file, config.to_toml()).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_handfast"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_handfast-server"));
         command.args(["serve", "--config"]).arg(file).env_clear();
         let process = CoordinatorProcess::start(command, addresses, None).unwrap();
         let requests = Requests::to(process.grpc(), process.admin());

@@ -81,7 +81,7 @@ pub(crate) async fn handfast(arguments: &[&str]) -> Output {
 
 /// Returns the command `handfast` with these arguments.
 pub(crate) fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_handfast"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_handfast-server"));
     command.args(arguments).env_clear().stdin(Stdio::null());
     command
 }

@@ -270,33 +270,3 @@ fn the_effective_configuration_is_printed() {
     let wrong = handfast(&["config", "--set", "odd"]).output().unwrap();
     assert_eq!(wrong.status.code(), Some(7));
 }
-
-/// The relay is a program of its own, which gets the arguments unchanged.
-#[test]
-fn outbox_commands_run_the_relay() {
-    use std::os::unix::fs::PermissionsExt as _;
-
-    let own = std::path::Path::new(env!("CARGO_BIN_EXE_handfast"));
-    let place = tempfile::tempdir_in(own.parent().unwrap()).unwrap();
-    let (linked, relay) = (place.path().join("handfast"), place.path().join("handfast-relay"));
-    std::fs::hard_link(own, &linked).unwrap();
-    std::fs::write(&relay, "#!/bin/sh\necho relay \"$@\"\nexit 3\n").unwrap();
-    std::fs::set_permissions(&relay, std::fs::Permissions::from_mode(0o755)).unwrap();
-    for (given, expected) in [
-        (
-            "relay --database sqlite://a --broker nats://b",
-            "relay run --database sqlite://a --broker nats://b",
-        ),
-        ("outbox ls --state parked", "relay ls --state parked"),
-        ("outbox --help", "relay --help"),
-    ] {
-        let output = std::process::Command::new(&linked).args(given.split(' ')).output().unwrap();
-        assert_eq!(text(&output.stdout).trim_end(), expected);
-        assert_eq!(output.status.code(), Some(3));
-    }
-    std::fs::remove_file(&relay).unwrap();
-    let output =
-        std::process::Command::new(&linked).args(["outbox", "ls"]).env("PATH", "").output();
-    let said = text(&output.unwrap().stderr);
-    assert!(said.contains("HF-CLI-RELAY"), "{said}");
-}

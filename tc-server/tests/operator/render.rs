@@ -142,7 +142,8 @@ fn a_seata_branch_has_no_rows_to_choose_from() {
 fn a_terminal_gets_ruled_tables() {
     let mut detail = dirty();
     detail.branches.clear();
-    expect_file!["expected/terminal.txt"].assert_eq(&render_transaction(&detail, Style::Terminal));
+    expect_file!["expected/terminal.txt"]
+        .assert_eq(&render_transaction(&detail, Style::Terminal { width: 100 }));
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(crate) struct Coordinator {
 
 /// Returns the command `handfast` with these arguments, without an environment.
 pub(crate) fn handfast(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_handfast"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_handfast-server"));
     command.args(arguments).env_clear().stdin(Stdio::null());
     command
 }
@@ -43,7 +43,7 @@ impl Coordinator {
     pub(crate) fn start_limited(limit: &str, arguments: &[&str]) -> Self {
         let mut limited = Command::new("sh");
         let run = format!("{limit}; exec \"$@\"");
-        limited.args(["-c", &run, "sh", env!("CARGO_BIN_EXE_handfast"), "serve"]);
+        limited.args(["-c", &run, "sh", env!("CARGO_BIN_EXE_handfast-server"), "serve"]);
         limited.args(arguments).env_clear();
         Self::spawn(limited)
     }

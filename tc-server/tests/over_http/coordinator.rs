@@ -38,7 +38,7 @@ impl Coordinator {
     /// Starts the process and returns a client of it.
     pub(crate) async fn start(&self) -> Application {
         let (config, log) = (self.path("handfast.toml"), self.path("log"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_handfast"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_handfast-server"));
         command.arg("serve").arg("--config").arg(config).env_clear();
         let free = SocketAddr::from(([127, 0, 0, 1], 0));
         let process = CoordinatorProcess::start(command, [free; 2], Some(&log)).unwrap();

@@ -1,6 +1,6 @@
 //! The nodes that share a store, as text.
 
-use super::{Style, add_row, table, text};
+use super::{Sheet, Style, add_row, flowing, table, text, whole};
 use crate::admin::model::{Cluster, ClusterNode, NodeStanding, SeenClusterNode, TransferReply};
 use crate::time_format;
 
@@ -28,12 +28,19 @@ pub(in crate::cli) fn render_cluster(cluster: &Cluster, style: Style) -> String 
 }
 
 fn render_nodes(nodes: &[SeenClusterNode], style: Style) -> String {
-    let mut table = table(style, &["nodes", "version", "grpc", "admin", "seen"]);
+    let columns = [
+        whole("nodes"),
+        flowing("version").left_out(1),
+        whole("grpc").left_out(3),
+        whole("admin"),
+        flowing("seen").left_out(2),
+    ];
+    let mut sheet = Sheet::new(style, columns);
     for SeenClusterNode { node, seen_ms_ago } in nodes {
         let seen = format!("{} ago", time_format::duration(*seen_ms_ago));
-        add_row(&mut table, [&node.id, &node.version, &node.grpc, &node.admin, &seen]);
+        sheet.row([&node.id, &node.version, &node.grpc, &node.admin, &seen]);
     }
-    text(&table)
+    sheet.text()
 }
 
 /// Renders the node that leads after a transfer.

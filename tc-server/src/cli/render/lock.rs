@@ -1,6 +1,6 @@
 //! Locks as text.
 
-use super::{Style, add_row, more, more_of, printable, table, text, word};
+use super::{Sheet, Style, flowing, more, more_of, printable, whole, word};
 use crate::admin::model::{Lock, LockHolder, LockPage, LockWaiter};
 use crate::time_format;
 
@@ -10,8 +10,16 @@ pub(crate) fn render_locks(page: &LockPage, style: Style) -> String {
     if page.items.is_empty() {
         return "no locks".to_owned();
     }
-    let header = ["RESOURCE", "TABLE", "KEY", "HELD BY", "MODE", "FOR", "WAITING"];
-    let mut table = table(style, &header);
+    let columns = [
+        whole("RESOURCE").left_out(3),
+        flowing("TABLE"),
+        whole("KEY"),
+        whole("HELD BY"),
+        flowing("MODE").left_out(1),
+        flowing("FOR").left_out(2),
+        flowing("WAITING"),
+    ];
+    let mut sheet = Sheet::new(style, columns);
     for lock in &page.items {
         let holders: Vec<&str> = lock.holders.iter().map(|holder| &*holder.xid).collect();
         let oldest = lock.holders.iter().map(|holder| holder.age_ms).max();
@@ -24,27 +32,28 @@ pub(crate) fn render_locks(page: &LockPage, style: Style) -> String {
             &oldest.map(time_format::duration).unwrap_or_default(),
             &waiting(lock),
         ];
-        add_row(&mut table, cells);
+        sheet.row(cells);
     }
-    format!("{}{}", text(&table), more(page.next.as_deref()))
+    format!("{}{}", sheet.text(), more(page.next.as_deref()))
 }
 
 /// Renders one row with its holders and its queue.
 #[must_use]
 pub fn render_lock(lock: &Lock, style: Style) -> String {
     let title = printable(&format!("{} {} {}", lock.resource, lock.table, lock.key));
-    let mut table = table(style, &["", "XID", "MODE", "FOR"]);
+    let columns = [whole(""), whole("XID"), flowing("MODE").left_out(1), flowing("FOR")];
+    let mut sheet = Sheet::new(style, columns);
     for LockHolder { xid, mode, age_ms, .. } in &lock.holders {
-        add_row(&mut table, ["holds", xid, &word(mode), &time_format::duration(*age_ms)]);
+        sheet.row(["holds", xid, &word(mode), &time_format::duration(*age_ms)]);
     }
     for LockWaiter { xid, mode, age_ms, .. } in &lock.queue {
         let xid = xid.as_deref().unwrap_or("(outside)");
-        add_row(&mut table, ["waits", xid, &word(mode), &time_format::duration(*age_ms)]);
+        sheet.row(["waits", xid, &word(mode), &time_format::duration(*age_ms)]);
     }
     let key = printable(&lock.canonical_key);
     let rest = more_of(lock.holding, lock.holders.len(), "hold it");
     let rest = format!("{rest}{}", more_of(lock.waiting, lock.queue.len(), "wait"));
-    format!("{title}\ncanonical key {key}\n\n{}{rest}", text(&table))
+    format!("{title}\ncanonical key {key}\n\n{}{rest}", sheet.text())
 }
 
 fn waiting(lock: &Lock) -> String {

@@ -11,6 +11,7 @@ mod cluster;
 mod lock;
 mod named_lock;
 mod refusal;
+mod sheet;
 mod transaction;
 
 pub(super) use cluster::{render_cluster, render_transfer};
@@ -18,6 +19,7 @@ pub use lock::render_lock;
 pub(super) use lock::render_locks;
 pub use named_lock::render_named_lock;
 pub(super) use named_lock::{render_named_locks, render_release};
+use sheet::{Sheet, flowing, whole};
 pub use transaction::render_transaction;
 pub(super) use transaction::render_transactions;
 
@@ -27,10 +29,23 @@ const RESOURCES_SHOWN_MAX: usize = 100;
 /// The style of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// For reading: a ruled table, fitted to the terminal.
-    Terminal,
+    /// For reading: a ruled table, fitted to a terminal of this width.
+    Terminal {
+        /// The width, in characters.
+        width: u16,
+    },
+    /// For reading: a ruled table with all columns, however wide.
+    Wide,
     /// For a program such as `awk`: one line per row, columns separated by at least two spaces.
     Plain,
+}
+
+impl Style {
+    /// Returns the style for the terminal that standard output is; 80 characters wide, if it does
+    /// not say.
+    pub(super) fn of_terminal() -> Self {
+        Self::Terminal { width: Table::new().width().unwrap_or(80) }
+    }
 }
 
 pub(super) fn render_status(status: &ServerStatus, style: Style) -> String {
@@ -59,7 +74,15 @@ pub(super) fn render_resources(resources: &Resources, style: Style) -> String {
     if resources.items.is_empty() {
         return "no resources: no connected process serves any".to_owned();
     }
-    let mut table = table(style, &["RESOURCE", "MODE", "PROCESSES", "WAITING", "ASKED", "LABEL"]);
+    let columns = [
+        whole("RESOURCE"),
+        flowing("MODE").left_out(4),
+        flowing("PROCESSES").left_out(2),
+        flowing("WAITING"),
+        flowing("ASKED").left_out(1),
+        flowing("LABEL").left_out(3),
+    ];
+    let mut sheet = Sheet::new(style, columns);
     for resource in &resources.items {
         let cells = [
             &*resource.id,
@@ -69,25 +92,33 @@ pub(super) fn render_resources(resources: &Resources, style: Style) -> String {
             &resource.asked_branches.to_string(),
             &resource.label,
         ];
-        add_row(&mut table, cells);
+        sheet.row(cells);
     }
-    text(&table)
+    sheet.text()
 }
 
 pub(super) fn render_processes(processes: &Processes, style: Style) -> String {
     if processes.items.is_empty() {
         return "no connected processes".to_owned();
     }
-    let mut table = table(style, &["APPLICATION", "CLIENT", "AGENT", "PEER", "ASKED", "RESOURCES"]);
+    let columns = [
+        flowing("APPLICATION"),
+        whole("CLIENT"),
+        flowing("AGENT").left_out(1),
+        whole("PEER").left_out(3),
+        flowing("ASKED").left_out(2),
+        whole("RESOURCES").left_out(4),
+    ];
+    let mut sheet = Sheet::new(style, columns);
     for process in &processes.items {
         let hidden = process.resource_count.saturating_sub(RESOURCES_SHOWN_MAX);
-        let hidden = if hidden > 0 { format!(" +{hidden}") } else { String::new() };
-        let resources = format!("{}{hidden}", process.resources.join(" "));
+        let mut resources = process.resources.clone();
+        resources.extend((hidden > 0).then(|| format!("+{hidden}")));
         let ClientProcess { application, client_id, agent, peer, .. } = process;
         let asked = process.asked_branches.to_string();
-        add_row(&mut table, [application, client_id, agent, peer, &asked, &resources]);
+        sheet.row_with_list([application, client_id, agent, peer, &asked, ""], &resources);
     }
-    format!("{}{}", text(&table), more_of(processes.count, processes.items.len(), "are connected"))
+    format!("{}{}", sheet.text(), more_of(processes.count, processes.items.len(), "are connected"))
 }
 
 pub(super) fn render_action(reply: &ActionReply, _style: Style) -> String {
@@ -112,16 +143,24 @@ fn word(value: &impl serde::Serialize) -> String {
 }
 
 fn table(style: Style, header: &[&str]) -> Table {
+    ruled(style, header.iter().copied())
+}
+
+fn ruled<'h>(style: Style, header: impl IntoIterator<Item = &'h str>) -> Table {
     let mut table = Table::new();
     match style {
-        Style::Terminal => table
+        Style::Terminal { width } => table
             .load_style(presets::UTF8_BORDERS_ONLY)
+            .set_width(width)
             .set_content_arrangement(ContentArrangement::Dynamic),
+        Style::Wide => table
+            .load_style(presets::UTF8_BORDERS_ONLY)
+            .set_content_arrangement(ContentArrangement::Disabled),
         Style::Plain => {
             table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled)
         }
     };
-    table.set_header(header.iter().copied());
+    table.set_header(header);
     if style == Style::Plain {
         // No padding before the first column, so that a line begins with its first word.
         table.column_iter_mut().for_each(|column| {

@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 
 use super::refusal::push_refusal;
-use super::{Style, add_row, more, printable, status_words, table, text, word};
-use crate::admin::model::{Branch, Transaction, TransactionDetail, TransactionPage};
+use super::{
+    Sheet, Style, add_row, flowing, more, printable, status_words, table, text, whole, word,
+};
+use crate::admin::model::{Branch, Status, Transaction, TransactionDetail, TransactionPage};
 use crate::time_format;
 
 /// Renders one line per transaction.
@@ -13,7 +15,15 @@ pub(crate) fn render_transactions(page: &TransactionPage, style: Style) -> Strin
     if page.items.is_empty() {
         return "no transactions".to_owned();
     }
-    let mut table = table(style, &["XID", "STATUS", "APPLICATION", "NAME", "AGE", "BRANCHES"]);
+    let columns = [
+        whole("XID"),
+        flowing("STATUS"),
+        flowing("APPLICATION").left_out(3),
+        flowing("NAME"),
+        flowing("AGE").left_out(2),
+        flowing("BRANCHES").left_out(1),
+    ];
+    let mut sheet = Sheet::new(style, columns);
     for transaction in &page.items {
         let cells = [
             &*transaction.xid,
@@ -23,9 +33,9 @@ pub(crate) fn render_transactions(page: &TransactionPage, style: Style) -> Strin
             &time_format::duration(transaction.age_ms),
             &transaction.branch_count.to_string(),
         ];
-        add_row(&mut table, cells);
+        sheet.row(cells);
     }
-    format!("{}{}", text(&table), more(page.next.as_deref()))
+    format!("{}{}", sheet.text(), more(page.next.as_deref()))
 }
 
 /// Renders a transaction with its branches, its timeline and the rows that need a decision.
@@ -55,13 +65,23 @@ pub fn render_transaction(detail: &TransactionDetail, style: Style) -> String {
 }
 
 fn standing(transaction: &Transaction) -> String {
-    let paused = if transaction.paused { ", paused" } else { "" };
+    // Of one that has ended a pause says nothing any more.
+    let has_ended = matches!(transaction.status, Status::Committed | Status::RolledBack);
+    let paused = if transaction.paused && !has_ended { ", paused" } else { "" };
     format!("{}{paused}", status_words(transaction.status, transaction.rollback_reason))
 }
 
 fn branches(branches: &[Branch], style: Style) -> String {
-    let header = ["BRANCH", "MODE", "STATE", "ATTEMPTS", "ROWS", "RESOURCE", "LAST FAILURE"];
-    let mut table = table(style, &header);
+    let columns = [
+        whole("BRANCH"),
+        flowing("MODE").left_out(3),
+        flowing("STATE"),
+        flowing("ATTEMPTS").left_out(2),
+        flowing("ROWS").left_out(1),
+        whole("RESOURCE").left_out(4),
+        flowing("LAST FAILURE"),
+    ];
+    let mut sheet = Sheet::new(style, columns);
     for branch in branches {
         let resolution = branch.resolution.map(|resolution| format!(" ({})", word(&resolution)));
         let cells = [
@@ -73,9 +93,9 @@ fn branches(branches: &[Branch], style: Style) -> String {
             &branch.resource,
             branch.last_failure.as_ref().map_or("-", |failure| &failure.error),
         ];
-        add_row(&mut table, cells);
+        sheet.row(cells);
     }
-    text(&table)
+    sheet.text()
 }
 
 fn timeline(detail: &TransactionDetail, style: Style) -> String {
