@@ -1,0 +1,99 @@
+//! Local transactions of Handfast, of either mode and any of the databases, as one type.
+//!
+//! `sqlx::Executor` is implemented for concrete databases alone, so the implementations here come
+//! from a macro, one for each pair of mode and database.
+
+use futures::future::BoxFuture;
+use handfast::Xid;
+use handfast::outbox::{Event, OutboxError};
+use sea_orm::{ExecResult, QueryResult, Statement};
+
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+use crate::sent;
+use crate::sent::{Answer, Rows};
+
+/// A local transaction that is open.
+pub trait Local: Send {
+    /// The global that it is a branch of.
+    fn xid(&self) -> Option<&Xid>;
+
+    /// Returns the rows of a statement as they arrive.
+    fn rows(&mut self, statement: Statement) -> Rows<'_>;
+
+    /// Returns the first row of a statement.
+    fn row(&mut self, statement: Statement) -> Answer<'_, Option<QueryResult>>;
+
+    /// Runs a statement to its end.
+    fn execute(&mut self, statement: Statement) -> Answer<'_, ExecResult>;
+
+    /// Runs a text that is not prepared.
+    fn execute_text(&mut self, text: String) -> Answer<'_, ExecResult>;
+
+    /// Emits an event.
+    fn emit<'e>(&'e mut self, event: &'e Event) -> BoxFuture<'e, Result<(), OutboxError>>;
+}
+
+/// A local transaction that can also be ended.
+pub trait OwnedLocal: Local {
+    /// Commits it: phase one, if it is a branch.
+    fn commit(self: Box<Self>) -> Answer<'static, ()>;
+
+    /// Rolls it back.
+    fn roll_back(self: Box<Self>) -> Answer<'static, ()>;
+}
+
+/// Implements both traits for the local transactions of one database.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+macro_rules! impl_local {
+    ($transaction:ident, $db:ty) => {
+        impl Local for handfast::$transaction<'_, $db> {
+            fn xid(&self) -> Option<&Xid> {
+                self.xid()
+            }
+
+            fn rows(&mut self, statement: Statement) -> Rows<'_> {
+                sent::rows(self, statement)
+            }
+
+            fn row(&mut self, statement: Statement) -> Answer<'_, Option<QueryResult>> {
+                sent::row(self, statement)
+            }
+
+            fn execute(&mut self, statement: Statement) -> Answer<'_, ExecResult> {
+                sent::execute(self, statement)
+            }
+
+            fn execute_text(&mut self, text: String) -> Answer<'_, ExecResult> {
+                sent::execute_text(self, text)
+            }
+
+            fn emit<'e>(
+                &'e mut self,
+                event: &'e Event,
+            ) -> BoxFuture<'e, Result<(), OutboxError>> {
+                Box::pin(self.emit(event))
+            }
+        }
+
+        impl OwnedLocal for handfast::$transaction<'static, $db> {
+            fn commit(self: Box<Self>) -> Answer<'static, ()> {
+                Box::pin((*self).commit())
+            }
+
+            fn roll_back(self: Box<Self>) -> Answer<'static, ()> {
+                Box::pin((*self).rollback())
+            }
+        }
+    };
+}
+
+#[cfg(feature = "mysql")]
+impl_local!(AtTransaction, sqlx::MySql);
+#[cfg(feature = "postgres")]
+impl_local!(AtTransaction, sqlx::Postgres);
+#[cfg(feature = "sqlite")]
+impl_local!(AtTransaction, sqlx::Sqlite);
+#[cfg(feature = "mysql")]
+impl_local!(XaTransaction, sqlx::MySql);
+#[cfg(feature = "postgres")]
+impl_local!(XaTransaction, sqlx::Postgres);

@@ -1,0 +1,209 @@
+//! The local transaction behind a tree of SeaORM's transactions, and the savepoints in it.
+//!
+//! ```text
+//! begin ── SAVEPOINT 1 ── SAVEPOINT 2 ── statements ── RELEASE 2 ── … ── commit
+//! root      nested         nested in it, the innermost: only this one may run statements
+//! ```
+//!
+//! A handle that is dropped cannot wait for the database. It leaves its savepoint in `abandoned`,
+//! and whatever comes next through another handle first rolls back to it.
+
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sea_orm::{DbBackend, DbErr};
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::error::{OrmError, exec_error};
+use crate::local::{Local, OwnedLocal};
+
+/// The number of a transaction among those of its local transaction. None is given twice.
+pub(crate) type Level = u64;
+
+/// The local transaction itself.
+pub(crate) const ROOT: Level = 0;
+
+/// A local transaction that is open, and whose it is to end.
+pub(crate) enum Open<'t> {
+    /// Ended by the root.
+    Owned(Box<dyn OwnedLocal>),
+    /// Ended by the lender.
+    Lent(&'t mut (dyn Local + 't)),
+}
+
+/// A local transaction and the savepoints in it, shared by the handles of all levels.
+pub(crate) struct Nesting<'t> {
+    pub(crate) backend: DbBackend,
+    state: Mutex<State<'t>>,
+    /// The levels that are to be rolled back, at most one for each handle.
+    abandoned: std::sync::Mutex<Vec<Level>>,
+    stream_open: AtomicBool,
+}
+
+struct State<'t> {
+    /// `None` when the root has ended.
+    open: Option<Open<'t>>,
+    /// The levels whose savepoints are set, from the outermost to the innermost.
+    savepoints: Vec<Level>,
+    /// The newest level.
+    newest: Level,
+}
+
+impl<'t> Nesting<'t> {
+    pub(crate) fn new(backend: DbBackend, open: Open<'t>) -> Self {
+        let state = State { open: Some(open), savepoints: Vec::new(), newest: ROOT };
+        let (abandoned, stream_open) = (std::sync::Mutex::default(), AtomicBool::new(false));
+        Self { backend, state: Mutex::new(state), abandoned, stream_open }
+    }
+
+    /// Waits for the local transaction, on behalf of the innermost level.
+    ///
+    /// # Errors
+    /// An [`OrmError`] if the level is not the innermost, has ended, or has an open stream; what
+    /// the database says if what was abandoned cannot be rolled back.
+    pub(crate) async fn enter(&self, level: Level) -> Result<Entered<'_, 't>, DbErr> {
+        let mut entered = self.lock().await?;
+        entered.roll_back_abandoned().await?;
+        let innermost = entered.state.savepoints.last().copied().unwrap_or(ROOT);
+        match level {
+            _ if level == innermost => Ok(entered),
+            _ if level == ROOT || entered.state.savepoints.contains(&level) => {
+                Err(OrmError::NestedOpen.into())
+            }
+            _ => Err(OrmError::Ended.into()),
+        }
+    }
+
+    async fn lock(&self) -> Result<Entered<'_, 't>, OrmError> {
+        // A caller that reads a stream and waits here for its end would wait for itself.
+        if self.stream_open.load(Ordering::Acquire) {
+            return Err(OrmError::StreamOpen);
+        }
+        let state = self.state.lock().await;
+        Ok(Entered { nesting: self, state, streams: false })
+    }
+
+    /// Sets a savepoint within a level.
+    pub(crate) async fn nest(&self, level: Level) -> Result<Level, DbErr> {
+        let mut entered = self.enter(level).await?;
+        let inner = entered.state.newest + 1;
+        // Cut off before it is noted, a savepoint is in no one's way.
+        entered.control("SAVEPOINT", inner).await?;
+        entered.state.newest = inner;
+        entered.state.savepoints.push(inner);
+        Ok(inner)
+    }
+
+    /// Gives a nested level's changes to the one around it.
+    pub(crate) async fn release(&self, level: Level) -> Result<(), DbErr> {
+        let mut entered = self.enter(level).await?;
+        // Until the database has answered. If it fails, the level around it must not go on with
+        // changes whose commit has failed.
+        self.abandon(level);
+        entered.control("RELEASE SAVEPOINT", level).await?;
+        entered.state.savepoints.pop();
+        self.with_abandoned(|abandoned| abandoned.retain(|other| *other != level));
+        Ok(())
+    }
+
+    /// Takes back a nested level's changes, with whatever is nested in it.
+    pub(crate) async fn roll_back_to(&self, level: Level) -> Result<(), DbErr> {
+        self.abandon(level);
+        self.lock().await?.roll_back_abandoned().await
+    }
+
+    /// Commits the local transaction; a lent one is left to its lender.
+    pub(crate) async fn commit(&self) -> Result<(), DbErr> {
+        let mut entered = self.enter(ROOT).await?;
+        match entered.state.open.take() {
+            Some(Open::Owned(local)) => local.commit().await.map_err(exec_error),
+            Some(Open::Lent(_)) => Ok(()),
+            None => Err(OrmError::Ended.into()),
+        }
+    }
+
+    /// Rolls the local transaction back; a lent one is left to its lender.
+    pub(crate) async fn roll_back(&self) -> Result<(), DbErr> {
+        let open = self.lock().await?.state.open.take();
+        match open {
+            Some(Open::Owned(local)) => local.roll_back().await.map_err(exec_error),
+            Some(Open::Lent(_)) => Ok(()),
+            None => Err(OrmError::Ended.into()),
+        }
+    }
+
+    /// Takes note that a level ends by a rollback, which may come later.
+    pub(crate) fn abandon(&self, level: Level) {
+        self.with_abandoned(|abandoned| abandoned.push(level));
+        // Nothing else is ever done through the root, so the local transaction can go at once. If
+        // it is in use, it goes with the last handle.
+        if level == ROOT
+            && let Ok(mut state) = self.state.try_lock()
+        {
+            state.open = None;
+        }
+    }
+
+    fn with_abandoned<T>(&self, run: impl FnOnce(&mut Vec<Level>) -> T) -> T {
+        run(&mut self.abandoned.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The local transaction in use.
+pub(crate) struct Entered<'n, 't> {
+    nesting: &'n Nesting<'t>,
+    state: MutexGuard<'n, State<'t>>,
+    streams: bool,
+}
+
+impl<'t> Entered<'_, 't> {
+    /// The open local transaction.
+    pub(crate) fn local(&mut self) -> Result<&mut (dyn Local + 't), OrmError> {
+        match self.state.open.as_mut() {
+            Some(Open::Owned(local)) => Ok(local.as_mut()),
+            Some(Open::Lent(local)) => Ok(&mut **local),
+            None => Err(OrmError::Ended),
+        }
+    }
+
+    /// Lets others be refused until this is dropped, instead of waiting.
+    pub(crate) fn streaming(mut self) -> Self {
+        self.nesting.stream_open.store(true, Ordering::Release);
+        self.streams = true;
+        self
+    }
+
+    /// Rolls back to the savepoints of handles that were dropped.
+    async fn roll_back_abandoned(&mut self) -> Result<(), DbErr> {
+        let abandoned = self.nesting.with_abandoned(|abandoned| abandoned.clone());
+        if abandoned.contains(&ROOT) {
+            self.state.open = None;
+            return Err(OrmError::Ended.into());
+        }
+        // The outermost takes along those within it. One that is not set is gone already, with one
+        // that was around it.
+        let outermost = self.state.savepoints.iter().position(|level| abandoned.contains(level));
+        if let Some(position) = outermost {
+            let level = self.state.savepoints[position];
+            self.control("ROLLBACK TO SAVEPOINT", level).await?;
+            self.control("RELEASE SAVEPOINT", level).await?;
+            self.state.savepoints.truncate(position);
+        }
+        // Only when it is done: cut off, it is tried again.
+        self.nesting.with_abandoned(|all| all.retain(|level| !abandoned.contains(level)));
+        Ok(())
+    }
+
+    async fn control(&mut self, verb: &str, level: Level) -> Result<(), DbErr> {
+        let text = format!("{verb} hf_orm_{level}");
+        self.local()?.execute_text(text).await.map(drop).map_err(exec_error)
+    }
+}
+
+impl Drop for Entered<'_, '_> {
+    fn drop(&mut self) {
+        if self.streams {
+            self.nesting.stream_open.store(false, Ordering::Release);
+        }
+    }
+}
