@@ -137,14 +137,12 @@ fn ours(error: &sqlx::Error) -> Option<&OrmError> {
 
 /// The error of a statement that changes rows, and of the end of a transaction.
 pub(crate) fn exec_error(error: sqlx::Error) -> DbErr {
-    connection_error(&error)
-        .unwrap_or_else(|| DbErr::Exec(RuntimeErr::SqlxError(error.into())))
+    connection_error(&error).unwrap_or_else(|| DbErr::Exec(RuntimeErr::SqlxError(error.into())))
 }
 
 /// The error of a statement that returns rows.
 pub(crate) fn query_error(error: sqlx::Error) -> DbErr {
-    connection_error(&error)
-        .unwrap_or_else(|| DbErr::Query(RuntimeErr::SqlxError(error.into())))
+    connection_error(&error).unwrap_or_else(|| DbErr::Query(RuntimeErr::SqlxError(error.into())))
 }
 
 /// SeaORM has an error of its own for a pool without a free connection.

@@ -67,10 +67,7 @@ macro_rules! impl_local {
                 sent::execute_text(self, text)
             }
 
-            fn emit<'e>(
-                &'e mut self,
-                event: &'e Event,
-            ) -> BoxFuture<'e, Result<(), OutboxError>> {
+            fn emit<'e>(&'e mut self, event: &'e Event) -> BoxFuture<'e, Result<(), OutboxError>> {
                 Box::pin(self.emit(event))
             }
         }

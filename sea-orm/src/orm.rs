@@ -105,9 +105,7 @@ impl Orm {
     /// As [`repeatable_transaction`](Self::repeatable_transaction).
     pub async fn try_repeatable_transaction<'env, T, E, F>(&'env self, work: F) -> Result<T, E>
     where
-        F: for<'l, 'c> FnMut(&'c OrmTransaction<'l>) -> BoxFuture<'c, Result<T, E>>
-            + Send
-            + 'env,
+        F: for<'l, 'c> FnMut(&'c OrmTransaction<'l>) -> BoxFuture<'c, Result<T, E>> + Send + 'env,
         T: Send + 'env,
         E: From<DbErr> + Send + 'env,
     {
@@ -130,9 +128,7 @@ impl Orm {
         answer: Arc<Mutex<Option<Result<T, E>>>>,
     ) -> Work<'env>
     where
-        F: for<'l, 'c> FnMut(&'c OrmTransaction<'l>) -> BoxFuture<'c, Result<T, E>>
-            + Send
-            + 'env,
+        F: for<'l, 'c> FnMut(&'c OrmTransaction<'l>) -> BoxFuture<'c, Result<T, E>> + Send + 'env,
         T: Send + 'env,
         E: From<DbErr> + Send + 'env,
     {

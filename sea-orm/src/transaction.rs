@@ -7,8 +7,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
-use handfast::outbox::Event;
 use handfast::Xid;
+use handfast::outbox::Event;
 use sea_orm::{
     AccessMode, ConnectionTrait, DbBackend, DbErr, ExecResult, IsolationLevel, QueryResult,
     Statement, StreamTrait, TransactionError, TransactionOptions, TransactionSession,

@@ -50,6 +50,10 @@ const BORDERS: &[Border] = &[
     },
     Border { place: "rm-client/src/", forbidden: &["handfast_core", "handfast_server"] },
     Border { place: "relay/src/", forbidden: &["handfast_core", "handfast_server"] },
+    Border {
+        place: "sea-orm/src/",
+        forbidden: &["handfast_core", "handfast_proto", "handfast_rm_core", "handfast_server"],
+    },
     Border { place: "tc-server/src/", forbidden: &["handfast::", "sqlx"] },
     Border {
         place: "quality/tc-sim/src/",
@@ -107,6 +111,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("handfast-relay", &["handfast"]),
     ("handfast-cli", &["handfast-example-shop", "handfast-relay", "handfast-server"]),
+    ("handfast-sea-orm", &["handfast"]),
     (
         "handfast-server",
         &["handfast-core", "handfast-etcd", "handfast-proto", "handfast-seata-wire"],
@@ -135,6 +140,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("order-payment-saga", &["handfast", "handfast-example-shop"]),
     ("order-payment-tcc", &["handfast", "handfast-example-shop"]),
     ("order-payment-xa", &["handfast-example-shop"]),
+    ("stock-sea-orm", &["handfast", "handfast-sea-orm"]),
     ("seed-defects", &["handfast-locks", "handfast-migrations", "handfast-test-services"]),
     // Optional: the feature `harness` starts coordinators in tests and their children.
     ("handfast-test-services", &["handfast-server"]),
