@@ -1,7 +1,6 @@
 //! The coordinator of a test: it dies, and comes back with its records.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use handfast_server::clock::Clock;
@@ -27,7 +26,6 @@ pub(crate) struct Revivable {
     running: Mutex<Option<RunningServer>>,
     /// One death at a time.
     reviving: AsyncMutex<()>,
-    starts: AtomicUsize,
 }
 
 /// Whether the coordinator runs.
@@ -49,7 +47,6 @@ impl Revivable {
             standing: watch::Sender::new(Life::Dead),
             running: Mutex::default(),
             reviving: AsyncMutex::default(),
-            starts: AtomicUsize::new(0),
         };
         coordinator.revive().await?;
         Ok((Arc::new(coordinator), died))
@@ -88,7 +85,6 @@ impl Revivable {
             .dispatch(pacing)
             .start()
             .await?;
-        self.starts.fetch_add(1, Ordering::SeqCst);
         let (address, engine) = (server.address(), server.engine().clone());
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
         self.standing.send_replace(Life::Alive { address, engine });
@@ -129,11 +125,6 @@ impl Revivable {
     /// Whether it runs now.
     pub(crate) fn is_alive(&self) -> bool {
         matches!(&*self.standing.borrow(), Life::Alive { .. })
-    }
-
-    /// Returns how often it has started.
-    pub(crate) fn starts(&self) -> usize {
-        self.starts.load(Ordering::SeqCst)
     }
 
     /// Returns its store.

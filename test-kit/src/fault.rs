@@ -158,8 +158,9 @@ impl Fault {
     }
 
     /// The n-th COMMIT from now on, counted from 1 over all databases of
-    /// [`TestKit::sqlite`](crate::TestKit::sqlite), fails: SQLite rolls the transaction back. A
-    /// transaction that has written nothing is not counted.
+    /// [`TestKit::sqlite`](crate::TestKit::sqlite), fails: SQLite rolls the transaction back. Only
+    /// transactions count that have changed a row of the service, phase two included; tables
+    /// WITHOUT ROWID are not seen.
     ///
     /// Shows work of a local transaction that is also done outside of it, and is therefore done
     /// twice when the transaction is repeated.

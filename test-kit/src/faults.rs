@@ -40,6 +40,8 @@ struct Trigger {
     commits: usize,
     /// Calls under way whose COMMIT is to fail.
     uncommitted: HashSet<CallName>,
+    /// Whether such a call has been answered.
+    is_spent: bool,
 }
 
 impl std::fmt::Debug for Trigger {
@@ -57,6 +59,7 @@ impl Faults {
             doubled: HashSet::new(),
             commits: 0,
             uncommitted: HashSet::new(),
+            is_spent: false,
         };
         self.lock().push(Injected { name: fault.name, trigger, struck, failure: None });
     }
@@ -96,7 +99,7 @@ impl Faults {
         let mut on_the_way = Duration::ZERO;
         for it in self.lock().iter_mut() {
             let Some(kind) = &it.trigger.kind else { continue };
-            if kind.fails_commit_of(call) {
+            if kind.fails_commit_of(call) && !it.trigger.is_spent {
                 it.trigger.uncommitted.extend(CallName::of_call(call));
             } else if kind.refuses(call) {
                 for branch in &mut call.branches {
@@ -117,7 +120,7 @@ impl Faults {
     pub(crate) fn at_outcome(&self, call: &PhaseTwoCall, outcome: &BranchOutcome) -> bool {
         let mut is_lost = false;
         for it in self.lock().iter_mut() {
-            it.trigger.uncommitted.remove(&CallName::of_outcome(outcome));
+            it.trigger.is_spent |= it.trigger.uncommitted.remove(&CallName::of_outcome(outcome));
             let doubles = it.trigger.kind.as_ref().is_some_and(|kind| kind.doubles(call, outcome));
             if doubles && it.trigger.doubled.insert(CallName::of_outcome(outcome)) {
                 it.strike();
@@ -127,7 +130,7 @@ impl Faults {
         is_lost
     }
 
-    /// Looks at a COMMIT. Returns whether it goes through.
+    /// Looks at a COMMIT that has changed rows of the service. Returns whether it goes through.
     #[cfg(feature = "sqlite")]
     pub(crate) fn at_commit(&self) -> bool {
         let mut goes_through = true;
@@ -137,9 +140,7 @@ impl Faults {
                     it.trigger.commits += 1;
                     it.trigger.commits == nth
                 }
-                Some(Kind::FailCommitOf { .. }) => {
-                    !it.trigger.uncommitted.is_empty() && it.struck.load(Ordering::SeqCst) == 0
-                }
+                Some(Kind::FailCommitOf { .. }) => !it.trigger.uncommitted.is_empty(),
                 Some(_) | None => false,
             };
             if fails {

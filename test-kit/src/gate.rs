@@ -13,6 +13,13 @@ use handfast_server::store::{MemoryStore, Store, StoreError};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// The moment at which a coordinator dies.
+///
+/// ```
+/// use handfast_test::{Death, Fault};
+///
+/// let fault = Fault::coordinator_dies(Death::AfterWrite(2));
+/// # drop(fault);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Death {

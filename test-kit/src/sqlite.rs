@@ -1,14 +1,17 @@
 //! SQLite databases of a test.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt;
+use sqlx::Connection;
 use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 
 use crate::error::KitError;
+use crate::faults::Faults;
 use crate::kit::TestKit;
 
 /// The connections of a pool. Each is a thread; one writes at a time in any case.
@@ -43,20 +46,39 @@ impl TestKit {
             .synchronous(SqliteSynchronous::Off)
             .busy_timeout(Duration::from_secs(5));
         let faults = Arc::clone(&self.faults);
-        let pool = SqlitePoolOptions::new().max_connections(CONNECTIONS_MAX).after_connect(
-            move |connection, _| {
-                let faults = Arc::clone(&faults);
-                Box::pin(async move {
-                    let mut handle = connection.lock_handle().await?;
-                    // `false` has SQLite itself roll the transaction back.
-                    handle.set_commit_hook(move || faults.at_commit());
-                    Ok(())
-                })
-            },
-        );
+        let pool = SqlitePoolOptions::new()
+            .max_connections(CONNECTIONS_MAX)
+            .after_connect(move |connection, _| {
+                watch_commits(connection, Arc::clone(&faults)).boxed()
+            })
+            .after_release(|connection, _| is_usable(connection).boxed());
         let pool = pool.connect_with(options).await?;
         self.handfast().migrate(&pool).await?;
         sqlx::raw_sql(schema).execute(&pool).await?;
         Ok(pool)
     }
+}
+
+/// Has SQLite ask about each COMMIT that has changed rows of the service. The library's own tables
+/// are WITHOUT ROWID, of which SQLite reports no change, so its sweeps are not counted.
+async fn watch_commits(
+    connection: &mut SqliteConnection,
+    faults: Arc<Faults>,
+) -> Result<(), sqlx::Error> {
+    let mut handle = connection.lock_handle().await?;
+    let has_changed = Arc::new(AtomicBool::new(false));
+    let (changes, ends) = (Arc::clone(&has_changed), Arc::clone(&has_changed));
+    handle.set_update_hook(move |_| changes.store(true, Ordering::SeqCst));
+    // `false` has SQLite itself roll the transaction back.
+    handle.set_commit_hook(move || !has_changed.swap(false, Ordering::SeqCst) || faults.at_commit());
+    handle.set_rollback_hook(move || ends.store(false, Ordering::SeqCst));
+    Ok(())
+}
+
+/// Whether sqlx still counts right: after a COMMIT that SQLite has turned into a ROLLBACK it takes
+/// the connection for one with an open transaction, and refuses to begin another.
+async fn is_usable(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
+    // Behind the rollback that the end of a transaction has left to do.
+    connection.ping().await?;
+    Ok(!connection.is_in_transaction())
 }

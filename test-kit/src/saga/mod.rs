@@ -23,6 +23,15 @@ const PLAYS_MAX: usize = 1_000;
 const FAILURES_MAX: usize = 20;
 
 /// The end of a saga, which a check compares with the databases.
+///
+/// ```
+/// use handfast_test::SagaEnd;
+///
+/// fn units_expected(end: SagaEnd) -> i64 {
+///     if end == SagaEnd::Completed { 7 } else { 10 }
+/// }
+/// # assert_eq!(units_expected(SagaEnd::Compensated), 10);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SagaEnd {
     /// Every step is done.
@@ -109,13 +118,23 @@ pub struct SagaRunner {
 }
 
 /// A run without a failure.
+///
+/// ```
+/// use handfast_test::SagaRuns;
+///
+/// /// A COMMIT that fails is a part of each play that has one.
+/// fn is_complete(runs: &SagaRuns) -> bool {
+///     runs.plays() > 1 && runs.names().any(|it| it.contains("COMMIT")) && runs.vacuous().count() == 0
+/// }
+/// # assert!(!is_complete(&SagaRuns::default()));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SagaRuns {
     plays: Vec<String>,
     vacuous: Vec<String>,
 }
 
-/// A play that did not end as it had to.
+/// A play that did not end as it had to. See [`SagaRunError::failures`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlayFailure {
     play: String,
@@ -123,6 +142,15 @@ pub struct PlayFailure {
 }
 
 /// A saga that does not stand what can happen to it.
+///
+/// ```
+/// use handfast_test::SagaRunError;
+///
+/// fn show(error: &SagaRunError) -> Vec<String> {
+///     let failures = error.failures().iter();
+///     failures.map(|it| format!("{} => {}", it.play(), it.reason())).collect()
+/// }
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct SagaRunError {
     plays: usize,

@@ -106,9 +106,11 @@ impl Plays {
                 self.add(fated, actions().map(|it| Fate::ActionUncommitted(it.step.clone())));
                 self.add_deaths(fated, played.writes);
             }
-            [Fate::StepRefuses(_)] => {
-                let compensated =
-                    played.steps.iter().filter(|it| it.decision == Decision::RollBack);
+            [Fate::StepRefuses(refused)] => {
+                // Of the step that refused there is nothing to compensate.
+                let is_done =
+                    |it: &&StepSeen| it.decision == Decision::RollBack && it.step != *refused;
+                let compensated = played.steps.iter().filter(is_done);
                 let fresh = compensated.filter(|it| self.repeated.insert(it.step.clone()));
                 let fates: Vec<Fate> = fresh.flat_map(repeated_compensation).collect();
                 self.add(fated, fates.into_iter());

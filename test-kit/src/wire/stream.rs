@@ -143,21 +143,26 @@ impl Carrier {
     }
 
     /// Returns the call, unless it takes longer than the other messages of its frame.
-    async fn call_down(&self, mut call: PhaseTwoCall) -> Option<ServerMessage> {
-        // Remembered as it is: a call that is made again is damaged again.
-        self.traffic.called(&call);
-        let on_the_way = self.faults.at_call(&mut call);
+    async fn call_down(&self, call: PhaseTwoCall) -> Option<ServerMessage> {
+        let mut arriving = call.clone();
+        let on_the_way = self.faults.at_call(&mut arriving);
         if on_the_way.is_zero() {
-            self.faults.before(&call).await;
-            return Some(said(call));
+            return Some(self.arrive(&call, arriving).await);
         }
         let carrier = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(on_the_way).await;
-            carrier.faults.before(&call).await;
-            carrier.send(vec![said(call)]).await;
+            let message = carrier.arrive(&call, arriving).await;
+            carrier.send(vec![message]).await;
         });
         None
+    }
+
+    /// Remembers a call as it was sent, and returns it as it arrives.
+    async fn arrive(&self, call: &PhaseTwoCall, arriving: PhaseTwoCall) -> ServerMessage {
+        self.traffic.called(call);
+        self.faults.before(&arriving).await;
+        said(arriving)
     }
 
     fn note(&self, body: Option<&Said>) {

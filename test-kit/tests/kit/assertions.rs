@@ -46,7 +46,7 @@ async fn a_transaction_that_the_service_forgets_is_found() {
 
     let said = complaint(kit.assert_nothing_left(shop.orders.pool())).await;
     assert!(said.contains("undo row of xid") && said.contains("\"orders\""), "{said}");
-    assert!(said.contains("lock of row orders 1, held by xid"), "{said}");
+    assert!(said.contains("lock of row main.orders 1, held by xid"), "{said}");
     assert!(said.contains("forgotten") && said.contains("nothing has decided it"), "{said}");
     let said = complaint(kit.assert_committed(tx.xid())).await;
     assert!(said.contains("is not committed") && said.contains("active"), "{said}");

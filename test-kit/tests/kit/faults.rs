@@ -73,23 +73,27 @@ async fn a_death_after_the_decision_finds_a_service_that_takes_silence_for_failu
     assert!(matches!(error, TransactionError::Unknown { .. }), "{error:?}");
     // The service says that the order failed, and the customer orders once more.
     kit.assert_faults_struck();
+    kit.advance(Duration::from_secs(120)).await;
     kit.assert_committed(&kit.last_xid().unwrap()).await;
     assert_eq!(shop.books().await, (1, 7), "the order that is said to have failed");
 }
 
 #[tokio::test]
-async fn a_death_at_any_write_loses_nothing() {
-    let mut writes = 0;
+async fn a_death_at_any_write_leaves_no_half_order() {
     for write in 1.. {
+        let mut writes = 0;
         for death in [Death::BeforeWrite(write), Death::AfterWrite(write)] {
             let kit = TestKit::start().await.unwrap();
             let shop = Shop::open(&kit).await.unwrap();
             let died = kit.inject(Fault::coordinator_dies(death));
-            shop.place(1, 3).await.unwrap();
-            kit.assert_committed(&kit.last_xid().unwrap()).await;
+            match shop.place(1, 3).await {
+                Ok(()) => kit.assert_committed(&kit.last_xid().unwrap()).await,
+                // A begin is not stored: the first registration finds a coordinator without it.
+                Err(error) => assert!(matches!(error, TransactionError::Forgotten { .. })),
+            }
             shop.assert_nothing_left(&kit).await;
-            assert_eq!(shop.books().await, (1, 7), "{death:?}");
-            writes = write * died.struck();
+            assert!([(0, 10), (1, 7)].contains(&shop.books().await), "{death:?}");
+            writes += died.struck();
         }
         if writes == 0 {
             assert!(write > 3, "two registrations and a decision are {write} writes");
@@ -149,12 +153,12 @@ async fn a_delay_finds_a_service_that_reads_what_is_confirmed_later() {
         // The bug: the commit is decided, and the confirm is still to come.
         sold(&pool).await
     };
-    let delay = kit.inject(Fault::delayed_phase_two(Duration::from_secs(20)));
+    let delay = kit.inject(Fault::delayed_phase_two(Duration::from_secs(300)));
     assert_eq!(sell().await, 0, "the service reads too early, and the delay shows it");
     assert_eq!(delay.struck(), 1);
-    kit.advance(Duration::from_secs(19)).await;
+    kit.advance(Duration::from_secs(200)).await;
     assert_eq!(sold(&pool).await, 0);
-    kit.advance(Duration::from_secs(2)).await;
+    kit.advance(Duration::from_secs(120)).await;
     assert_eq!(sold(&pool).await, 3);
     kit.assert_committed(&kit.last_xid().unwrap()).await;
     delay.lift();
@@ -264,9 +268,9 @@ async fn a_dirty_row_finds_a_service_that_says_all_is_undone() {
     assert!(matches!(error, TransactionError::NeedsOperator { .. }), "{error:?}");
     // One that tells its caller that nothing has happened is found by what it asserts.
     let said = complaint(kit.assert_rolled_back(&xid)).await;
-    assert!(said.contains("row orders 1 (Dirty)") && said.contains("now 99"), "{said}");
+    assert!(said.contains("row main.orders 1 (Dirty)") && said.contains("now 99"), "{said}");
     let said = complaint(kit.assert_nothing_left(shop.orders.pool())).await;
-    assert!(said.contains("lock of row orders 1"), "{said}");
+    assert!(said.contains("lock of row main.orders 1"), "{said}");
 }
 
 #[tokio::test]

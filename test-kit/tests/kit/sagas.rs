@@ -180,6 +180,7 @@ fn saga_of_every_kind() -> Saga {
         ])
         .step(SagaStep::signal("approve"))
         .step(SagaStep::child("billing", child))
+        .step(SagaStep::pivot("pay", "place", "take").input(&10))
         .step(SagaStep::retriable("ship", "place", "take").input(&20))
 }
 
@@ -188,7 +189,7 @@ async fn every_kind_of_step_is_played() {
     let check = async |world: &World, end| {
         let read = sqlx::query_scalar("SELECT units FROM place");
         let units: i64 = read.fetch_one(&world.pool).await?;
-        assert_eq!(units, if end == SagaEnd::Completed { 100 - 27 } else { 100 });
+        assert_eq!(units, if end == SagaEnd::Completed { 100 - 37 } else { 100 });
         Ok::<_, sqlx::Error>(())
     };
     let runner = SagaRunner::new(saga_of_every_kind).signal("approve", &"yes");

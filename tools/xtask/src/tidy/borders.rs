@@ -83,6 +83,7 @@ const BORDERS: &[Border] = &[
         forbidden: &["tokio", "std::net", "std::fs", "handfast_core", "handfast_server"],
     },
     Border { place: "migrations/", forbidden: &["sqlx", "tokio"] },
+    Border { place: "test-kit/src/", forbidden: &["handfast_sim", "handfast_test_services"] },
     Border { place: "examples/", forbidden: &["handfast_core", "handfast_proto"] },
 ];
 
@@ -133,6 +134,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "handfast-sim",
         &["handfast", "handfast-core", "handfast-proto", "handfast-rm-core", "handfast-server"],
     ),
+    ("handfast-test", &["handfast", "handfast-core", "handfast-proto", "handfast-server"]),
     ("handfast-example-shop", &["handfast", "handfast-server"]),
     ("flash-sale", &["handfast", "handfast-example-shop", "handfast-locks", "handfast-server"]),
     ("order-payment", &["handfast-example-shop"]),
