@@ -97,12 +97,14 @@ pub(crate) fn install_missing(interrupts: &Interrupts, needed: &[Needed]) -> Res
     }
 }
 
-fn installer() -> Option<Installer> {
+/// Whether a program is in the path.
+pub(crate) fn in_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
-    let is_here = |installer: &Installer| {
-        env::split_paths(&path).any(|dir| dir.join(installer.program()).is_file())
-    };
-    Installer::ALL.into_iter().find(is_here)
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+fn installer() -> Option<Installer> {
+    Installer::ALL.into_iter().find(|installer| in_path(installer.program()))
 }
 
 fn install(interrupts: &Interrupts, installer: Installer, packages: &[&str]) -> Result<()> {

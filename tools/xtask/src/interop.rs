@@ -1,13 +1,12 @@
 //! The run of real Seata clients against the coordinator.
 
-use std::env;
 use std::ffi::OsStr;
 use std::process::Command;
 
 use anyhow::Result;
 use handfast_test_services::ServerKind;
 
-use crate::install::{Installer, Needed, install_missing};
+use crate::install::{Installer, Needed, in_path, install_missing};
 use crate::interrupt::Interrupts;
 use crate::services;
 use crate::test::cargo;
@@ -58,9 +57,4 @@ pub(crate) fn run_clients<T: AsRef<OsStr>>(
     build.args(["test", "--quiet", "--workspace", "--test", "seata", "--no-run"]);
     interrupts.run(&mut build)?;
     interrupts.run(clients.args(arguments))
-}
-
-fn in_path(program: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }

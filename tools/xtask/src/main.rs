@@ -11,6 +11,7 @@ mod fuzz;
 mod install;
 mod interop;
 mod interrupt;
+mod languages;
 mod libclang;
 mod mutations;
 mod optimize;
@@ -75,6 +76,13 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Run the examples in Python and TypeScript against the coordinator.
+    #[command(disable_help_flag = true)]
+    Languages {
+        /// `--language NAME`, `--scenario NAME`, `--help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Break the code on purpose, one mutation at a time, and show which check notices.
     Mutations {
         /// Only mutations whose name or area (a file of `quality/mutations/`) holds one of these.
@@ -120,6 +128,7 @@ fn run(task: Task) -> Result<()> {
         Task::Interop { arguments } => {
             interop::run_clients(&interrupts, program::package("handfast-interop"), &arguments)
         }
+        Task::Languages { arguments } => languages::run_programs(&interrupts, &arguments),
         Task::Mutations { names } => mutations::run_all(&interrupts, &names),
         Task::Pauses(options) => pauses::run_pauses(&interrupts, &options),
         Task::Optimize => optimize::build(&interrupts),

@@ -22,6 +22,11 @@ impl Programs {
         Ok(Self(()))
     }
 
+    /// Those that the caller has built already.
+    pub(crate) fn built() -> Self {
+        Self(())
+    }
+
     /// One of them, to be run.
     pub(crate) fn command(self, name: &str) -> Result<Command> {
         // They stand beside this program, wherever cargo has been told to build.

@@ -151,6 +151,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["handfast", "handfast-locks", "handfast-server", "handfast-test-services"],
     ),
     ("handfast-interop", &["handfast-test-services"]),
+    ("handfast-languages", &["handfast-test-services"]),
     ("xtask", &["handfast-test-services"]),
 ];
 
