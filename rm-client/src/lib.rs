@@ -126,6 +126,22 @@ mod pages {
     #[doc = include_str!("../../docs/recipes/after-the-commit.md")]
     struct AfterTheCommit;
 
+    #[cfg(feature = "sqlite")]
+    #[doc = include_str!("../../docs/recipes/exactly-once.md")]
+    struct ExactlyOnce;
+
+    #[cfg(feature = "sqlite")]
+    #[doc = include_str!("../../docs/recipes/hot-stock.md")]
+    struct HotStock;
+
+    #[cfg(all(feature = "locks", feature = "sqlite"))]
+    #[doc = include_str!("../../docs/recipes/nightly-job.md")]
+    struct NightlyJob;
+
+    #[cfg(feature = "sqlite")]
+    #[doc = include_str!("../../docs/recipes/wait-for-a-person.md")]
+    struct WaitForAPerson;
+
     #[doc = include_str!("../../docs/transactions.md")]
     struct Transactions;
 
