@@ -369,6 +369,7 @@ impl Running {
                 return store.confirm(epoch).await;
             }
             crash_point("after-decide");
+            crate::metrics::count_ended(&sealed.changes);
             metrics::histogram!("handfast_batch_changes").record(sealed.changes.len() as f64);
             let started = Instant::now();
             let written = store.commit(epoch, sealed.changes).await;

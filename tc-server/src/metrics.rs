@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use handfast_core::{Counts, Epoch};
+use handfast_core::{Change, Counts, Epoch, GlobalState, Record, RollbackReason};
 use metrics::Unit;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
@@ -86,10 +86,21 @@ const SEATA_PASSED_ON: &str = "handfast_seata_passed_on";
 /// Counts the changes of leader that this node has seen.
 const LEADER_CHANGES: &str = "handfast_leader_changes_total";
 
+/// Counts the globals that have ended.
+const GLOBALS_ENDED: &str = "handfast_globals_total";
+
+const REASONS: [RollbackReason; 5] = [
+    RollbackReason::Requested,
+    RollbackReason::Timeout,
+    RollbackReason::BranchUnknown,
+    RollbackReason::Operator,
+    RollbackReason::Refused,
+];
+
 /// Returns the name of every metric, for the check of the documentation.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let histograms = HISTOGRAMS.iter().map(|histogram| histogram.0);
-    let counters = [turned_away::METRIC, LEADER_CHANGES];
+    let counters = [turned_away::METRIC, LEADER_CHANGES, GLOBALS_ENDED];
     histograms.chain(GAUGES.iter().map(|(name, _)| *name)).chain(counters)
 }
 
@@ -130,6 +141,35 @@ pub fn set_not_leading() {
 pub(crate) fn set_epoch(epoch: Epoch, is_change: bool) {
     metrics::gauge!("handfast_epoch").set(epoch.0 as f64);
     metrics::counter!(LEADER_CHANGES).increment(u64::from(is_change));
+}
+
+/// Counts the globals that end with these changes. A global is stored as ended once.
+pub(crate) fn count_ended(changes: &[Change]) {
+    for change in changes {
+        let Change::Put(Record::Global(record)) = change else { continue };
+        match record.state {
+            GlobalState::Committed(_) => ended("committed", "").increment(1),
+            GlobalState::RolledBack(reason, _) => {
+                ended("rolled_back", reason_label(reason)).increment(1);
+            }
+            GlobalState::Active | GlobalState::Committing | GlobalState::RollingBack(_) => {}
+        }
+    }
+}
+
+fn ended(outcome: &'static str, reason: &'static str) -> metrics::Counter {
+    metrics::counter!(GLOBALS_ENDED, "outcome" => outcome, "reason" => reason)
+}
+
+/// Returns the name of the reason in the admin API.
+fn reason_label(reason: RollbackReason) -> &'static str {
+    match reason {
+        RollbackReason::Requested => "requested",
+        RollbackReason::Timeout => "timeout",
+        RollbackReason::BranchUnknown => "branch_unknown",
+        RollbackReason::Operator => "operator",
+        RollbackReason::Refused => "refused",
+    }
 }
 
 /// Returns the gauge of the connections of Seata clients that are passed on to the leader.
@@ -178,6 +218,13 @@ fn install() -> PrometheusHandle {
     turned_away::register();
     metrics::describe_counter!(LEADER_CHANGES, Unit::Count, "changes of leader seen");
     metrics::counter!(LEADER_CHANGES).absolute(0);
+    let meaning = "transactions that have ended, by outcome and reason";
+    metrics::describe_counter!(GLOBALS_ENDED, Unit::Count, meaning);
+    // What has not happened yet is 0 and not missing: an alarm can be set on its growth.
+    ended("committed", "").absolute(0);
+    for reason in REASONS {
+        ended("rolled_back", reason_label(reason)).absolute(0);
+    }
     metrics::gauge!(SEATA_PASSED_ON).set(0.0);
     handle
 }

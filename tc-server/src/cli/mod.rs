@@ -307,7 +307,7 @@ pub struct Remote {
     /// A file with the certificates to trust, PEM. Default: the system's.
     #[arg(long, env = "HANDFAST_CA")]
     pub ca: Option<PathBuf>,
-    /// The form of the output.
+    /// The form of the output: a table that fits the terminal, one with all columns, or JSON.
     #[arg(short, long, value_enum, value_name = "FORM", default_value_t = OutputForm::Table)]
     pub output: OutputForm,
     /// Print JSON, as `-o json` does.
@@ -318,13 +318,15 @@ pub struct Remote {
 /// The form of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputForm {
-    /// A table that fits the terminal: ids are whole, and columns may be left out. Without a
-    /// terminal, all columns and one line per item
+    // These comments are no documentation, which clap would show with each command.
+    //
+    // A table that fits the terminal: ids are whole, and columns may be left out. Without a
+    // terminal, all columns and one line per item.
     #[default]
     Table,
-    /// A table with all columns, however wide
+    // A table with all columns, however wide.
     Wide,
-    /// The answer of the coordinator
+    // The answer of the coordinator.
     Json,
 }
 

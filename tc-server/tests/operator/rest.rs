@@ -255,6 +255,15 @@ async fn metrics_carry_every_documented_name() {
     }
     assert!(text.contains("handfast_leading 1"));
     assert!(text.contains(r#"handfast_globals{state="active"}"#));
+    let ended = |labels: &str| {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("handfast_globals_total{")?.strip_prefix(labels));
+        line.unwrap_or_else(|| panic!("{labels}: {text}")).trim().parse::<u64>().unwrap()
+    };
+    assert!(ended(r#"outcome="committed",reason=""}"#) >= 1);
+    // Tests of this process share the recorder; what none has caused is there as well.
+    assert_eq!(ended(r#"outcome="rolled_back",reason="branch_unknown"}"#), 0);
 }
 
 #[tokio::test]

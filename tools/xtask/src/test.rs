@@ -12,8 +12,22 @@ use crate::say::say;
 use crate::services::{RunningServers, install};
 use crate::test_programs;
 
+/// Packages whose tests use no server.
+const WITHOUT_SERVERS: [&str; 7] = [
+    "handfast-core",
+    "handfast-macros",
+    "handfast-migrations",
+    "handfast-proto",
+    "handfast-rm-core",
+    "handfast-seata-wire",
+    "handfast-sim",
+];
+
 /// Runs the tests of the workspace, or what `arguments` narrow them to.
 pub(crate) fn run_tests(interrupts: &Interrupts, arguments: &[String]) -> Result<()> {
+    if needs_no_server(arguments) {
+        return interrupts.run(cargo().args(["test", "--no-fail-fast"]).args(arguments));
+    }
     let services = RunningServers::start(interrupts)?;
     if arguments.is_empty() {
         // Tests that kill a server start their own.
@@ -70,9 +84,28 @@ pub(crate) fn cargo() -> Command {
 }
 
 fn names_a_package(arguments: &[String]) -> bool {
-    let ours = arguments.iter().take_while(|argument| *argument != "--");
-    let mut ours = ours.map(String::as_str);
-    ours.any(|argument| argument.starts_with("-p") || argument.starts_with("--package"))
+    !packages(arguments).is_empty()
+}
+
+/// Returns whether the arguments name packages, and only such as use no server.
+fn needs_no_server(arguments: &[String]) -> bool {
+    let packages = packages(arguments);
+    !packages.is_empty() && packages.iter().all(|name| WITHOUT_SERVERS.contains(name))
+}
+
+/// Returns the packages that cargo's own arguments name.
+fn packages(arguments: &[String]) -> Vec<&str> {
+    let mut ours = arguments.iter().take_while(|argument| *argument != "--").map(String::as_str);
+    let mut packages = Vec::new();
+    while let Some(argument) = ours.next() {
+        let rest = argument.strip_prefix("--package").or_else(|| argument.strip_prefix("-p"));
+        match rest.map(|rest| rest.trim_start_matches('=')) {
+            Some("") => packages.push(ours.next().unwrap_or_default()),
+            Some(name) => packages.push(name),
+            None => {}
+        }
+    }
+    packages
 }
 
 #[cfg(test)]
@@ -85,5 +118,19 @@ mod tests {
         assert!(names_a_package(&words("-p handfast-core")));
         assert!(names_a_package(&words("--package=handfast-core")));
         assert!(!names_a_package(&words("--release commit -- -p x")));
+    }
+
+    #[test]
+    fn servers_are_started_unless_no_named_package_uses_one() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        for without in
+            ["-p handfast-core", "-phandfast-core", "--package=handfast-migrations --lib"]
+        {
+            assert!(needs_no_server(&words(without)), "{without}");
+        }
+        for with in ["--test sql", "-p handfast", "-p handfast-core -p handfast", "--lib -- -p x"] {
+            assert!(!needs_no_server(&words(with)), "{with}");
+        }
+        assert!(!needs_no_server(&[]));
     }
 }

@@ -95,10 +95,20 @@ impl<const N: usize> Sheet<N> {
     fn shown(&self) -> Vec<usize> {
         let mut shown: Vec<usize> = (0..N).collect();
         let Style::Terminal { width } = self.style else { return shown };
+        let mut hidden = Vec::new();
         while self.least_width(&shown) > width.into() {
             let ranked = shown.iter().filter_map(|at| Some((self.columns[*at].rank?, *at)));
             let Some((_, least)) = ranked.min() else { break };
             shown.retain(|at| *at != least);
+            hidden.push(least);
+        }
+        // A wide column that went last may have made room for narrow ones that went before it.
+        for at in hidden.into_iter().rev() {
+            let place = shown.partition_point(|it| *it < at);
+            shown.insert(place, at);
+            if self.least_width(&shown) > width.into() {
+                shown.remove(place);
+            }
         }
         shown
     }
@@ -157,6 +167,14 @@ mod tests {
             └───────────────────────────────────────────────────────────┘
             -o wide shows APPLICATION, AGE"]]
         .assert_eq(&sheet(Style::Terminal { width: 61 }).text());
+    }
+
+    #[test]
+    fn narrow_columns_come_back_when_a_wide_one_has_made_room() {
+        let columns = [whole("BRANCH"), flowing("MODE").left_out(1), whole("RESOURCE").left_out(2)];
+        let mut sheet = Sheet::new(Style::Terminal { width: 40 }, columns);
+        sheet.row(["5932805314293268597", "at", "sqlite:bd18fc3d-0647-4560-8bbd"]);
+        assert_eq!(sheet.shown(), [0, 1]);
     }
 
     #[test]
