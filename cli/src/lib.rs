@@ -5,11 +5,14 @@
 //! does not know the coordinator; a program that has both cannot live in the crate of either.
 
 mod demo;
+mod shell_files;
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use handfast_relay::{OutboxCommand, RelayOptions};
 use handfast_server::cli::{self, CliFailure, Exit};
 
@@ -34,6 +37,17 @@ enum Command {
     /// Runs real orders through three services with a database each, in this process, and proves
     /// that nothing was lost.
     Demo(handfast_example_shop::Arguments),
+    /// Prints a script that completes commands and options in a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Writes a manual page for each command.
+    ManPages {
+        /// The directory to write to, which is made if it is missing.
+        #[arg(long, value_name = "DIRECTORY")]
+        to: PathBuf,
+    },
 }
 
 /// Returns the command line's description, for completions and manual pages.
@@ -57,6 +71,10 @@ pub fn run(
             of_outbox(handfast_relay::operate(command, output))
         }
         Ok(Program { command: Command::Demo(arguments) }) => demo::run(arguments),
+        Ok(Program { command: Command::Completions { shell } }) => {
+            shell_files::completions(shell, output)
+        }
+        Ok(Program { command: Command::ManPages { to } }) => shell_files::man_pages(&to),
         Err(error) => return cli::report_usage(&error, output, errors),
     };
     match ran {
