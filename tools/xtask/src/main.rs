@@ -5,7 +5,9 @@
 mod ci;
 mod corpus;
 mod crash;
+mod deploy;
 mod differential;
+mod dist;
 mod docs;
 mod fuzz;
 mod install;
@@ -17,7 +19,10 @@ mod mutations;
 mod optimize;
 mod pauses;
 mod program;
+mod promises;
+mod release;
 mod say;
+mod semver;
 mod services;
 mod sim;
 mod test;
@@ -93,6 +98,14 @@ enum Task {
     /// Build `handfast` and `handfast-bench` for the work they do: twice, with a run between that
     /// is recorded.
     Optimize,
+    /// Build the programs as they are shipped, pack them, and try the packages.
+    Dist(dist::Options),
+    /// Check the Helm chart, the Dockerfiles and the compose file.
+    DeployCheck,
+    /// Prepare a release up to publishing: version, changelog, comparison, packages.
+    Release(release::Options),
+    /// Compare the public items of the crates with those of the last release.
+    Semver(semver::Options),
     /// Run each fuzz target for a bounded time.
     Fuzz {
         /// Seconds per target: a few find a broken decoder, an hour finds a rare one.
@@ -132,6 +145,10 @@ fn run(task: Task) -> Result<()> {
         Task::Mutations { names } => mutations::run_all(&interrupts, &names),
         Task::Pauses(options) => pauses::run_pauses(&interrupts, &options),
         Task::Optimize => optimize::build(&interrupts),
+        Task::Dist(options) => dist::make(&interrupts, &options),
+        Task::DeployCheck => deploy::check(&interrupts),
+        Task::Release(options) => release::prepare(&interrupts, &options),
+        Task::Semver(options) => semver::check(&interrupts, &options),
         Task::Fuzz { seconds } => fuzz::run_targets(&interrupts, seconds),
     }
 }

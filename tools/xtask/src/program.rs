@@ -1,6 +1,7 @@
 //! The workspace's own programs, to be run by checks.
 
 use std::env;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
@@ -27,11 +28,23 @@ impl Programs {
         Self(())
     }
 
+    /// Builds one of them alone, from the parts that all have in common, and returns its path.
+    pub(crate) fn build_one(interrupts: &Interrupts, name: &str) -> Result<PathBuf> {
+        let mut build = cargo();
+        build.args(["build", "--profile", "test", "--quiet", "--workspace", "--bin", name]);
+        interrupts.run(&mut build)?;
+        Self::path(name)
+    }
+
     /// One of them, to be run.
     pub(crate) fn command(self, name: &str) -> Result<Command> {
-        // They stand beside this program, wherever cargo has been told to build.
+        Ok(Command::new(Self::path(name)?))
+    }
+
+    /// They stand beside this program, wherever cargo has been told to build.
+    fn path(name: &str) -> Result<PathBuf> {
         let own = env::current_exe()?;
-        Ok(Command::new(own.with_file_name(name).with_extension(env::consts::EXE_EXTENSION)))
+        Ok(own.with_file_name(name).with_extension(env::consts::EXE_EXTENSION))
     }
 }
 

@@ -17,6 +17,7 @@ use std::fmt;
 
 use anyhow::{Result, bail};
 
+use crate::promises;
 use crate::say::say;
 use crate::tree::{SourceFile, source_files};
 
@@ -50,6 +51,13 @@ impl fmt::Display for Complaint {
     }
 }
 
+fn broken_promises(files: &[SourceFile]) -> Vec<Complaint> {
+    let broken = promises::broken(files).into_iter();
+    broken
+        .map(|line| Complaint::about(promises::LIST, format!("released, and gone: {line}")))
+        .collect()
+}
+
 /// Runs every check over the tree and prints what it finds.
 pub(crate) fn check_tree() -> Result<()> {
     let files = source_files()?;
@@ -64,6 +72,7 @@ pub(crate) fn check_tree() -> Result<()> {
         files::check(&files),
         mutations::check(&files),
         paths::check(&files),
+        broken_promises(&files),
         licences::check(&metadata),
     ];
     let complaints = checks.concat();
