@@ -7,7 +7,6 @@ use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-
 fn handfast(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_handfast"));
     command.args(arguments);

@@ -42,35 +42,52 @@ pub trait OwnedLocal: Local {
     fn roll_back(self: Box<Self>) -> Answer<'static, ()>;
 }
 
+/// Implements the first trait for one type that a local transaction has.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+macro_rules! impl_local_as {
+    ($own:ty, $transaction:ty) => {
+        impl Local for $own {
+            fn xid(&self) -> Option<&Xid> {
+                <$transaction>::xid(self)
+            }
+
+            fn rows(&mut self, statement: Statement) -> Rows<'_> {
+                let local: &mut $transaction = self;
+                sent::rows(local, statement)
+            }
+
+            fn row(&mut self, statement: Statement) -> Answer<'_, Option<QueryResult>> {
+                let local: &mut $transaction = self;
+                sent::row(local, statement)
+            }
+
+            fn execute(&mut self, statement: Statement) -> Answer<'_, ExecResult> {
+                let local: &mut $transaction = self;
+                sent::execute(local, statement)
+            }
+
+            fn execute_text(&mut self, text: String) -> Answer<'_, ExecResult> {
+                let local: &mut $transaction = self;
+                sent::execute_text(local, text)
+            }
+
+            fn emit<'e>(&'e mut self, event: &'e Event) -> BoxFuture<'e, Result<(), OutboxError>> {
+                Box::pin(<$transaction>::emit(self, event))
+            }
+        }
+    };
+}
+
 /// Implements both traits for the local transactions of one database.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 macro_rules! impl_local {
     ($transaction:ident, $db:ty) => {
-        impl Local for handfast::$transaction<'_, $db> {
-            fn xid(&self) -> Option<&Xid> {
-                self.xid()
-            }
-
-            fn rows(&mut self, statement: Statement) -> Rows<'_> {
-                sent::rows(self, statement)
-            }
-
-            fn row(&mut self, statement: Statement) -> Answer<'_, Option<QueryResult>> {
-                sent::row(self, statement)
-            }
-
-            fn execute(&mut self, statement: Statement) -> Answer<'_, ExecResult> {
-                sent::execute(self, statement)
-            }
-
-            fn execute_text(&mut self, text: String) -> Answer<'_, ExecResult> {
-                sent::execute_text(self, text)
-            }
-
-            fn emit<'e>(&'e mut self, event: &'e Event) -> BoxFuture<'e, Result<(), OutboxError>> {
-                Box::pin(self.emit(event))
-            }
-        }
+        impl_local_as!(handfast::$transaction<'static, $db>, handfast::$transaction<'static, $db>);
+        // As closures that may be repeated get it.
+        impl_local_as!(
+            handfast::TransactionGuard<handfast::$transaction<'static, $db>>,
+            handfast::$transaction<'static, $db>
+        );
 
         impl OwnedLocal for handfast::$transaction<'static, $db> {
             fn commit(self: Box<Self>) -> Answer<'static, ()> {

@@ -24,33 +24,33 @@ pub(crate) type Level = u64;
 pub(crate) const ROOT: Level = 0;
 
 /// A local transaction that is open, and whose it is to end.
-pub(crate) enum Open<'t> {
+pub(crate) enum Open {
     /// Ended by the root.
     Owned(Box<dyn OwnedLocal>),
     /// Ended by the lender.
-    Lent(&'t mut (dyn Local + 't)),
+    Lent(Box<dyn Local>),
 }
 
 /// A local transaction and the savepoints in it, shared by the handles of all levels.
-pub(crate) struct Nesting<'t> {
+pub(crate) struct Nesting {
     pub(crate) backend: DbBackend,
-    state: Mutex<State<'t>>,
+    state: Mutex<State>,
     /// The levels that are to be rolled back, at most one for each handle.
     abandoned: std::sync::Mutex<Vec<Level>>,
     stream_open: AtomicBool,
 }
 
-struct State<'t> {
+struct State {
     /// `None` when the root has ended.
-    open: Option<Open<'t>>,
+    open: Option<Open>,
     /// The levels whose savepoints are set, from the outermost to the innermost.
     savepoints: Vec<Level>,
     /// The newest level.
     newest: Level,
 }
 
-impl<'t> Nesting<'t> {
-    pub(crate) fn new(backend: DbBackend, open: Open<'t>) -> Self {
+impl Nesting {
+    pub(crate) fn new(backend: DbBackend, open: Open) -> Self {
         let state = State { open: Some(open), savepoints: Vec::new(), newest: ROOT };
         let (abandoned, stream_open) = (std::sync::Mutex::default(), AtomicBool::new(false));
         Self { backend, state: Mutex::new(state), abandoned, stream_open }
@@ -61,7 +61,7 @@ impl<'t> Nesting<'t> {
     /// # Errors
     /// An [`OrmError`] if the level is not the innermost, has ended, or has an open stream; what
     /// the database says if what was abandoned cannot be rolled back.
-    pub(crate) async fn enter(&self, level: Level) -> Result<Entered<'_, 't>, DbErr> {
+    pub(crate) async fn enter(&self, level: Level) -> Result<Entered<'_>, DbErr> {
         let mut entered = self.lock().await?;
         entered.roll_back_abandoned().await?;
         let innermost = entered.state.savepoints.last().copied().unwrap_or(ROOT);
@@ -74,7 +74,7 @@ impl<'t> Nesting<'t> {
         }
     }
 
-    async fn lock(&self) -> Result<Entered<'_, 't>, OrmError> {
+    async fn lock(&self) -> Result<Entered<'_>, OrmError> {
         // A caller that reads a stream and waits here for its end would wait for itself.
         if self.stream_open.load(Ordering::Acquire) {
             return Err(OrmError::StreamOpen);
@@ -150,18 +150,18 @@ impl<'t> Nesting<'t> {
 }
 
 /// The local transaction in use.
-pub(crate) struct Entered<'n, 't> {
-    nesting: &'n Nesting<'t>,
-    state: MutexGuard<'n, State<'t>>,
+pub(crate) struct Entered<'n> {
+    nesting: &'n Nesting,
+    state: MutexGuard<'n, State>,
     streams: bool,
 }
 
-impl<'t> Entered<'_, 't> {
+impl Entered<'_> {
     /// The open local transaction.
-    pub(crate) fn local(&mut self) -> Result<&mut (dyn Local + 't), OrmError> {
+    pub(crate) fn local(&mut self) -> Result<&mut (dyn Local + 'static), OrmError> {
         match self.state.open.as_mut() {
             Some(Open::Owned(local)) => Ok(local.as_mut()),
-            Some(Open::Lent(local)) => Ok(&mut **local),
+            Some(Open::Lent(local)) => Ok(local.as_mut()),
             None => Err(OrmError::Ended),
         }
     }
@@ -200,7 +200,7 @@ impl<'t> Entered<'_, 't> {
     }
 }
 
-impl Drop for Entered<'_, '_> {
+impl Drop for Entered<'_> {
     fn drop(&mut self) {
         if self.streams {
             self.nesting.stream_open.store(false, Ordering::Release);

@@ -89,9 +89,7 @@ impl Orm {
     /// timeout, a deadlock.
     pub async fn repeatable_transaction<'env, T, F>(&'env self, work: F) -> Result<T, DbErr>
     where
-        F: for<'l, 'c> FnMut(&'c OrmTransaction<'l>) -> BoxFuture<'c, Result<T, DbErr>>
-            + Send
-            + 'env,
+        F: for<'c> FnMut(&'c OrmTransaction) -> BoxFuture<'c, Result<T, DbErr>> + Send + 'env,
         T: Send + 'env,
     {
         // The error is named here, so that no closure has to name it.
@@ -105,7 +103,7 @@ impl Orm {
     /// As [`repeatable_transaction`](Self::repeatable_transaction).
     pub async fn try_repeatable_transaction<'env, T, E, F>(&'env self, work: F) -> Result<T, E>
     where
-        F: for<'l, 'c> FnMut(&'c OrmTransaction<'l>) -> BoxFuture<'c, Result<T, E>> + Send + 'env,
+        F: for<'c> FnMut(&'c OrmTransaction) -> BoxFuture<'c, Result<T, E>> + Send + 'env,
         T: Send + 'env,
         E: From<DbErr> + Send + 'env,
     {
@@ -128,7 +126,7 @@ impl Orm {
         answer: Arc<Mutex<Option<Result<T, E>>>>,
     ) -> Work<'env>
     where
-        F: for<'l, 'c> FnMut(&'c OrmTransaction<'l>) -> BoxFuture<'c, Result<T, E>> + Send + 'env,
+        F: for<'c> FnMut(&'c OrmTransaction) -> BoxFuture<'c, Result<T, E>> + Send + 'env,
         T: Send + 'env,
         E: From<DbErr> + Send + 'env,
     {
@@ -199,9 +197,9 @@ impl StreamTrait for Orm {
 
 #[async_trait]
 impl TransactionTrait for Orm {
-    type Transaction = OrmTransaction<'static>;
+    type Transaction = OrmTransaction;
 
-    async fn begin(&self) -> Result<OrmTransaction<'static>, DbErr> {
+    async fn begin(&self) -> Result<OrmTransaction, DbErr> {
         self.begin_with_options(TransactionOptions::default()).await
     }
 
@@ -209,7 +207,7 @@ impl TransactionTrait for Orm {
         &self,
         isolation_level: Option<IsolationLevel>,
         access_mode: Option<AccessMode>,
-    ) -> Result<OrmTransaction<'static>, DbErr> {
+    ) -> Result<OrmTransaction, DbErr> {
         let sqlite_transaction_mode = None;
         let options = TransactionOptions { isolation_level, access_mode, sqlite_transaction_mode };
         self.begin_with_options(options).await
@@ -218,7 +216,7 @@ impl TransactionTrait for Orm {
     async fn begin_with_options(
         &self,
         options: TransactionOptions,
-    ) -> Result<OrmTransaction<'static>, DbErr> {
+    ) -> Result<OrmTransaction, DbErr> {
         let mut local = self.resource.begin().await.map_err(exec_error)?;
         if let Some(text) = options::statement(self.backend, options, local.xid().is_some())? {
             local.execute_text(text).await.map_err(exec_error)?;
@@ -229,7 +227,7 @@ impl TransactionTrait for Orm {
     async fn transaction<F, T, E>(&self, work: F) -> Result<T, TransactionError<E>>
     where
         F: for<'c> FnOnce(
-                &'c OrmTransaction<'static>,
+                &'c OrmTransaction,
             ) -> Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>
             + Send,
         T: Send,
@@ -246,7 +244,7 @@ impl TransactionTrait for Orm {
     ) -> Result<T, TransactionError<E>>
     where
         F: for<'c> FnOnce(
-                &'c OrmTransaction<'static>,
+                &'c OrmTransaction,
             ) -> Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>
             + Send,
         T: Send,

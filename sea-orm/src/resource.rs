@@ -17,9 +17,8 @@ pub trait OrmResource: Resource + Clone + 'static {
 }
 
 /// The work of a local transaction that may be repeated.
-pub(crate) type Work<'r> = Box<
-    dyn for<'l> FnMut(&'l mut (dyn Local + 'r)) -> BoxFuture<'l, Result<(), Stopped>> + Send + 'r,
->;
+pub(crate) type Work<'r> =
+    Box<dyn FnMut(Box<dyn Local>) -> BoxFuture<'r, Result<(), Stopped>> + Send + 'r>;
 
 /// Why the work of a local transaction was not committed.
 #[derive(Debug)]
@@ -63,7 +62,7 @@ pub trait Resource: Send + Sync {
 /// Implements both traits for the resources of one database.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 macro_rules! impl_resource {
-    ($resource:ident, $transaction:ident, $db:ty, $backend:ident) => {
+    ($resource:ident, $db:ty, $backend:ident) => {
         impl OrmResource for handfast::$resource<$db> {
             const BACKEND: DbBackend = DbBackend::$backend;
         }
@@ -97,24 +96,19 @@ macro_rules! impl_resource {
             }
 
             fn run_work<'r>(&'r self, mut work: Work<'r>) -> BoxFuture<'r, Result<(), Stopped>> {
-                Box::pin(async move {
-                    self.try_transaction::<(), Stopped, _>(
-                        |local: &mut handfast::$transaction<'r, $db>| work(local),
-                    )
-                    .await
-                })
+                Box::pin(self.try_transaction(move |local| work(Box::new(local))))
             }
         }
     };
 }
 
 #[cfg(feature = "mysql")]
-impl_resource!(AtResource, AtTransaction, sqlx::MySql, MySql);
+impl_resource!(AtResource, sqlx::MySql, MySql);
 #[cfg(feature = "postgres")]
-impl_resource!(AtResource, AtTransaction, sqlx::Postgres, Postgres);
+impl_resource!(AtResource, sqlx::Postgres, Postgres);
 #[cfg(feature = "sqlite")]
-impl_resource!(AtResource, AtTransaction, sqlx::Sqlite, Sqlite);
+impl_resource!(AtResource, sqlx::Sqlite, Sqlite);
 #[cfg(feature = "mysql")]
-impl_resource!(XaResource, XaTransaction, sqlx::MySql, MySql);
+impl_resource!(XaResource, sqlx::MySql, MySql);
 #[cfg(feature = "postgres")]
-impl_resource!(XaResource, XaTransaction, sqlx::Postgres, Postgres);
+impl_resource!(XaResource, sqlx::Postgres, Postgres);

@@ -45,35 +45,35 @@ use crate::values::admit;
 /// # }
 /// ```
 #[must_use = "a transaction that is dropped is rolled back"]
-pub struct OrmTransaction<'t> {
-    nesting: Arc<Nesting<'t>>,
+pub struct OrmTransaction {
+    nesting: Arc<Nesting>,
     level: Level,
     xid: Option<Xid>,
     ended: bool,
 }
 
-impl fmt::Debug for OrmTransaction<'_> {
+impl fmt::Debug for OrmTransaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("OrmTransaction");
         shown.field("xid", &self.xid).field("level", &self.level).finish_non_exhaustive()
     }
 }
 
-impl OrmTransaction<'static> {
+impl OrmTransaction {
     pub(crate) fn owned(backend: DbBackend, local: Box<dyn OwnedLocal>) -> Self {
         let xid = local.xid().cloned();
         Self::root(Nesting::new(backend, Open::Owned(local)), xid)
     }
 }
 
-impl<'t> OrmTransaction<'t> {
+impl OrmTransaction {
     /// A transaction whose end is the lender's.
-    pub(crate) fn lent(backend: DbBackend, local: &'t mut (dyn Local + 't)) -> Self {
+    pub(crate) fn lent(backend: DbBackend, local: Box<dyn Local>) -> Self {
         let xid = local.xid().cloned();
         Self::root(Nesting::new(backend, Open::Lent(local)), xid)
     }
 
-    fn root(nesting: Nesting<'t>, xid: Option<Xid>) -> Self {
+    fn root(nesting: Nesting, xid: Option<Xid>) -> Self {
         Self { nesting: Arc::new(nesting), level: ROOT, xid, ended: false }
     }
 
@@ -88,7 +88,7 @@ impl<'t> OrmTransaction<'t> {
     /// committed.
     ///
     /// ```no_run
-    /// # async fn example(local: handfast_sea_orm::OrmTransaction<'static>)
+    /// # async fn example(local: handfast_sea_orm::OrmTransaction)
     /// # -> Result<(), sea_orm::DbErr> {
     /// use handfast::outbox::Event;
     ///
@@ -137,7 +137,7 @@ impl<'t> OrmTransaction<'t> {
     }
 }
 
-impl Drop for OrmTransaction<'_> {
+impl Drop for OrmTransaction {
     fn drop(&mut self) {
         if !self.ended {
             self.nesting.abandon(self.level);
@@ -146,7 +146,7 @@ impl Drop for OrmTransaction<'_> {
 }
 
 #[async_trait]
-impl ConnectionTrait for OrmTransaction<'_> {
+impl ConnectionTrait for OrmTransaction {
     fn get_database_backend(&self) -> DbBackend {
         self.nesting.backend
     }
@@ -175,7 +175,7 @@ impl ConnectionTrait for OrmTransaction<'_> {
     }
 }
 
-impl StreamTrait for OrmTransaction<'_> {
+impl StreamTrait for OrmTransaction {
     type Stream<'a>
         = BoxStream<'a, Result<QueryResult, DbErr>>
     where
@@ -204,10 +204,10 @@ impl StreamTrait for OrmTransaction<'_> {
 }
 
 #[async_trait]
-impl<'t> TransactionTrait for OrmTransaction<'t> {
-    type Transaction = OrmTransaction<'t>;
+impl TransactionTrait for OrmTransaction {
+    type Transaction = OrmTransaction;
 
-    async fn begin(&self) -> Result<OrmTransaction<'t>, DbErr> {
+    async fn begin(&self) -> Result<OrmTransaction, DbErr> {
         let level = self.nesting.nest(self.level).await?;
         let (nesting, xid) = (Arc::clone(&self.nesting), self.xid.clone());
         Ok(OrmTransaction { nesting, level, xid, ended: false })
@@ -217,7 +217,7 @@ impl<'t> TransactionTrait for OrmTransaction<'t> {
         &self,
         isolation_level: Option<IsolationLevel>,
         access_mode: Option<AccessMode>,
-    ) -> Result<OrmTransaction<'t>, DbErr> {
+    ) -> Result<OrmTransaction, DbErr> {
         let sqlite_transaction_mode = None;
         let options = TransactionOptions { isolation_level, access_mode, sqlite_transaction_mode };
         self.begin_with_options(options).await
@@ -226,7 +226,7 @@ impl<'t> TransactionTrait for OrmTransaction<'t> {
     async fn begin_with_options(
         &self,
         options: TransactionOptions,
-    ) -> Result<OrmTransaction<'t>, DbErr> {
+    ) -> Result<OrmTransaction, DbErr> {
         options::refuse_nested(options)?;
         self.begin().await
     }
@@ -234,7 +234,7 @@ impl<'t> TransactionTrait for OrmTransaction<'t> {
     async fn transaction<F, T, E>(&self, work: F) -> Result<T, TransactionError<E>>
     where
         F: for<'c> FnOnce(
-                &'c OrmTransaction<'t>,
+                &'c OrmTransaction,
             ) -> Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>
             + Send,
         T: Send,
@@ -251,7 +251,7 @@ impl<'t> TransactionTrait for OrmTransaction<'t> {
     ) -> Result<T, TransactionError<E>>
     where
         F: for<'c> FnOnce(
-                &'c OrmTransaction<'t>,
+                &'c OrmTransaction,
             ) -> Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>
             + Send,
         T: Send,
@@ -263,7 +263,7 @@ impl<'t> TransactionTrait for OrmTransaction<'t> {
 }
 
 #[async_trait]
-impl TransactionSession for OrmTransaction<'_> {
+impl TransactionSession for OrmTransaction {
     async fn commit(self) -> Result<(), DbErr> {
         self.commit().await
     }
@@ -274,13 +274,13 @@ impl TransactionSession for OrmTransaction<'_> {
 }
 
 /// Runs a closure in a transaction, and commits or rolls back as the closure ends.
-pub(crate) async fn run_and_end<'t, F, T, E>(
-    transaction: OrmTransaction<'t>,
+pub(crate) async fn run_and_end<F, T, E>(
+    transaction: OrmTransaction,
     work: F,
 ) -> Result<T, TransactionError<E>>
 where
     F: for<'c> FnOnce(
-            &'c OrmTransaction<'t>,
+            &'c OrmTransaction,
         ) -> Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>
         + Send,
     E: fmt::Display + fmt::Debug,

@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use sqlx::Connection;
 use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+    SqliteSynchronous,
 };
 
 use crate::error::KitError;
@@ -70,7 +71,8 @@ async fn watch_commits(
     let (changes, ends) = (Arc::clone(&has_changed), Arc::clone(&has_changed));
     handle.set_update_hook(move |_| changes.store(true, Ordering::SeqCst));
     // `false` has SQLite itself roll the transaction back.
-    handle.set_commit_hook(move || !has_changed.swap(false, Ordering::SeqCst) || faults.at_commit());
+    handle
+        .set_commit_hook(move || !has_changed.swap(false, Ordering::SeqCst) || faults.at_commit());
     handle.set_rollback_hook(move || ends.store(false, Ordering::SeqCst));
     Ok(())
 }

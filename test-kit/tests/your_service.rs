@@ -14,11 +14,7 @@ struct Shop {
 }
 
 impl Shop {
-    async fn place_order(
-        &self,
-        id: i64,
-        units: i64,
-    ) -> Result<(), TransactionError<sqlx::Error>> {
+    async fn place_order(&self, id: i64, units: i64) -> Result<(), TransactionError<sqlx::Error>> {
         let order = self.handfast.transaction("place-order").run(async |_tx| {
             let insert = "INSERT INTO orders (id, units) VALUES (?, ?)";
             sqlx::query(insert).bind(id).bind(units).execute(&self.orders).await?;

@@ -48,9 +48,8 @@ pub async fn furnish(stock: &Orm) -> Result<()> {
     let products = [(7, "lamp", 10), (8, "vase", 3)].map(|(id, name, units)| {
         product::ActiveModel { id: Set(id), name: Set(name.to_owned()), units: Set(units) }
     });
-    let there = OnConflict::column(product::Column::Id)
-        .do_nothing_on([product::Column::Id])
-        .to_owned();
+    let there =
+        OnConflict::column(product::Column::Id).do_nothing_on([product::Column::Id]).to_owned();
     let inserting = product::Entity::insert_many(products).on_conflict(there);
     inserting.exec_without_returning(stock).await?;
     Ok(())

@@ -187,7 +187,10 @@ mod tests {
         let steps = vec![seen("take", SagaStepKind::Compensable, Decision::RollBack)];
         let refused = |step: &str| Fated { fates: vec![Fate::StepRefuses(step.to_owned())] };
         drop(plays.next());
-        plays.follow(&refused("pay"), &Played { steps: steps.clone(), writes: 0, is_vacuous: false });
+        plays.follow(
+            &refused("pay"),
+            &Played { steps: steps.clone(), writes: 0, is_vacuous: false },
+        );
         plays.follow(&refused("ship"), &Played { steps, writes: 0, is_vacuous: false });
         let expected = [
             "step pay refuses; compensation take is doubled",

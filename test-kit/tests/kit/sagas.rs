@@ -195,11 +195,9 @@ async fn every_kind_of_step_is_played() {
     let runner = SagaRunner::new(saga_of_every_kind).signal("approve", &"yes");
     let runs = runner.run(async |kit| set_up(kit, Bug::None).await, check).await.unwrap();
     let names: Vec<&str> = runs.names().collect();
-    for expected in [
-        "step billing/charge refuses",
-        "step right refuses",
-        "action billing/quote is doubled",
-    ] {
+    for expected in
+        ["step billing/charge refuses", "step right refuses", "action billing/quote is doubled"]
+    {
         assert!(names.contains(&expected), "{expected}: {names:?}");
     }
     println!("{} plays, {} vacuous", runs.plays(), runs.vacuous().count());
