@@ -53,8 +53,8 @@ impl Deadline {
         Self(Instant::now())
     }
 
-    /// What the coordinator is at work on may take a database some time. Anything else changes only
-    /// because of a message that is on its way.
+    /// Returns whether the wait is over. Work of the coordinator may take a database some time;
+    /// anything else changes only because of a message that is on its way.
     fn is_over(&self, goes_on: bool) -> bool {
         self.0.elapsed() >= if goes_on { WITHIN } else { ARRIVES_WITHIN }
     }
@@ -134,7 +134,7 @@ impl TestKit {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let kit = TestKit::start().await?;
-    /// # let schema = "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER); INSERT INTO t VALUES (1, 1)";
+    /// # let schema = "CREATE TABLE t (id INTEGER PRIMARY KEY, n); INSERT INTO t VALUES (1, 1)";
     /// # let pool = kit.sqlite(schema).await?;
     /// # let at = kit.handfast().at(pool.clone()).await?;
     /// kit.inject(Fault::dirty_row(&pool, "UPDATE t SET n = 99"));

@@ -91,6 +91,12 @@ impl Revivable {
         Ok(())
     }
 
+    /// Ends the coordinator for good.
+    pub(crate) fn end(&self) {
+        drop(self.take_running());
+        self.standing.send_replace(Life::Failed("the test has ended".into()));
+    }
+
     fn take_running(&self) -> Option<RunningServer> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

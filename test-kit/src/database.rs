@@ -38,7 +38,7 @@ pub struct UndoRow {
 pub(crate) mod sealed {
     use super::{BoxFuture, Pool, UndoRow};
 
-    /// What the kit does with a database.
+    /// The kit's use of a database.
     pub trait Looks: sqlx::Database {
         /// Reads the undo rows of branches whose phase two is not done, up to a limit.
         fn undo_rows(pool: &Pool<Self>) -> BoxFuture<'_, Result<Vec<UndoRow>, sqlx::Error>>;

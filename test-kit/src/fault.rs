@@ -101,9 +101,9 @@ impl Fault {
     /// Each call of phase two is made twice: the first answer is lost, as when a service dies after
     /// its work and before its answer.
     ///
-    /// Shows a [participant](handfast::participant) whose commit or rollback is not idempotent. What
-    /// runs behind the library's fence (TCC, sagas) is not run again once it is committed; for what
-    /// it does outside of its local transaction see
+    /// Shows a [participant](handfast::participant) whose commit or rollback is not idempotent.
+    /// What runs behind the library's fence (TCC, sagas) is not run again once it is committed; for
+    /// what it does outside of its local transaction see
     /// [`uncommitted_action`](Self::uncommitted_action) and [`failed_commit`](Self::failed_commit).
     ///
     /// ```

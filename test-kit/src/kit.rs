@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use handfast::{Handfast, Xid};
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::clock::{is_movable, is_paused, jump};
 use crate::coordinator::Revivable;
@@ -21,6 +23,8 @@ use crate::wire::TestWire;
 const STEP_MAX: Duration = Duration::from_secs(1);
 /// How long, in real time, to wait for calls that a jump has caused.
 const CALLS_WITHIN: Duration = Duration::from_secs(1);
+/// How long a client may wait for its last answers.
+const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 /// How often a round trip is made after a jump: a timer, what it sends, and what that causes.
 const ROUND_TRIPS: usize = 2;
 
@@ -232,7 +236,7 @@ impl TestKit {
     /// timeouts of globals, waits for locks, pauses between attempts.
     ///
     /// The clock goes in steps of a second, and what falls due in one is under way before the next.
-    /// So a minute takes some ten milliseconds. Between two calls the clock runs as always. The
+    /// So a minute takes some 40 ms. Between two calls the clock runs as always. The
     /// databases' own clocks are not moved.
     ///
     /// ```
@@ -243,7 +247,7 @@ impl TestKit {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let kit = TestKit::start().await?;
-    /// # let pool = kit.sqlite("CREATE TABLE stock (id INTEGER PRIMARY KEY, units INTEGER)").await?;
+    /// # let pool = kit.sqlite("CREATE TABLE stock (id INTEGER PRIMARY KEY, units)").await?;
     /// # let stock = kit.handfast().at(pool.clone()).await?;
     /// let order = kit.handfast().transaction("order").timeout(Duration::from_secs(30));
     /// let tx = order.begin().await?;
@@ -309,6 +313,14 @@ impl TestKit {
 impl Drop for TestKit {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
+        // Without a runtime everything has ended with it.
+        let Ok(runtime) = Handle::try_current() else { return };
+        let (handfast, coordinator) = (self.handfast.clone(), Arc::clone(&self.coordinator));
+        runtime.spawn(async move {
+            // The client first: it would go on looking for a coordinator.
+            let _ = timeout(CLOSES_WITHIN, handfast.close()).await;
+            coordinator.end();
+        });
     }
 }
 

@@ -7,8 +7,9 @@
 //! | --- | --- |
 //! | lets time pass, for coordinator and client alike | [`TestKit::advance`] |
 //! | has something go wrong, by name | [`TestKit::inject`], [`Fault`], [`Death`] |
-//! | says how a transaction must end, and what must be left of it | [`TestKit::assert_committed`], [`TestKit::assert_rolled_back`], [`TestKit::assert_needs_operator`], [`TestKit::assert_nothing_left`] |
-//! | plays a saga with each step refused, each call doubled and the coordinator dead at each write | [`SagaRunner`] |
+//! | says how a transaction must end | [`TestKit::assert_committed`] and its kin |
+//! | says that nothing is left of it | [`TestKit::assert_nothing_left`] |
+//! | plays a saga with everything that can happen to it | [`SagaRunner`] |
 //! | uses SQLite, or a database of its own | [`TestKit::sqlite`], [`TestDatabase`] |
 //!
 //! ```

@@ -1,5 +1,5 @@
-//! What has passed between services and coordinator: the XIDs that were begun, the calls of phase
-//! two that are not answered, the steps of sagas that were called.
+//! The memory of what has passed between services and coordinator: the XIDs that were begun, the
+//! calls of phase two that are not answered, the steps of sagas that were called.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -4,14 +4,14 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use handfast_core::{
-    BranchRecord, BranchState, Coordinator, DirtyRow, GlobalFilter, LockFilter, PageBounds,
-    SagaRecord, SagaStatus, StatusKind, Xid, display_row_key,
+    BranchRecord, BranchState, Coordinator, DirtyRow, GlobalFilter, LockFilter, Mode, PageBounds,
+    RowStanding, SagaRecord, SagaStatus, StatusKind, Xid, display_row_key,
 };
 
 use crate::database::UndoRow;
 use crate::kit::TestKit;
 
-/// What a message lists of one kind (BOUNDED).
+/// The most that a message lists of one kind (BOUNDED).
 const BOUNDS: PageBounds = PageBounds { items_max: 20, scanned_max: 100_000 };
 /// How much of an undo log is shown.
 const LOG_CHARS_MAX: usize = 300;
@@ -157,10 +157,10 @@ fn of_branch(branch: &BranchRecord) -> String {
         format!("\n      {} failed attempts, the last: {failure}", branch.attempts)
     });
     format!(
-        "\n    branch {} on {} ({:?}): {state}{}",
+        "\n    {} branch {} on {}: {state}{}",
+        mode(branch.mode),
         branch.id,
         branch.resource,
-        branch.mode,
         failure.unwrap_or_default()
     )
 }
@@ -176,7 +176,22 @@ fn of_row(row: &DirtyRow) -> String {
             format!(" {} {before} -> {after}, now {current};", column.name)
         })
         .collect();
-    format!("\n      row {} {} ({:?}):{columns}", row.table, row.key, row.standing)
+    let standing = match row.standing {
+        RowStanding::Dirty => "dirty",
+        RowStanding::Clean => "clean",
+        RowStanding::Restored => "restored",
+    };
+    format!("\n      {standing} row {} {}:{columns}", row.table, row.key)
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::At => "AT",
+        Mode::Tcc => "TCC",
+        Mode::Xa => "XA",
+        Mode::Saga => "saga",
+        Mode::TwoPhase => "participant's",
+    }
 }
 
 fn of_saga(saga: &SagaRecord) -> String {

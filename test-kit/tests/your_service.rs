@@ -1,10 +1,11 @@
 //! A service and its tests. The service would be your `src/lib.rs`, the tests your `tests/shop.rs`.
 
+use std::time::Duration;
+
 use handfast::saga::{Saga, SagaAction, SagaCall, SagaStep, StepError};
 use handfast::{AtResource, Handfast, TransactionError};
 use handfast_test::{Death, Fault, KitError, SagaEnd, SagaRunError, SagaRunner, TestKit};
 use sqlx::{Sqlite, SqlitePool, Transaction};
-use std::time::Duration;
 
 /// The service: an order goes into one database and takes its units from another.
 struct Shop {

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::error::KitError;
 use crate::kit::TestKit;
-use plan::{Fated, Plays};
+use plan::{PlannedPlay, Plays};
 use play::{Played, play};
 
 /// The plays of one saga, unless set.
@@ -122,9 +122,9 @@ pub struct SagaRunner {
 /// ```
 /// use handfast_test::SagaRuns;
 ///
-/// /// A COMMIT that fails is a part of each play that has one.
+/// /// Each fault of each play has happened.
 /// fn is_complete(runs: &SagaRuns) -> bool {
-///     runs.plays() > 1 && runs.names().any(|it| it.contains("COMMIT")) && runs.vacuous().count() == 0
+///     runs.plays() > 1 && runs.vacuous().count() == 0
 /// }
 /// # assert!(!is_complete(&SagaRuns::default()));
 /// ```
@@ -224,10 +224,10 @@ impl SagaRunner {
     {
         let (mut plays, mut runs) = (Plays::first(), SagaRuns::default());
         let mut failures = Vec::new();
-        while let Some(fated) = plays.next() {
-            let name = fated.name();
-            let played = play(&self.saga, &self.signals, &fated, &setup, &check).await;
-            let played = played.and_then(|played| self.follow(&mut plays, &fated, played));
+        while let Some(planned) = plays.next() {
+            let name = planned.name();
+            let played = play(&self.saga, &self.signals, &planned, &setup, &check).await;
+            let played = played.and_then(|played| self.follow(&mut plays, &planned, played));
             runs.plays.push(name.clone());
             match played {
                 Ok(played) if played.is_vacuous => runs.vacuous.push(name),
@@ -242,8 +242,13 @@ impl SagaRunner {
         if failures.is_empty() { Ok(runs) } else { Err(SagaRunError { plays, failures }) }
     }
 
-    fn follow(&self, plays: &mut Plays, fated: &Fated, played: Played) -> Result<Played, String> {
-        plays.follow(fated, &played);
+    fn follow(
+        &self,
+        plays: &mut Plays,
+        planned: &PlannedPlay,
+        played: Played,
+    ) -> Result<Played, String> {
+        plays.follow(planned, &played);
         let count = plays.count();
         if count <= self.plays_max {
             return Ok(played);
@@ -322,7 +327,7 @@ impl fmt::Debug for SagaRunError {
 
 impl std::error::Error for SagaRunError {}
 
-/// What `setup` failed with, or the kit.
+/// Describes why the kit of a play does not start.
 fn cannot_begin(error: &KitError) -> String {
     format!("the play cannot begin: {error} ({})", error.code())
 }

@@ -12,7 +12,7 @@ use crate::traffic::StepSeen;
 
 /// Something that happens in a play.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Fate {
+pub(super) enum PlayFault {
     StepRefuses(String),
     ActionDoubled(String),
     CompensationDoubled(String),
@@ -24,20 +24,20 @@ pub(super) enum Fate {
 
 /// A play, by what happens in it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fated {
-    pub(super) fates: Vec<Fate>,
+pub(super) struct PlannedPlay {
+    pub(super) faults: Vec<PlayFault>,
 }
 
 /// The plays to come.
 #[derive(Debug)]
 pub(super) struct Plays {
-    waiting: VecDeque<Fated>,
+    waiting: VecDeque<PlannedPlay>,
     taken: usize,
     /// Compensations that are repeated in a play.
     repeated: BTreeSet<String>,
 }
 
-impl Fate {
+impl PlayFault {
     pub(super) fn fault(&self) -> Fault {
         match self {
             Self::StepRefuses(step) => Fault::refused_step(step),
@@ -51,37 +51,37 @@ impl Fate {
     }
 }
 
-impl Fated {
+impl PlannedPlay {
     /// Returns the name of the play.
     pub(super) fn name(&self) -> String {
-        if self.fates.is_empty() {
+        if self.faults.is_empty() {
             return "no fault".to_owned();
         }
-        let names: Vec<String> = self.fates.iter().map(|fate| fate.fault().to_string()).collect();
+        let names: Vec<String> = self.faults.iter().map(|it| it.fault().to_string()).collect();
         names.join("; ")
     }
 
     /// Returns how the saga has to end.
     pub(super) fn end(&self) -> SagaEnd {
-        let is_refused = self.fates.iter().any(|fate| matches!(fate, Fate::StepRefuses(_)));
+        let is_refused = self.faults.iter().any(|fault| matches!(fault, PlayFault::StepRefuses(_)));
         if is_refused { SagaEnd::Compensated } else { SagaEnd::Completed }
     }
 
-    fn with(&self, fate: Fate) -> Self {
-        let mut fates = self.fates.clone();
-        fates.push(fate);
-        Self { fates }
+    fn with(&self, fault: PlayFault) -> Self {
+        let mut faults = self.faults.clone();
+        faults.push(fault);
+        Self { faults }
     }
 }
 
 impl Plays {
     /// Returns the play without a fault.
     pub(super) fn first() -> Self {
-        let waiting = VecDeque::from([Fated::default()]);
+        let waiting = VecDeque::from([PlannedPlay::default()]);
         Self { waiting, taken: 0, repeated: BTreeSet::new() }
     }
 
-    pub(super) fn next(&mut self) -> Option<Fated> {
+    pub(super) fn next(&mut self) -> Option<PlannedPlay> {
         self.taken += 1;
         self.waiting.pop_front()
     }
@@ -97,41 +97,44 @@ impl Plays {
     }
 
     /// Adds the plays that a play has shown.
-    pub(super) fn follow(&mut self, fated: &Fated, played: &Played) {
-        match fated.fates.as_slice() {
+    pub(super) fn follow(&mut self, planned: &PlannedPlay, played: &Played) {
+        match planned.faults.as_slice() {
             [] => {
-                self.add(fated, played.steps.iter().filter_map(refusal));
+                self.add(planned, played.steps.iter().filter_map(refusal));
                 let actions = || played.steps.iter().filter(|it| it.decision == Decision::Commit);
-                self.add(fated, actions().map(|it| Fate::ActionDoubled(it.step.clone())));
-                self.add(fated, actions().map(|it| Fate::ActionUncommitted(it.step.clone())));
-                self.add_deaths(fated, played.writes);
+                self.add(planned, actions().map(|it| PlayFault::ActionDoubled(it.step.clone())));
+                self.add(
+                    planned,
+                    actions().map(|it| PlayFault::ActionUncommitted(it.step.clone())),
+                );
+                self.add_deaths(planned, played.writes);
             }
-            [Fate::StepRefuses(refused)] => {
+            [PlayFault::StepRefuses(refused)] => {
                 // Of the step that refused there is nothing to compensate.
                 let is_done =
                     |it: &&StepSeen| it.decision == Decision::RollBack && it.step != *refused;
                 let compensated = played.steps.iter().filter(is_done);
                 let fresh = compensated.filter(|it| self.repeated.insert(it.step.clone()));
-                let fates: Vec<Fate> = fresh.flat_map(repeated_compensation).collect();
-                self.add(fated, fates.into_iter());
-                self.add_deaths(fated, played.writes);
+                let faults: Vec<PlayFault> = fresh.flat_map(repeated_compensation).collect();
+                self.add(planned, faults.into_iter());
+                self.add_deaths(planned, played.writes);
             }
             // Two faults at a time, one of them the refusal.
             [_, ..] => {}
         }
     }
 
-    fn add_deaths(&mut self, fated: &Fated, writes: usize) {
-        self.add(fated, (1..=writes).map(Fate::DiesBefore));
-        self.add(fated, (1..=writes).map(Fate::DiesAfter));
+    fn add_deaths(&mut self, planned: &PlannedPlay, writes: usize) {
+        self.add(planned, (1..=writes).map(PlayFault::DiesBefore));
+        self.add(planned, (1..=writes).map(PlayFault::DiesAfter));
     }
 
-    fn add(&mut self, fated: &Fated, fates: impl Iterator<Item = Fate>) {
-        self.waiting.extend(fates.map(|fate| fated.with(fate)));
+    fn add(&mut self, planned: &PlannedPlay, faults: impl Iterator<Item = PlayFault>) {
+        self.waiting.extend(faults.map(|fault| planned.with(fault)));
     }
 }
 
-fn refusal(seen: &StepSeen) -> Option<Fate> {
+fn refusal(seen: &StepSeen) -> Option<PlayFault> {
     let may_refuse = match seen.kind {
         SagaStepKind::Compensable | SagaStepKind::Harmless | SagaStepKind::Pivot => true,
         SagaStepKind::Retriable
@@ -140,12 +143,12 @@ fn refusal(seen: &StepSeen) -> Option<Fate> {
         | SagaStepKind::Unspecified => false,
     };
     let is_action = seen.decision == Decision::Commit;
-    (may_refuse && is_action).then(|| Fate::StepRefuses(seen.step.clone()))
+    (may_refuse && is_action).then(|| PlayFault::StepRefuses(seen.step.clone()))
 }
 
-fn repeated_compensation(seen: &StepSeen) -> [Fate; 2] {
+fn repeated_compensation(seen: &StepSeen) -> [PlayFault; 2] {
     let step = || seen.step.clone();
-    [Fate::CompensationDoubled(step()), Fate::CompensationUncommitted(step())]
+    [PlayFault::CompensationDoubled(step()), PlayFault::CompensationUncommitted(step())]
 }
 
 #[cfg(test)]
@@ -157,7 +160,7 @@ mod tests {
     }
 
     fn names(plays: &mut Plays) -> Vec<String> {
-        std::iter::from_fn(|| plays.next()).map(|fated| fated.name()).collect()
+        std::iter::from_fn(|| plays.next()).map(|planned| planned.name()).collect()
     }
 
     #[test]
@@ -185,7 +188,8 @@ mod tests {
     fn each_compensation_is_repeated_once() {
         let mut plays = Plays::first();
         let steps = vec![seen("take", SagaStepKind::Compensable, Decision::RollBack)];
-        let refused = |step: &str| Fated { fates: vec![Fate::StepRefuses(step.to_owned())] };
+        let refused =
+            |step: &str| PlannedPlay { faults: vec![PlayFault::StepRefuses(step.to_owned())] };
         drop(plays.next());
         plays.follow(
             &refused("pay"),

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use handfast::saga::{Saga, SagaReport, SagaStatus, StartedSaga};
 use serde_json::Value;
 
-use super::plan::Fated;
+use super::plan::PlannedPlay;
 use super::{SagaEnd, cannot_begin};
 use crate::kit::TestKit;
 use crate::traffic::StepSeen;
@@ -25,7 +25,7 @@ const PAUSES_MAX: u32 = 300;
 /// The key of the saga. Each play has a coordinator of its own.
 const KEY: &str = "play";
 
-/// What a play has shown.
+/// The findings of a play.
 #[derive(Clone, Debug)]
 pub(super) struct Played {
     pub(super) steps: Vec<StepSeen>,
@@ -42,18 +42,18 @@ pub(super) struct Played {
 pub(super) async fn play<W, E: Display, F: Display>(
     saga: &dyn Fn() -> Saga,
     signals: &[(String, Value)],
-    fated: &Fated,
+    planned: &PlannedPlay,
     setup: &impl AsyncFn(&TestKit) -> Result<W, E>,
     check: &impl AsyncFn(&W, SagaEnd) -> Result<(), F>,
 ) -> Result<Played, String> {
     let kit = TestKit::start().await.map_err(|error| cannot_begin(&error))?;
     let world = setup(&kit).await.map_err(|error| format!("setup failed: {error}"))?;
     let before = kit.coordinator.gate().writes();
-    let faults: Vec<_> = fated.fates.iter().map(|fate| kit.inject(fate.fault())).collect();
-    let is_forward = fated.end() == SagaEnd::Completed;
+    let faults: Vec<_> = planned.faults.iter().map(|fault| kit.inject(fault.fault())).collect();
+    let is_forward = planned.end() == SagaEnd::Completed;
     let report = run(&kit, saga(), signals, is_forward).await?;
     let writes = kit.coordinator.gate().writes() - before;
-    let end = ended_as(&report, fated.end())?;
+    let end = ended_as(&report, planned.end())?;
     // What is late must do no harm either: the check comes when no call is under way.
     idle(&kit).await;
     let is_vacuous = faults.iter().any(|fault| fault.struck() == 0);

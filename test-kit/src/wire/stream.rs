@@ -24,7 +24,7 @@ const FRAMES_MAX: usize = 64;
 
 type Down = Sender<Result<ServerFrame, Status>>;
 
-/// What is written to a service.
+/// The frames for a service.
 pub(super) type Frames = ReceiverStream<Result<ServerFrame, Status>>;
 
 /// The two directions' common part.

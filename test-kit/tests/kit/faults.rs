@@ -103,9 +103,9 @@ async fn a_death_at_any_write_leaves_no_half_order() {
 }
 
 /// Units that are held by the try and taken by the confirm.
-struct Hold;
+struct HoldUnits;
 
-impl Tcc for Hold {
+impl Tcc for HoldUnits {
     type Database = Sqlite;
     type Input = i64;
     type Error = sqlx::Error;
@@ -146,7 +146,7 @@ async fn a_delay_finds_a_service_that_reads_what_is_confirmed_later() {
     let kit = TestKit::start().await.unwrap();
     let schema = "CREATE TABLE held (units INTEGER, sold INTEGER); INSERT INTO held VALUES (0, 0)";
     let pool = kit.sqlite(schema).await.unwrap();
-    let hold = kit.handfast().tcc("hold", pool.clone(), Hold).await.unwrap();
+    let hold = kit.handfast().tcc("hold", pool.clone(), HoldUnits).await.unwrap();
     let sell = async || {
         let sell = kit.handfast().transaction("sell");
         sell.run(async |_tx| hold.try_(&3).await).await.unwrap();
@@ -268,7 +268,7 @@ async fn a_dirty_row_finds_a_service_that_says_all_is_undone() {
     assert!(matches!(error, TransactionError::NeedsOperator { .. }), "{error:?}");
     // One that tells its caller that nothing has happened is found by what it asserts.
     let said = complaint(kit.assert_rolled_back(&xid)).await;
-    assert!(said.contains("row main.orders 1 (Dirty)") && said.contains("now 99"), "{said}");
+    assert!(said.contains("dirty row main.orders 1") && said.contains("now 99"), "{said}");
     let said = complaint(kit.assert_nothing_left(shop.orders.pool())).await;
     assert!(said.contains("lock of row main.orders 1"), "{said}");
 }

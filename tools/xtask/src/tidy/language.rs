@@ -64,6 +64,7 @@ const ONE_MEANING: &[&str] = &[
     "Broker",
     "Connection",
     "Dialect",
+    "Fault",
     "Frame",
     "Plan",
     "Process",
