@@ -42,9 +42,15 @@
 mod assertions;
 mod clock;
 mod coordinator;
+#[cfg_attr(
+    not(any(feature = "mysql", feature = "postgres", feature = "sqlite")),
+    expect(dead_code, unused_imports, reason = "without a database there is no look into one")
+)]
 mod database;
 mod error;
+#[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "only SQLite fails COMMITs"))]
 mod fault;
+#[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "only SQLite fails COMMITs"))]
 mod faults;
 mod gate;
 mod kit;

@@ -168,7 +168,8 @@ async fn a_delay_finds_a_service_that_reads_what_is_confirmed_later() {
 }
 
 async fn sold(pool: &sqlx::SqlitePool) -> i64 {
-    sqlx::query_scalar("SELECT sold FROM held").fetch_one(pool).await.unwrap()
+    let sold = sqlx::query_scalar("SELECT sold FROM held").fetch_one(pool).await;
+    sold.expect("the database answers")
 }
 
 /// A participant of its own, with or without a memory of what it has committed.

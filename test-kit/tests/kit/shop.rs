@@ -56,8 +56,9 @@ impl Shop {
     pub(crate) async fn books(&self) -> (i64, i64) {
         let orders = sqlx::query_scalar("SELECT count(*) FROM orders");
         let units = sqlx::query_scalar("SELECT units FROM stock WHERE product = 7");
-        let orders = orders.fetch_one(self.orders.pool()).await.unwrap();
-        (orders, units.fetch_one(self.stock.pool()).await.unwrap())
+        let orders = orders.fetch_one(self.orders.pool()).await;
+        let units = units.fetch_one(self.stock.pool()).await;
+        (orders.expect("the database answers"), units.expect("the database answers"))
     }
 
     pub(crate) async fn assert_nothing_left(&self, kit: &TestKit) {
