@@ -91,7 +91,7 @@ impl Traffic {
         state.open.insert(name, call.clone());
     }
 
-    /// Returns the call that is answered, unless it is known.
+    /// Returns the call of this name, if it is known and not answered.
     pub(crate) fn open(&self, name: &CallName) -> Option<PhaseTwoCall> {
         self.lock().open.get(name).cloned()
     }

@@ -59,6 +59,17 @@ async fn a_transaction_that_the_service_forgets_is_found() {
 }
 
 #[tokio::test]
+async fn a_global_without_a_branch_is_found() {
+    let kit = TestKit::start().await.unwrap();
+    let shop = Shop::open(&kit).await.unwrap();
+    let tx = shop.handfast.transaction("empty").begin().await.unwrap();
+    let said = complaint(kit.assert_nothing_left(shop.orders.pool())).await;
+    assert!(said.contains("empty") && said.contains("active"), "{said}");
+    tx.commit().await.unwrap();
+    kit.assert_nothing_left(shop.orders.pool()).await;
+}
+
+#[tokio::test]
 async fn an_undo_row_that_nothing_owns_is_found() {
     let kit = TestKit::start().await.unwrap();
     let shop = Shop::open(&kit).await.unwrap();

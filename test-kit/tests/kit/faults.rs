@@ -78,6 +78,23 @@ async fn a_death_after_the_decision_finds_a_service_that_takes_silence_for_failu
     assert_eq!(shop.books().await, (1, 7), "the order that is said to have failed");
 }
 
+/// The same service, one moment earlier: nothing of the decision is there.
+#[tokio::test]
+async fn a_death_before_the_decision_leaves_none() {
+    let kit = TestKit::start().await.unwrap();
+    let connect = Handfast::connect(kit.endpoint()).request_deadline(Duration::from_millis(100));
+    let hasty = connect.back_off(Duration::from_secs(60), Duration::from_secs(60)).await.unwrap();
+    let shop = Shop::open_with(&kit, hasty).await.unwrap();
+    kit.inject(Fault::coordinator_dies(Death::BeforeDecision));
+    let error = shop.place(1, 3).await.unwrap_err();
+    assert!(matches!(error, TransactionError::Unknown { .. }), "{error:?}");
+    kit.assert_faults_struck();
+    // Its timeout, from the start of the coordinator on.
+    kit.advance(Duration::from_secs(300)).await;
+    kit.assert_rolled_back(&kit.last_xid().unwrap()).await;
+    assert_eq!(shop.books().await, (0, 10));
+}
+
 #[tokio::test]
 async fn a_death_at_any_write_leaves_no_half_order() {
     for write in 1.. {
