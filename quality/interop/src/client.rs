@@ -66,8 +66,10 @@ impl Client {
     /// Returns whether the client itself supports a scenario.
     pub(crate) fn can_play(&self, database: ServerKind, scenario: &Scenario) -> bool {
         match self {
-            // What a client does when the leader changes does not depend on its database.
-            Self::Java(_) if scenario.name.starts_with("leader-") => {
+            // What a client does when the coordinator is another does not depend on its database.
+            Self::Java(_)
+                if ["leader-", "moves-"].iter().any(|it| scenario.name.starts_with(it)) =>
+            {
                 database == ServerKind::MariaDb
             }
             Self::Java(_) => true,
@@ -106,12 +108,19 @@ pub(crate) struct Endpoints {
     pub(crate) coordinators: Vec<SocketAddr>,
     /// For a client without a list.
     pub(crate) registries: Vec<SocketAddr>,
+    /// Another list in its settings, which it does not use.
+    pub(crate) idle: Vec<SocketAddr>,
 }
 
 impl Endpoints {
     /// Returns the list of coordinators, with this between them.
     pub(crate) fn coordinators(&self, between: &str) -> String {
         joined(&self.coordinators, between)
+    }
+
+    /// Returns the list that is not used, with this between its addresses.
+    pub(crate) fn idle(&self, between: &str) -> String {
+        joined(&self.idle, between)
     }
 
     /// Returns the list of registries, with this between them.

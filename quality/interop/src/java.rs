@@ -77,6 +77,7 @@ fn write_settings(wanted: &Wanted<'_>) -> Result<()> {
         registry: wanted.way.registry.name(),
         registries: &wanted.endpoints.registries(","),
         coordinators: &wanted.endpoints.coordinators(";"),
+        idle: &wanted.endpoints.idle(";"),
         serializer: wanted.way.serializer,
         compressor: wanted.way.compressor,
     };

@@ -15,6 +15,8 @@ pub struct JavaSettings<'a> {
     pub registries: &'a str,
     /// The addresses of coordinators, with `;` between them.
     pub coordinators: &'a str,
+    /// The addresses of another cluster, which the settings name and the client does not use.
+    pub idle: &'a str,
     /// The serializer of messages.
     pub serializer: &'a str,
     /// The compressor of messages.
@@ -27,7 +29,8 @@ impl<'a> JavaSettings<'a> {
     pub fn at(coordinator: &'a str) -> Self {
         let (registry, registries) = ("file", "");
         let (serializer, compressor) = ("seata", "none");
-        Self { registry, registries, coordinators: coordinator, serializer, compressor }
+        let idle = "";
+        Self { registry, registries, coordinators: coordinator, idle, serializer, compressor }
     }
 
     /// Writes the files into a folder, which is created if need be.
@@ -41,6 +44,7 @@ impl<'a> JavaSettings<'a> {
         fs::write(folder.join("registry.conf"), registry)?;
         let file = FILE
             .replace("{addresses}", self.coordinators)
+            .replace("{idle}", self.idle)
             .replace("{serializer}", self.serializer)
             .replace("{compressor}", self.compressor);
         fs::write(folder.join("file.conf"), file)?;
@@ -72,5 +76,6 @@ const FILE: &str = r#"transport {
 service {
   vgroupMapping.default_tx_group = "default"
   default.grouplist = "{addresses}"
+  idle.grouplist = "{idle}"
 }
 "#;

@@ -1,4 +1,5 @@
-//! The Java client of Apache Seata for other programs: its build, its settings, its table.
+//! The Java client of Apache Seata for other programs: its build, its settings, its table; and
+//! Seata Server.
 //!
 //! `java/` is a Maven project with several programs. Scenarios for the client, and what is expected
 //! of it in them, are in the program `handfast-interop`.
@@ -6,6 +7,7 @@
 mod builds;
 mod java_release;
 mod java_settings;
+pub mod seata_server;
 pub mod undo_log;
 
 pub use builds::{built, maven_package, sources};

@@ -1,5 +1,6 @@
 //! The stage of a scenario: a coordinator, a database and services with one release of a client.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -56,7 +57,8 @@ impl TestBed {
         let start = |service: &str, address| {
             let place = folder.path().join(service);
             let registries = vec![coordinator.registry()];
-            let endpoints = Endpoints { coordinators: vec![address], registries };
+            let coordinators = vec![address];
+            let endpoints = Endpoints { coordinators, registries, idle: Vec::new() };
             start_service(client, way, database, name, APPLICATION, &place, &endpoints)
         };
         let desk = start("desk", coordinator.address())?;
@@ -105,7 +107,29 @@ impl TestBed {
     pub(crate) fn service_of(&self, application: &str) -> Result<Service> {
         let coordinators = vec![self.coordinator.address()];
         let registries = vec![self.coordinator.registry()];
-        self.service_at(application, self.way, &Endpoints { coordinators, registries })
+        self.service_at(
+            application,
+            self.way,
+            &Endpoints { coordinators, registries, idle: Vec::new() },
+        )
+    }
+
+    /// A process of an application that uses one coordinator and also has another in its settings,
+    /// on the shop's database.
+    pub(crate) fn service_between(
+        &self,
+        application: &str,
+        used: SocketAddr,
+        idle: SocketAddr,
+    ) -> Result<Service> {
+        let (coordinators, registries) = (vec![used], Vec::new());
+        let endpoints = Endpoints { coordinators, registries, idle: vec![idle] };
+        self.service_at(application, self.way, &endpoints)
+    }
+
+    /// Returns the folder for files of a scenario.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Three coordinators on a database of their own.
@@ -116,7 +140,7 @@ impl TestBed {
     /// A process of the shop at a cluster for each registry that the client has.
     pub(crate) fn shops_at(&self, cluster: &CoordinatorCluster) -> Result<Vec<Service>> {
         let (coordinators, registries) = (cluster.addresses(), cluster.registries());
-        let endpoints = Endpoints { coordinators, registries };
+        let endpoints = Endpoints { coordinators, registries, idle: Vec::new() };
         let by_raft = self.client.has_raft().then_some(Registry::Raft);
         let start = |registry| {
             let way = ClientSetup { registry, ..self.way };

@@ -5,6 +5,7 @@ mod crashes;
 mod leader_changes;
 mod locks;
 mod many;
+mod moves;
 mod tcc;
 mod xa;
 
@@ -94,6 +95,8 @@ pub(crate) const ALL: &[Scenario] = &[
     more(Mode::At, "leader-changes", leader_changes::killed),
     more(Mode::Tcc, "leader-changes", leader_changes::killed_with_tcc),
     more(Mode::Tcc, "killed-before-commit", tcc::killed_before_commit),
+    more(Mode::At, "moves-there-and-back", moves::there_and_back),
+    more(Mode::At, "moves-with-shared-rows", moves::shared_rows),
     core(Mode::Xa, "commit", xa::commit),
     core(Mode::Xa, "rollback", xa::roll_back),
     more(Mode::Xa, "timeout", xa::timeout),

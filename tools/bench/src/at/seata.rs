@@ -1,11 +1,11 @@
 //! Seata's Java client on a coordinator, with a database of its own.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 
 use anyhow::{Context, Result};
-use handfast_interop::{JavaRelease, built, maven_package};
+use handfast_interop::{JavaRelease, seata_server};
 use tempfile::TempDir;
 
 use super::database::{BenchDatabase, Fresh};
@@ -35,8 +35,6 @@ pub(crate) struct SeataSetup<DB: BenchDatabase> {
 
 /// The number of connections that look at the rows.
 const CONNECTIONS: u32 = 1;
-/// The newest release of Seata Server in Maven's repository.
-const SERVER_VERSION: &str = "2.0.0";
 
 impl SeataCoordinator {
     pub(crate) const ALL: [Self; 2] = [Self::Handfast, Self::SeataServer];
@@ -45,11 +43,7 @@ impl SeataCoordinator {
     pub(crate) fn build(self) -> Result<()> {
         match self {
             Self::Handfast => JavaRelease::NEWEST.build(&[]),
-            Self::SeataServer => {
-                let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("seata-server");
-                let version = format!("-Dseata.version={SERVER_VERSION}");
-                maven_package(&project, &[version], &built_server()?)
-            }
+            Self::SeataServer => seata_server::build(),
         }
     }
 
@@ -63,7 +57,7 @@ impl SeataCoordinator {
     fn name(self) -> String {
         match self {
             Self::Handfast => "Handfast".to_owned(),
-            Self::SeataServer => format!("Seata Server {SERVER_VERSION}, not synced"),
+            Self::SeataServer => format!("Seata Server {}, not synced", seata_server::VERSION),
         }
     }
 }
@@ -110,33 +104,8 @@ impl<DB: BenchDatabase> SeataSetup<DB> {
 /// survives if this one is killed.
 async fn start_seata_server(folder: &Path) -> Result<Server> {
     let (address, console) = (free_address()?, free_address()?);
-    let mut java = Command::new("java");
-    java.args(["-Xmx1g", "-Dseata.config.type=file", "-Dseata.registry.type=file"]);
-    java.args(SERVER_NEEDS.iter().map(|setting| format!("-D{setting}")));
-    let log_levels = ["root", "io.seata", "com.alipay"];
-    java.args(log_levels.map(|name| format!("-Dlogging.level.{name}=warn")));
-    java.arg(format!("-Duser.home={}", folder.display()));
-    java.arg(format!("-Dseata.store.file.dir={}", folder.join("store").display()));
-    java.args([
-        format!("-Dserver.address={}", console.ip()),
-        format!("-Dserver.port={}", console.port()),
-    ]);
-    java.arg("-cp").arg(built_server()?.join("libraries/*"));
-    java.args(["io.seata.server.ServerApplication", "-m", "file"]);
-    java.args(["-h", &address.ip().to_string(), "-p", &address.port().to_string()]);
+    let mut java = seata_server::command(folder, address, console)?;
     let log = File::create(folder.join("seata-server.log")).context("making a log")?;
-    java.current_dir(folder).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    java.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     Server::start(java, address).await.context("Seata Server")
 }
-
-fn built_server() -> Result<PathBuf> {
-    built(&format!("seata-server-{SERVER_VERSION}"))
-}
-
-/// Settings without which the server does not start.
-const SERVER_NEEDS: [&str; 4] = [
-    "seata.security.secretKey=abcdefghijklmnopqrstuvwxyzabcdefghijkl",
-    "seata.security.tokenValidityInMilliseconds=1800000",
-    "console.user.username=seata",
-    "console.user.password=seata",
-];
