@@ -20,7 +20,7 @@ const KINDS: [(&str, &str); 6] = [
     ("never", "Never"),
 ];
 
-/// What is written in the brackets, checked.
+/// The content of the brackets, checked.
 #[derive(Default)]
 pub(crate) struct Arguments {
     pub(crate) name: Option<LitStr>,

@@ -13,7 +13,7 @@ use crate::arguments::Arguments;
 /// The name by which a parameter is taken for the connection to the coordinator.
 const CONNECTION: &str = "handfast";
 
-/// What the body returns, and what becomes of an error of the transaction.
+/// The type that the body returns, and the conversion of an error of the transaction.
 struct Returned {
     body: Type,
     convert: TokenStream,

@@ -1,7 +1,7 @@
 //! The attribute `#[handfast::transaction]`: an async function that runs as a global transaction.
 //!
-//! It writes the call of `NewTransaction::run` around the body and nothing more. The signature stays
-//! as it is written, so that what the function returns can be read there.
+//! It writes the call of `NewTransaction::run` around the body and nothing more. The signature
+//! stays as it is written, so that what the function returns can be read there.
 
 mod arguments;
 mod expand;
@@ -29,10 +29,10 @@ use crate::arguments::Arguments;
 /// | --- | --- | --- |
 /// | `name = "…"` | the name that operators see | the function's, with `-` for `_` |
 /// | `timeout = "30s"` | how long it may go undecided: `ms`, `s`, `m` or `h` | the coordinator's |
-/// | `on = expression` | the `Handfast` that begins it | the parameter `handfast`, or `self.handfast` |
+/// | `on = expression` | the `Handfast` that begins it | `handfast`, or `self.handfast` |
 /// | `propagation = "requires-new"` | as `Propagation` | `required` |
 /// | `read_committed`, `can_commit_first` | as the methods of `NewTransaction` | off |
-/// | `retry`, `retry = 5`, `retry = expression` | repeats it, as `Retry` says; a number is `attempts_max` | off |
+/// | `retry`, `retry = 5`, `retry = Retry::new()…` | repeats it; a number is `attempts_max` | off |
 /// | `tx = name` | names the `Transaction` for the body | unnamed |
 ///
 /// The function returns a `Result`. If its error is written `TransactionError<E>`, the body's `?`

@@ -1,7 +1,7 @@
-//! What the attribute refuses, and the words in which it does: each file of `tests/refused` fails to
-//! compile with the text beside it.
+//! Mistakes that the attribute refuses, and its words: each file of `cases` fails to compile with
+//! the text beside it.
 
 #[test]
 fn mistakes_are_named_where_they_are_written() {
-    trybuild::TestCases::new().compile_fail("tests/refused/*.rs");
+    trybuild::TestCases::new().compile_fail("cases/*.rs");
 }

@@ -1,5 +1,5 @@
-//! What is usual with sqlx, within global transactions: built queries, streams, functions that take
-//! a local transaction, savepoints.
+//! Habits of sqlx within global transactions: built queries, streams, functions that take a local
+//! transaction, savepoints.
 //!
 //! Needs a coordinator: `cargo run -p handfast-cli -- serve`.
 

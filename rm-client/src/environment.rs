@@ -45,17 +45,18 @@ impl Handfast {
     ///
     /// | variable | meaning |
     /// | --- | --- |
-    /// | `HANDFAST_ENDPOINTS` | the endpoints, separated by commas; `http://127.0.0.1:7091` unless set |
+    /// | `HANDFAST_ENDPOINTS` | the endpoints, with commas between them |
     /// | `HANDFAST_APPLICATION` | [`application`](Connect::application) |
     /// | `HANDFAST_TOKEN_FILE` | the file with the [`token`](Connect::token) |
     /// | `HANDFAST_TOKEN` | the token itself; not both |
     /// | `HANDFAST_CA` | the file of [`tls_ca`](Connect::tls_ca) |
-    /// | `HANDFAST_CERTIFICATE`, `HANDFAST_KEY` | the two files of [`tls_identity`](Connect::tls_identity) |
-    /// | `HANDFAST_CONNECT_TIMEOUT` | [`connect_timeout`](Connect::connect_timeout), such as `10s` or `500ms` |
+    /// | `HANDFAST_CERTIFICATE` | the first file of [`tls_identity`](Connect::tls_identity) |
+    /// | `HANDFAST_KEY` | its second file; both or neither |
+    /// | `HANDFAST_CONNECT_TIMEOUT` | [`connect_timeout`](Connect::connect_timeout): `10s` |
     /// | `HANDFAST_REQUEST_DEADLINE` | [`request_deadline`](Connect::request_deadline) |
     /// | `HANDFAST_ROLLBACK_WAIT` | [`rollback_wait`](Connect::rollback_wait) |
     ///
-    /// The files are read here. What the program sets afterwards wins over the environment, except
+    /// Unless an endpoint is set it is `http://127.0.0.1:7091`. The files are read here. What the program sets afterwards wins over the environment, except
     /// for [`endpoint`](Connect::endpoint), which adds one.
     ///
     /// ```no_run

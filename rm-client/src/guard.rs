@@ -46,7 +46,7 @@ impl<T> TransactionGuard<T> {
 }
 
 impl<T> WayBack<T> {
-    /// Returns the transaction, or `None` if the closure has ended and its guard is still somewhere.
+    /// Returns the transaction, or `None` if the guard outlives its closure.
     pub(crate) fn taken(mut self) -> Option<T> {
         self.0.try_recv().ok()
     }

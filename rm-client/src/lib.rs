@@ -29,7 +29,8 @@
 //! | to | use |
 //! | --- | --- |
 //! | connect | [`Handfast::connect`], [`Handfast::from_env`] |
-//! | run work as a transaction | [`Handfast::transaction`], [`NewTransaction::run`], [`transaction`](macro@transaction) |
+//! | run work as a transaction | [`Handfast::transaction`], [`NewTransaction::run`] |
+//! | run a function as a transaction | [`transaction`](macro@transaction) |
 //! | repeat it after a deadlock | [`NewTransaction::retry`], [`Retry`] |
 //! | decide by hand | [`NewTransaction::begin`], [`Global`] |
 //! | make a database take part | [`Handfast::at`], [`AtResource`], [`Handfast::migrate`] |
@@ -142,8 +143,13 @@ mod pages {
     #[doc = include_str!("../../docs/recipes/wait-for-a-person.md")]
     struct WaitForAPerson;
 
+    #[cfg(all(feature = "macros", feature = "sqlite"))]
     #[doc = include_str!("../../docs/transactions.md")]
     struct Transactions;
+
+    #[cfg(feature = "sqlite")]
+    #[doc = include_str!("../../docs/recipes/sqlx.md")]
+    struct HabitsOfSqlx;
 
     #[cfg(feature = "postgres")]
     #[doc = include_str!("../../docs/at.md")]

@@ -18,9 +18,9 @@ pub(crate) const UNKNOWN_XID: &str = "HF-TC-UNKNOWN-XID";
 /// overtaken, an XID that the coordinator does not know because it was restarted.
 ///
 /// It looks at the error and at its [`source`](StdError::source)s, so an error type of the
-/// application's own may wrap `sqlx::Error`, [`Error`], [`AtError`], [`XaError`], [`FenceError`] and
-/// [`OutboxError`], with `#[from]` or `#[source]` of `thiserror`. With `#[error(transparent)]` only
-/// what is in `sqlx::Error` is seen.
+/// application's own may wrap `sqlx::Error`, [`Error`], [`AtError`], [`XaError`], [`FenceError`]
+/// and [`OutboxError`], with `#[from]` or `#[source]` of `thiserror`. With `#[error(transparent)]`
+/// only what is in `sqlx::Error` is seen.
 ///
 /// It says nothing of the outcome: whether anything of the transaction remains is what
 /// [`TransactionError`](crate::TransactionError) tells.

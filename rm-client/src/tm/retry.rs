@@ -1,8 +1,8 @@
 //! Transactions that are repeated when nothing of them remains and the reason may be gone.
 //!
 //! Only two outcomes are repeated, and both are certain to have left nothing: a finished rollback,
-//! and a global that the coordinator has never recorded. A commit without an answer, a rollback that
-//! is still under way and a global that an operator has touched are not.
+//! and a global that the coordinator has never recorded. A commit without an answer, a rollback
+//! that is still under way and a global that an operator has touched are not.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl Retry {
     }
 
     /// Sets how often the closure runs at most, the first time included: 1 to 100. Too few: callers
-    /// see deadlocks. Too many: a row that everybody wants is hammered.
+    /// see deadlocks. Too many: a row that many want is asked for without end.
     pub fn attempts_max(mut self, attempts: u32) -> Self {
         self.attempts_max = attempts.clamp(1, ATTEMPTS_MAX);
         self
@@ -103,9 +103,9 @@ impl RetriedTransaction {
         Self { transaction, retry }
     }
 
-    /// Runs a closure as a global transaction, as [`NewTransaction::run`] does, and runs it again as
-    /// a new global if nothing of the last one remains and [`is_transient`] holds for the closure's
-    /// error, or the coordinator has lost the global.
+    /// Runs a closure as a global transaction, as [`NewTransaction::run`] does, and runs it again
+    /// as a new global if nothing of the last one remains and [`is_transient`] holds for the
+    /// closure's error, or the coordinator has lost the global.
     ///
     /// The closure borrows what it uses: it may run several times. What it does outside of the
     /// global, such as sending a mail, it does each time.

@@ -154,7 +154,7 @@ impl Client {
     }
 }
 
-/// Returns what to do about a failure to connect. The errors below it are known by their texts alone.
+/// Returns the advice for a failure to connect. Its causes are known by their texts alone.
 fn advice_for(message: &str) -> &'static str {
     let known = [
         ("UnknownIssuer", "give the certificate of the authority that signed its own: --ca FILE"),

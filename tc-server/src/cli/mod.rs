@@ -130,7 +130,7 @@ pub enum TransactionCommand {
         #[arg(long)]
         older_than: Option<String>,
         #[command(flatten)]
-        page: Page,
+        page: ListRange,
         #[command(flatten)]
         remote: Remote,
     },
@@ -178,7 +178,7 @@ pub enum LockCommand {
         #[arg(long)]
         holder: Option<String>,
         #[command(flatten)]
-        page: Page,
+        page: ListRange,
         #[command(flatten)]
         remote: Remote,
     },
@@ -200,7 +200,7 @@ pub enum LeaseCommand {
     /// Lists named locks with their holders and queues, by name.
     Ls {
         #[command(flatten)]
-        page: Page,
+        page: ListRange,
         #[command(flatten)]
         remote: Remote,
     },
@@ -286,7 +286,7 @@ pub struct Act {
 }
 
 #[derive(Debug, Args)]
-pub struct Page {
+pub struct ListRange {
     /// The most items to list.
     #[arg(long, default_value_t = 50)]
     limit: usize,

@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{
-    CliFailure, Client, ClusterCommand, Exit, LeaseCommand, LockCommand, OutputForm, Page, Remote,
-    Style, TransactionCommand, render,
+    CliFailure, Client, ClusterCommand, Exit, LeaseCommand, ListRange, LockCommand, OutputForm,
+    Remote, Style, TransactionCommand, render,
 };
 use crate::admin::model::{
     ActionReply, ActionRequest, BranchQuery, Cluster, Lock, LockPage, LockQuery, NamedLock,
@@ -158,7 +158,7 @@ fn act(
 /// Fetches pages of a list to its end, or to the limit. One page may have fewer items than
 /// requested, or none, although the list continues.
 fn collect_pages<Item>(
-    page: Page,
+    page: ListRange,
     mut ask: impl FnMut(Option<String>, usize) -> Result<(Vec<Item>, Option<String>), CliFailure>,
 ) -> Result<(Vec<Item>, Option<String>), CliFailure> {
     let (mut items, mut cursor) = (Vec::new(), page.cursor);

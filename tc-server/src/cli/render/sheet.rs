@@ -1,5 +1,5 @@
-//! Lists as tables. An id stays whole, so that it can be copied and searched for; where the terminal
-//! is too narrow for all columns, those that matter least are left out.
+//! Lists as tables. An id stays whole, so that it can be copied and searched for; where the
+//! terminal is too narrow for all columns, those that matter least are left out.
 
 use super::{Style, printable, ruled};
 
@@ -8,7 +8,7 @@ const FLOWING_MIN: usize = 14;
 
 /// A column of a list.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Column {
+pub(super) struct SheetColumn {
     header: &'static str,
     flows: bool,
     /// The columns with the lowest rank are left out first.
@@ -16,16 +16,16 @@ pub(super) struct Column {
 }
 
 /// Returns a column whose texts are never broken.
-pub(super) const fn whole(header: &'static str) -> Column {
-    Column { header, flows: false, rank: None }
+pub(super) const fn whole(header: &'static str) -> SheetColumn {
+    SheetColumn { header, flows: false, rank: None }
 }
 
 /// Returns a column whose texts may go on in the next line.
-pub(super) const fn flowing(header: &'static str) -> Column {
-    Column { header, flows: true, rank: None }
+pub(super) const fn flowing(header: &'static str) -> SheetColumn {
+    SheetColumn { header, flows: true, rank: None }
 }
 
-impl Column {
+impl SheetColumn {
     /// Lets the column be left out, after those with a lower rank.
     pub(super) const fn left_out(self, rank: u8) -> Self {
         Self { rank: Some(rank), ..self }
@@ -36,12 +36,12 @@ impl Column {
 #[derive(Debug)]
 pub(super) struct Sheet<const N: usize> {
     style: Style,
-    columns: [Column; N],
+    columns: [SheetColumn; N],
     rows: Vec<[String; N]>,
 }
 
 impl<const N: usize> Sheet<N> {
-    pub(super) fn new(style: Style, columns: [Column; N]) -> Self {
+    pub(super) fn new(style: Style, columns: [SheetColumn; N]) -> Self {
         Self { style, columns, rows: Vec::new() }
     }
 

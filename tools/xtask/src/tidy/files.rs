@@ -58,7 +58,7 @@ fn module_and_parents(path: &str) -> Option<(&str, Vec<String>)> {
     let (folder, file) = path.rsplit_once('/')?;
     let stem = file.strip_suffix(".rs")?;
     let is_root = ["lib", "main", "build"].contains(&stem)
-        || ["tests", "benches", "bin", "examples", "fuzz_targets"]
+        || ["tests", "benches", "bin", "examples", "fuzz_targets", "cases"]
             .iter()
             .any(|roots| folder.rsplit('/').next() == Some(roots));
     if is_root {
