@@ -37,13 +37,11 @@ pub(crate) fn expand(arguments: Arguments, function: ItemFn) -> Result<TokenStre
     let name = arguments.name.unwrap_or_else(|| name_of(&sig));
     let settings = arguments.settings;
     let tx = arguments.tx.unwrap_or_else(|| Ident::new("_tx", Span::call_site()));
-    let work = quote!(async |#tx: ::handfast::Transaction| -> #body #block);
+    let work = quote!(|#tx: ::handfast::Transaction| -> #body #block);
     let run = match arguments.retry {
         // Repeated, it borrows the parameters.
-        Some(policy) => quote!(.retry(#policy).run(#work)),
-        None => {
-            quote!(.run(async move |#tx: ::handfast::Transaction| -> #body #block))
-        }
+        Some(policy) => quote!(.retry(#policy).run(async #work)),
+        None => quote!(.run(async move #work)),
     };
     // At the expression, so that a connection that is none is complained about there.
     let begin = quote_spanned!(on.span()=> (#on).transaction(#name));
@@ -57,20 +55,8 @@ pub(crate) fn expand(arguments: Arguments, function: ItemFn) -> Result<TokenStre
 
 /// Finds the connection to the coordinator among the parameters.
 fn connection(sig: &Signature) -> Result<Expr> {
-    let is_it = |input: &FnArg| match input {
-        FnArg::Typed(typed) => {
-            matches!(&*typed.pat, Pat::Ident(name) if name.ident == CONNECTION)
-        }
-        FnArg::Receiver(_) => false,
-    };
-    let ident = |input: &FnArg| match input {
-        FnArg::Typed(typed) => match &*typed.pat {
-            Pat::Ident(name) => Some(name.ident.clone()),
-            _ => None,
-        },
-        FnArg::Receiver(_) => None,
-    };
-    if let Some(name) = sig.inputs.iter().find(|input| is_it(input)).and_then(ident) {
+    let mut names = sig.inputs.iter().filter_map(name_of_parameter);
+    if let Some(name) = names.find(|name| *name == CONNECTION) {
         return Ok(parse_quote!(#name));
     }
     if sig.receiver().is_some() {
@@ -79,6 +65,11 @@ fn connection(sig: &Signature) -> Result<Expr> {
     let what = "which Handfast begins it? Give a parameter `handfast: &Handfast`, or write \
                 `on = …` in the attribute";
     Err(Error::new(sig.ident.span(), what))
+}
+
+fn name_of_parameter(input: &FnArg) -> Option<&Ident> {
+    let FnArg::Typed(typed) = input else { return None };
+    if let Pat::Ident(name) = &*typed.pat { Some(&name.ident) } else { None }
 }
 
 /// The name for operators: the function's own, written as names of transactions are.
@@ -121,9 +112,8 @@ fn error_of_work(path: &Path) -> Option<TokenStream> {
 
 fn types_of(arguments: &PathArguments) -> Vec<Type> {
     let PathArguments::AngleBracketed(arguments) = arguments else { return Vec::new() };
-    let types = arguments.args.iter().filter_map(|argument| match argument {
-        GenericArgument::Type(declared) => Some(declared.clone()),
-        _ => None,
-    });
-    types.collect()
+    let declared = |argument: &GenericArgument| {
+        if let GenericArgument::Type(declared) = argument { Some(declared.clone()) } else { None }
+    };
+    arguments.args.iter().filter_map(declared).collect()
 }

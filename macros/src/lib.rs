@@ -40,6 +40,7 @@ use crate::arguments::Arguments;
 /// `From<TransactionError<…>>` of itself, as `anyhow::Error` is.
 ///
 /// With `retry` the body may run several times: it borrows the parameters, and cannot move them.
+/// Its error is a `std::error::Error` then, which that of `anyhow` is not.
 #[proc_macro_attribute]
 pub fn transaction(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let arguments = parse_macro_input!(arguments as Arguments);

@@ -56,8 +56,9 @@ impl Handfast {
     /// | `HANDFAST_REQUEST_DEADLINE` | [`request_deadline`](Connect::request_deadline) |
     /// | `HANDFAST_ROLLBACK_WAIT` | [`rollback_wait`](Connect::rollback_wait) |
     ///
-    /// Unless an endpoint is set it is `http://127.0.0.1:7091`. The files are read here. What the program sets afterwards wins over the environment, except
-    /// for [`endpoint`](Connect::endpoint), which adds one.
+    /// Unless an endpoint is set it is `http://127.0.0.1:7091`. The files are read here. What the
+    /// program sets afterwards wins over the environment, except for
+    /// [`endpoint`](Connect::endpoint), which adds one.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), handfast::Error> {
