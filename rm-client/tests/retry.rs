@@ -1,5 +1,10 @@
 //! Transactions that are repeated, and those that are not, against a real coordinator.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "in a test a panic is the report, also in shared functions"
+)]
+
 mod at;
 
 use std::sync::atomic::{AtomicU32, Ordering};

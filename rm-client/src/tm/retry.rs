@@ -163,7 +163,7 @@ impl RetriedTransaction {
         let (began, mut attempts) = (Instant::now(), 1);
         loop {
             let attempt_began = Instant::now();
-            let ended = transaction.clone().run(|tx| work(tx)).await;
+            let ended = transaction.clone().run(&mut work).await;
             let failure = match ended {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
