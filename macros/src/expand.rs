@@ -96,7 +96,7 @@ fn returned(sig: &Signature) -> Result<Returned> {
         return Ok(Returned { body, convert: TokenStream::new() });
     }
     let convert = quote_spanned! {declared.span()=>
-        .map_err(|error| ::core::convert::From::from(error))
+        .map_err(::core::convert::From::from)
     };
     Ok(Returned { body: (**declared).clone(), convert })
 }

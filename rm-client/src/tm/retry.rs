@@ -163,7 +163,11 @@ impl RetriedTransaction {
         let (began, mut attempts) = (Instant::now(), 1);
         loop {
             let attempt_began = Instant::now();
-            let ended = transaction.clone().run(&mut work).await;
+            #[expect(
+                clippy::redundant_closure,
+                reason = "the compiler takes a closure for an AsyncFnOnce, but not this parameter"
+            )]
+            let ended = transaction.clone().run(|tx| work(tx)).await;
             let failure = match ended {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
