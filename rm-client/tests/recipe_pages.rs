@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use handfast::Handfast;
 use handfast::saga::SagaStatus;
-use handfast_locks::{LockError, Locks};
+use handfast_locks::{LockError, Locks, ReleaseOutcome};
 use nightly_job::Night;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use tc::Tc;
@@ -59,7 +59,7 @@ async fn one_node_writes_the_report_and_a_late_one_cannot() {
     let (name, token) = (first.name().clone(), first.fencing_token());
     assert_eq!(nightly_job::run(&handfast, &pool, "1").await.unwrap(), Night::Busy);
     nightly_job::write_chapter(&first, &pool, "1", 1).await.unwrap();
-    first.release().await.unwrap();
+    assert_eq!(first.release().await.unwrap(), ReleaseOutcome::Released);
     assert_eq!(nightly_job::run(&handfast, &pool, "1").await.unwrap(), Night::Written);
 
     // A process that was stopped in the middle goes on: its token is refused by the database.
