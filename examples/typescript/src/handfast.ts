@@ -96,7 +96,8 @@ export class Coordinator {
     token?: string,
   ) {
     if (token) this.#metadata.set("authorization", `Bearer ${token}`);
-    const definition = loadSync(PROTO, { longs: String, enums: String, defaults: true, oneofs: true });
+    const forms = { longs: String, enums: String, defaults: true, oneofs: true };
+    const definition = loadSync(PROTO, forms);
     const loaded = grpc.loadPackageDefinition(definition) as unknown as ProtoGrpcType;
     // For a coordinator with certificates: grpc.credentials.createSsl(...).
     const credentials = grpc.credentials.createInsecure();
@@ -325,7 +326,8 @@ export class Lock {
     try {
       const reply = (await this.stream.ask({ acquireLock }, waitMs + WITHIN_MS)).acquireLock;
       if (!reply?.granted) {
-        throw new LockBusy(`${this.name} is held by ${reply?.busy?.holder?.label || "another client"}`);
+        const holder = reply?.busy?.holder?.label || "another client";
+        throw new LockBusy(`${this.name} is held by ${holder}`);
       }
       this.fence = reply.granted.fence;
       this.#extend(sent + Number(reply.granted.waitedMs));

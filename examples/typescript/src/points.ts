@@ -29,7 +29,7 @@ class Refused extends Error {}
 /** It cannot be said yet; the coordinator asks again. */
 class NotNow extends Error {}
 
-// ---- the work: each function changes the rows of one local transaction ---------------------------
+// ---- the work: each function changes the rows of one local transaction --------------------------
 
 type Work = (db: pg.ClientBase, body: any) => Promise<unknown>;
 
@@ -86,7 +86,7 @@ const WORK: Record<string, Work> = {
     change(db, "UPDATE seats SET free = free + 1 WHERE flight = $1", call.input.flight),
 };
 
-// ---- the fence: each operation of a branch takes effect once -------------------------------------
+// ---- the fence: each operation of a branch takes effect once ------------------------------------
 
 interface Branch {
   xid: string;
@@ -166,9 +166,14 @@ async function fenced(
   throw new NotNow(`${operation} of a branch that is ${state}`);
 }
 
-// ---- HTTP ----------------------------------------------------------------------------------------
+// ---- HTTP ---------------------------------------------------------------------------------------
 
-function isFromTheCoordinator(secret: string, path: string, request: IncomingMessage, body: Buffer) {
+function isFromTheCoordinator(
+  secret: string,
+  path: string,
+  request: IncomingMessage,
+  body: Buffer,
+): boolean {
   const names = ["handfast-xid", "handfast-branch", "handfast-operation", "handfast-timestamp"];
   const values = names.map((name) => String(request.headers[name] ?? ""));
   const age = Math.abs(Date.now() - Number(values[3] || NaN));
@@ -209,7 +214,9 @@ async function respond(
   if (!work) return [404, { message: "no such operation" }];
   const header = (name: string) => String(request.headers[`handfast-${name}`]);
   const branch = { xid: header("xid"), id: header("branch"), operation: header("operation") };
-  if (!path.endsWith(`/${branch.operation}`)) return [400, { message: "path and operation differ" }];
+  if (!path.endsWith(`/${branch.operation}`)) {
+    return [400, { message: "path and operation differ" }];
+  }
   try {
     return [200, await runOnce(pool, branch, work, JSON.parse(body.toString()))];
   } catch (error) {
