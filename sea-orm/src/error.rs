@@ -31,6 +31,14 @@ pub enum OrmError {
         self.code()
     )]
     StreamOpen,
+    /// The future of a statement was dropped before its end, by a timeout for instance. Where the
+    /// driver stands is unknown, so that nothing more is done in the local transaction.
+    #[error(
+        "a statement of this transaction was cut off: roll the whole transaction back, and begin \
+         another one ({})",
+        self.code()
+    )]
+    CutOff,
     /// A transaction cannot be begun with these options.
     #[error("the transaction cannot have {option} here: {advice} ({})", self.code())]
     Options {
@@ -59,6 +67,7 @@ impl OrmError {
             Self::NestedOpen => "HF-ORM-NESTED-OPEN",
             Self::Ended => "HF-ORM-ENDED",
             Self::StreamOpen => "HF-ORM-STREAM-OPEN",
+            Self::CutOff => "HF-ORM-CUT-OFF",
             Self::Options { .. } => "HF-ORM-OPTIONS",
             Self::Value { .. } => "HF-ORM-VALUE",
         }
@@ -191,6 +200,7 @@ mod tests {
             OrmError::NestedOpen,
             OrmError::Ended,
             OrmError::StreamOpen,
+            OrmError::CutOff,
             OrmError::Options { option: "o".to_owned(), advice: "a" },
             OrmError::Value { position: 1, what: "an array", product: "MySQL" },
         ];

@@ -30,7 +30,7 @@ pub trait Local: Send {
     fn execute_text(&mut self, text: String) -> Answer<'_, ExecResult>;
 
     /// Emits an event.
-    fn emit<'e>(&'e mut self, event: &'e Event) -> BoxFuture<'e, Result<(), OutboxError>>;
+    fn emit(&mut self, event: Event) -> BoxFuture<'_, Result<(), OutboxError>>;
 }
 
 /// A local transaction that can also be ended.
@@ -71,8 +71,8 @@ macro_rules! impl_local_as {
                 sent::execute_text(local, text)
             }
 
-            fn emit<'e>(&'e mut self, event: &'e Event) -> BoxFuture<'e, Result<(), OutboxError>> {
-                Box::pin(<$transaction>::emit(self, event))
+            fn emit(&mut self, event: Event) -> BoxFuture<'_, Result<(), OutboxError>> {
+                Box::pin(async move { <$transaction>::emit(self, &event).await })
             }
         }
     };

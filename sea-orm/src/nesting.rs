@@ -11,10 +11,13 @@
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sea_orm::{DbBackend, DbErr};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use sea_orm::{DbBackend, DbErr, QueryResult, Statement};
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::error::{OrmError, exec_error};
+use crate::error::{OrmError, exec_error, query_error};
 use crate::local::{Local, OwnedLocal};
 
 /// The number of a transaction among those of its local transaction. None is given twice.
@@ -38,6 +41,8 @@ pub(crate) struct Nesting {
     /// The levels that are to be rolled back, at most one for each handle.
     abandoned: std::sync::Mutex<Vec<Level>>,
     stream_open: AtomicBool,
+    /// Set while the database is asked. A caller that goes away meanwhile leaves it set.
+    in_use: AtomicBool,
 }
 
 struct State {
@@ -53,16 +58,18 @@ impl Nesting {
     pub(crate) fn new(backend: DbBackend, open: Open) -> Self {
         let state = State { open: Some(open), savepoints: Vec::new(), newest: ROOT };
         let (abandoned, stream_open) = (std::sync::Mutex::default(), AtomicBool::new(false));
-        Self { backend, state: Mutex::new(state), abandoned, stream_open }
+        let in_use = AtomicBool::new(false);
+        Self { backend, state: Mutex::new(state), abandoned, stream_open, in_use }
     }
 
     /// Waits for the local transaction, on behalf of the innermost level.
     ///
     /// # Errors
-    /// An [`OrmError`] if the level is not the innermost, has ended, or has an open stream; what
-    /// the database says if what was abandoned cannot be rolled back.
+    /// An [`OrmError`] if the level is not the innermost, has ended, or has an open stream, or if a
+    /// statement was cut off; what the database says if what was abandoned cannot be rolled back.
     pub(crate) async fn enter(&self, level: Level) -> Result<Entered<'_>, DbErr> {
         let mut entered = self.lock().await?;
+        entered.refuse_cut_off()?;
         entered.roll_back_abandoned().await?;
         let innermost = entered.state.savepoints.last().copied().unwrap_or(ROOT);
         match level {
@@ -109,7 +116,9 @@ impl Nesting {
     /// Takes back a nested level's changes, with whatever is nested in it.
     pub(crate) async fn roll_back_to(&self, level: Level) -> Result<(), DbErr> {
         self.abandon(level);
-        self.lock().await?.roll_back_abandoned().await
+        let mut entered = self.lock().await?;
+        entered.refuse_cut_off()?;
+        entered.roll_back_abandoned().await
     }
 
     /// Commits the local transaction; a lent one is left to its lender.
@@ -124,8 +133,11 @@ impl Nesting {
 
     /// Rolls the local transaction back; a lent one is left to its lender.
     pub(crate) async fn roll_back(&self) -> Result<(), DbErr> {
-        let open = self.lock().await?.state.open.take();
-        match open {
+        let mut entered = self.lock().await?;
+        let is_cut_off = entered.refuse_cut_off().is_err();
+        match entered.state.open.take() {
+            // Dropped, it is rolled back without a call that could wait for the lost answer.
+            Some(Open::Owned(_)) if is_cut_off => Ok(()),
             Some(Open::Owned(local)) => local.roll_back().await.map_err(exec_error),
             Some(Open::Lent(_)) => Ok(()),
             None => Err(OrmError::Ended.into()),
@@ -157,20 +169,53 @@ pub(crate) struct Entered<'n> {
 }
 
 impl Entered<'_> {
+    /// Runs something in the local transaction. If this is dropped before its end, nothing more can
+    /// be done there: where the driver stands between the calls is unknown.
+    pub(crate) async fn run<T, E: Into<sqlx::Error>>(
+        &mut self,
+        work: impl for<'e> FnOnce(&'e mut (dyn Local + 'static)) -> BoxFuture<'e, Result<T, E>>,
+    ) -> Result<T, sqlx::Error> {
+        let used = Used::by(self.nesting);
+        let answer = work(self.local()?).await;
+        used.no_more();
+        answer.map_err(Into::into)
+    }
+
+    /// Streams rows, and then lets others in again.
+    pub(crate) fn into_rows<'s>(
+        mut self,
+        statement: Statement,
+    ) -> BoxStream<'s, Result<QueryResult, DbErr>>
+    where
+        Self: 's,
+    {
+        self.nesting.stream_open.store(true, Ordering::Release);
+        self.streams = true;
+        let rows = async_stream::try_stream! {
+            let nesting = self.nesting;
+            let mut rows = self.local()?.rows(statement);
+            loop {
+                let used = Used::by(nesting);
+                let row = rows.next().await;
+                used.no_more();
+                let Some(row) = row else { break };
+                yield row.map_err(query_error)?;
+            }
+        };
+        rows.boxed()
+    }
+
+    fn refuse_cut_off(&self) -> Result<(), OrmError> {
+        if self.nesting.in_use.load(Ordering::Acquire) { Err(OrmError::CutOff) } else { Ok(()) }
+    }
+
     /// The open local transaction.
-    pub(crate) fn local(&mut self) -> Result<&mut (dyn Local + 'static), OrmError> {
+    fn local(&mut self) -> Result<&mut (dyn Local + 'static), OrmError> {
         match self.state.open.as_mut() {
             Some(Open::Owned(local)) => Ok(local.as_mut()),
             Some(Open::Lent(local)) => Ok(local.as_mut()),
             None => Err(OrmError::Ended),
         }
-    }
-
-    /// Lets others be refused until this is dropped, instead of waiting.
-    pub(crate) fn streaming(mut self) -> Self {
-        self.nesting.stream_open.store(true, Ordering::Release);
-        self.streams = true;
-        self
     }
 
     /// Rolls back to the savepoints of handles that were dropped.
@@ -196,7 +241,21 @@ impl Entered<'_> {
 
     async fn control(&mut self, verb: &str, level: Level) -> Result<(), DbErr> {
         let text = format!("{verb} hf_orm_{level}");
-        self.local()?.execute_text(text).await.map(drop).map_err(exec_error)
+        self.run(|local| local.execute_text(text)).await.map(drop).map_err(exec_error)
+    }
+}
+
+/// A mark that the database is being asked. Dropped without [`Used::no_more`], it stays.
+struct Used<'n>(&'n AtomicBool);
+
+impl<'n> Used<'n> {
+    fn by(nesting: &'n Nesting) -> Self {
+        nesting.in_use.store(true, Ordering::Release);
+        Self(&nesting.in_use)
+    }
+
+    fn no_more(self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, TryStreamExt};
 use handfast::Xid;
 use handfast::outbox::Event;
 use sea_orm::{
@@ -102,9 +102,8 @@ impl OrmTransaction {
     /// An `OutboxError` inside the `DbErr`, for [`cause`](crate::cause) to find; or what the
     /// database says, after which the local transaction is to be rolled back.
     pub async fn emit(&self, event: &Event) -> Result<(), DbErr> {
-        let mut entered = self.nesting.enter(self.level).await?;
-        let emitted = entered.local()?.emit(event).await;
-        emitted.map_err(|error| exec_error(error.into()))
+        let (mut entered, event) = (self.nesting.enter(self.level).await?, event.clone());
+        entered.run(|local| local.emit(event)).await.map_err(exec_error)
     }
 
     /// Commits: phase one, if this is a branch. A nested transaction gives its changes to the one
@@ -154,24 +153,24 @@ impl ConnectionTrait for OrmTransaction {
     async fn execute_raw(&self, statement: Statement) -> Result<ExecResult, DbErr> {
         admit(self.nesting.backend, &statement)?;
         let mut entered = self.nesting.enter(self.level).await?;
-        entered.local()?.execute(statement).await.map_err(exec_error)
+        entered.run(|local| local.execute(statement)).await.map_err(exec_error)
     }
 
     async fn execute_unprepared(&self, sql: &str) -> Result<ExecResult, DbErr> {
         let mut entered = self.nesting.enter(self.level).await?;
-        entered.local()?.execute_text(sql.to_owned()).await.map_err(exec_error)
+        entered.run(|local| local.execute_text(sql.to_owned())).await.map_err(exec_error)
     }
 
     async fn query_one_raw(&self, statement: Statement) -> Result<Option<QueryResult>, DbErr> {
         admit(self.nesting.backend, &statement)?;
         let mut entered = self.nesting.enter(self.level).await?;
-        entered.local()?.row(statement).await.map_err(query_error)
+        entered.run(|local| local.row(statement)).await.map_err(query_error)
     }
 
     async fn query_all_raw(&self, statement: Statement) -> Result<Vec<QueryResult>, DbErr> {
         admit(self.nesting.backend, &statement)?;
         let mut entered = self.nesting.enter(self.level).await?;
-        entered.local()?.rows(statement).try_collect().await.map_err(query_error)
+        entered.run(|local| local.rows(statement).try_collect().boxed()).await.map_err(query_error)
     }
 }
 
@@ -191,14 +190,7 @@ impl StreamTrait for OrmTransaction {
     ) -> Pin<Box<dyn Future<Output = Result<Self::Stream<'a>, DbErr>> + 'a + Send>> {
         Box::pin(async move {
             admit(self.nesting.backend, &statement)?;
-            let mut entered = self.nesting.enter(self.level).await?.streaming();
-            let rows = async_stream::try_stream! {
-                let mut rows = entered.local()?.rows(statement);
-                while let Some(row) = rows.next().await {
-                    yield row.map_err(query_error)?;
-                }
-            };
-            Ok(rows.boxed())
+            Ok(self.nesting.enter(self.level).await?.into_rows(statement))
         })
     }
 }

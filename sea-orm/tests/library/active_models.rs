@@ -149,7 +149,7 @@ async fn reinserted(stage: Stage) {
     let (ann, after) = stage
         .both_ends(async |orm| {
             let local = orm.begin().await?;
-            let ann = reader::Entity::find().one(&local).await?.unwrap();
+            let ann = reader::Entity::find_by_id(1).one(&local).await?.unwrap();
             loan::Entity::delete_many().exec(&local).await?;
             ann.clone().delete(&local).await?;
             let again = reader::ActiveModel { id: Set(ann.id), ..new_reader("Anna", "card-1") };

@@ -5,7 +5,7 @@ use sea_orm::{
     TransactionTrait,
 };
 
-use crate::schema::{book, shelf};
+use crate::schema::{book, loan, shelf};
 use crate::stage::{Stage, code, new_book, new_reader, new_shelf, on_every_resource};
 
 on_every_resource!(
@@ -31,6 +31,7 @@ async fn committed_and_rolled_back(stage: Stage) {
             inner.commit().await?;
             let inner = local.begin().await?;
             new_shelf("c").insert(&inner).await?;
+            loan::Entity::delete_many().exec(&inner).await?;
             book::Entity::delete_many().exec(&inner).await?;
             inner.rollback().await?;
             new_shelf("d").insert(&local).await?;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use handfast_sea_orm::{Cause, cause};
 use sea_orm::{
-    ActiveModelTrait, ConnectionTrait, DbBackend, DbErr, EntityTrait, ModelTrait, Schema, SqlErr,
-    Statement, TransactionTrait, Value,
+    ActiveModelTrait, ConnectionTrait, DbBackend, DbErr, EntityTrait, Schema, SqlErr, Statement,
+    TransactionTrait, Value,
 };
 
-use crate::schema::{book, reader, setting, shelf};
+use crate::schema::{reader, setting, shelf};
 use crate::stage::{self, Mode, Stage, code, new_book, new_reader, new_shelf, on_every_resource};
 
 on_every_resource!(
@@ -113,25 +113,34 @@ async fn finished_globals(stage: Stage) {
     assert_eq!(stage.content().await, before);
 }
 
-/// A statement that is cut off takes its whole branch along.
+/// A statement that is cut off takes its whole local transaction along.
 async fn cut_off(stage: Stage) {
     let before = stage.content().await;
     let global = stage.begin().await;
     let work = global.scope(async {
-        let sonnets = stage::book(&stage.past, "Sonnets").await.unwrap();
         for wait in [0, 1, 3] {
             let local = stage.orm.begin().await.unwrap();
             new_shelf("a").insert(&local).await.unwrap();
+            let inner = local.begin().await.unwrap();
             let changing = async {
-                book::Entity::delete_by_id(sonnets.id + 1000).exec(&local).await?;
-                new_shelf("b").insert(&local).await?;
-                new_shelf("c").insert(&local).await?;
+                for label in ["b", "c", "d", "e"] {
+                    new_shelf(label).insert(&inner).await?;
+                }
                 Ok::<_, DbErr>(())
             };
-            let _ = tokio::time::timeout(Duration::from_millis(wait), changing).await;
-            local.rollback().await.unwrap();
+            let limit = Duration::from_millis(wait);
+            if tokio::time::timeout(limit, changing).await.is_ok() {
+                continue; // Dropped, it is rolled back as well.
+            }
+            let late = new_shelf("f").insert(&inner).await.unwrap_err();
+            assert_eq!(code(&late), "HF-ORM-CUT-OFF");
+            assert_eq!(code(&inner.commit().await.unwrap_err()), "HF-ORM-CUT-OFF");
+            if wait == 0 {
+                assert_eq!(code(&local.commit().await.unwrap_err()), "HF-ORM-CUT-OFF");
+            } else {
+                local.rollback().await.unwrap();
+            }
         }
-        assert_eq!(sonnets.find_related(reader::Entity).all(&stage.orm).await.unwrap().len(), 1);
     });
     work.await;
     stage.commit(global).await;

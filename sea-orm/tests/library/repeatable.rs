@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use handfast_test_services::{EmbeddedCoordinator, until};
 use sea_orm::sea_query::{Expr, ExprTrait};
 use sea_orm::{ActiveModelTrait, ColumnTrait, DbErr, EntityTrait, QueryFilter, TransactionTrait};
 
@@ -120,16 +121,20 @@ mod at {
 
     /// A row that another global holds is waited for with nothing held, by a repeat of the closure.
     async fn waiting(stage: Stage) {
+        // The coordinator counts the waiters of all tests of this program.
+        static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+        let _alone = ALONE.lock().await;
         let holder = stage.begin().await;
         let runs = AtomicU32::new(0);
         holder.scope(add(&stage, &runs)).await.unwrap();
         assert_eq!(runs.load(Ordering::Relaxed), 1);
         let waiter = stage.begin().await;
         let (added, ()) = tokio::join!(waiter.scope(add(&stage, &runs)), async {
-            // Two more: the first run of the waiter has met the row, and waits.
-            while runs.load(Ordering::Relaxed) < 2 {
-                tokio::task::yield_now().await;
-            }
+            let engine = EmbeddedCoordinator::shared().engine();
+            until("the second global waits", async || {
+                engine.view(|coordinator| coordinator.counts().waiters).await.unwrap() > 0
+            })
+            .await;
             stage.commit(holder).await;
         });
         added.unwrap_or_else(|error| panic!("{}", code(&error)));

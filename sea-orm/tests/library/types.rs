@@ -70,8 +70,6 @@ mod sample {
 mod lists {
     use sea_orm::entity::prelude::*;
 
-    use super::Cover;
-
     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
     #[sea_orm(table_name = "lists")]
     pub struct Model {
@@ -80,7 +78,6 @@ mod lists {
         pub numbers: Vec<i32>,
         pub texts: Vec<String>,
         pub ids: Option<Vec<Uuid>>,
-        pub covers: Vec<Cover>,
     }
 
     #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
@@ -135,8 +132,9 @@ async fn all(stage: &Stage) -> Vec<sample::Model> {
 
 async fn common(stage: Stage) {
     let schema = Schema::new(stage.backend());
-    for statement in schema.create_enum_from_entity(sample::Entity) {
-        stage.orm.execute(&statement).await.unwrap();
+    // One of the two columns of the type.
+    if let Some(cover) = schema.create_enum_from_entity(sample::Entity).first() {
+        stage.orm.execute(cover).await.unwrap();
     }
     stage.orm.execute(&schema.create_table_from_entity(sample::Entity)).await.unwrap();
     let (kept, changed, removed) = (row(1), row(2), row(3));
@@ -197,16 +195,12 @@ async fn arrays(stage: Stage) {
         return;
     }
     let schema = Schema::new(stage.backend());
-    for statement in schema.create_enum_from_entity(lists::Entity) {
-        stage.orm.execute(&statement).await.unwrap();
-    }
     stage.orm.execute(&schema.create_table_from_entity(lists::Entity)).await.unwrap();
     let first = lists::ActiveModel {
         id: NotSet,
         numbers: Set(vec![3, 1, 2]),
         texts: Set(vec!["a".to_owned(), "b, \"c\"".to_owned()]),
         ids: Set(None),
-        covers: Set(vec![Cover::Soft, Cover::Hard]),
     };
     let first = first.insert(&stage.orm).await.unwrap();
     let global = stage.begin().await;
@@ -215,7 +209,6 @@ async fn arrays(stage: Stage) {
         changed.numbers = Set(Vec::new());
         changed.texts = Set(vec![String::new()]);
         changed.ids = Set(Some(vec![Uuid::nil()]));
-        changed.covers = Set(Vec::new());
         let changed = changed.update(&stage.orm).await.unwrap();
         assert_eq!(changed.ids, Some(vec![Uuid::nil()]));
     });
@@ -236,8 +229,14 @@ async fn unsigned(stage: Stage) {
         let sql = "SELECT ? AS a, ? AS b, ? AS c, ? AS d";
         let row = Statement::from_sql_and_values(stage.backend(), sql, values);
         let row = stage.orm.query_one_raw(row).await.unwrap().unwrap();
-        assert_eq!(row.try_get::<u64>("", "d").unwrap(), 1 << 62);
-        assert_eq!(row.try_get::<u64>("", "c").unwrap(), 4_000_000_000);
+        let numbers: Vec<i64> = match stage.backend() {
+            DbBackend::MySql => {
+                let number = |at| row.try_get_by_index::<u64>(at).unwrap();
+                (0..4).map(|at| i64::try_from(number(at)).unwrap()).collect()
+            }
+            _ => (0..4).map(|at| row.try_get_by_index(at).unwrap()).collect(),
+        };
+        assert_eq!(numbers, [200, 60_000, 4_000_000_000, 1 << 62]);
     });
     work.await;
     stage.roll_back(global).await;

@@ -73,13 +73,13 @@ async fn two_libraries(stage: Stage) {
 /// An event is gone with the transaction that has emitted it, nested or global.
 async fn events(stage: Stage) {
     const EVENTS: &str = "SELECT COUNT(*) FROM event_outbox";
-    let event = Event::new("library", "7").payload("lent");
     let emit = async || {
+        let event = || Event::new("library", "7").payload("lent");
         let local = stage.orm.begin().await?;
         new_reader("Cleo", "card-3").insert(&local).await?;
-        local.emit(&event).await?;
+        local.emit(&event()).await?;
         let inner = local.begin().await?;
-        inner.emit(&event).await?;
+        inner.emit(&event()).await?;
         inner.rollback().await?;
         local.commit().await
     };
