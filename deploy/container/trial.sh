@@ -36,7 +36,7 @@ began=$(date +%s%N)
 server=$!
 until (contained /usr/bin/handfast status) >"$space/status" 2>/dev/null; do
     kill -0 $server 2>/dev/null || fail "it did not start: $(cat "$space/log")"
-    [ $(($(date +%s%N) - began)) -lt 20000000000 ] || fail "not ready: $(cat "$space/log")"
+    [ $(($(date +%s%N) - began)) -lt 60000000000 ] || fail "not ready: $(cat "$space/log")"
 done
 say "answers $((($(date +%s%N) - began) / 1000000)) ms after its start"
 user=$(awk '/^Uid:/ { print $2 }' "/proc/$server/status")

@@ -1,6 +1,7 @@
 //! The Debian package: programs, unit, configuration, completions, manual pages.
 //!
-//! Its scripts and its unit are files of `deploy/debian/`.
+//! The programs are the static ones, so that one package does for every release of Debian and
+//! Ubuntu. The scripts and the unit are files of `deploy/debian/`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -109,13 +110,12 @@ impl Package<'_> {
         for script in SCRIPTS {
             place(&source(script), stage, &format!("DEBIAN/{script}"), 0o755)?;
         }
-        let libraries = self.libraries(interrupts)?;
         let architecture = architecture(interrupts)?;
         let kib = kib_of(stage)?;
         let control = format!(
             "Package: handfast\nVersion: {version}\nArchitecture: {architecture}\n\
              Maintainer: {MAINTAINER}\nInstalled-Size: {kib}\n\
-             Depends: {libraries}, adduser, init-system-helpers (>= 1.54~)\n\
+             Depends: adduser, init-system-helpers (>= 1.54~)\n\
              Recommends: ca-certificates\nSection: net\nPriority: optional\n\
              Description: distributed transaction coordinator\n \
              One business action that touches the databases of several services happens in all\n \
@@ -128,18 +128,6 @@ impl Package<'_> {
             set_mode(&folder.join(name), 0o644)?;
         }
         Ok(())
-    }
-
-    /// Returns the packages of the libraries that the programs are linked with.
-    fn libraries(&self, interrupts: &Interrupts) -> Result<String> {
-        let folder = self.extras.join("shlibdeps");
-        fs::create_dir_all(folder.join("debian"))?;
-        fs::write(folder.join("debian/control"), "Source: handfast\n\nPackage: handfast\n")?;
-        let mut shlibdeps = Command::new("dpkg-shlibdeps");
-        shlibdeps.arg("-O").args(PROGRAMS.map(|program| self.programs.join(program)));
-        let text = interrupts.output(shlibdeps.current_dir(folder))?;
-        let depends = text.trim().strip_prefix("shlibs:Depends=");
-        Ok(depends.with_context(|| format!("dpkg-shlibdeps: {text}"))?.to_owned())
     }
 }
 

@@ -1,9 +1,9 @@
 //! `cargo xtask dist`: what is installed without a compiler.
 //!
-//! It builds the programs against the C library of this machine and, static, against musl; packs
-//! them with completions, manual pages, a list of their parts and checksums; makes the Debian
-//! package; and tries both: the package is installed, started, upgraded and removed, and the static
-//! program runs in the root of the container image. It publishes nothing.
+//! It builds the programs, static, against musl and once more against the C library of this machine;
+//! packs them with completions, manual pages, a list of their parts and checksums; makes a Debian
+//! package of the static ones; and tries these: the package is installed, started, upgraded and
+//! removed, and the program runs in the root of the container image. It publishes nothing.
 
 mod archive;
 mod build;
@@ -37,6 +37,9 @@ pub(crate) struct Options {
     /// Neither install the package nor run the static program; neither needs root then.
     #[arg(long)]
     skip_trial: bool,
+    /// Leave out the archive of programs that are linked with this machine's C library.
+    #[arg(long)]
+    static_only: bool,
 }
 
 /// Builds, packs and tries everything.
@@ -51,15 +54,16 @@ pub(crate) fn make(interrupts: &Interrupts, options: &Options) -> Result<()> {
     }
     fs::create_dir_all(&folder)?;
     let date = source_date(interrupts)?;
-    let own = Platform::own()?;
     let musl = Platform::musl();
-    let programs = own.build(interrupts)?;
-    let static_programs = musl.build(interrupts)?;
-    archive::check_static(interrupts, &static_programs)?;
+    let programs = musl.build(interrupts)?;
+    archive::check_static(interrupts, &programs)?;
     let extras = archive::write_extras(interrupts, &programs)?;
-    for (target, programs) in [(&own, &programs), (&musl, &static_programs)] {
-        archive::pack(interrupts, target, programs, &extras, &folder, &date)?;
-        parts::write(interrupts, target, &folder)?;
+    archive::pack(interrupts, &musl, &programs, &extras, &folder, &date)?;
+    parts::write(interrupts, &musl, &folder)?;
+    if !options.static_only {
+        let own = Platform::own()?;
+        archive::pack(interrupts, &own, &own.build(interrupts)?, &extras, &folder, &date)?;
+        parts::write(interrupts, &own, &folder)?;
     }
     let package = Package { programs: &programs, extras: &extras, date: &date };
     let package_file = package.make(interrupts, "1", &folder)?;
@@ -67,7 +71,7 @@ pub(crate) fn make(interrupts: &Interrupts, options: &Options) -> Result<()> {
         install_missing(interrupts, &TRYING)?;
         let upgrade = package.make(interrupts, "2", &extras.join("upgrade"))?;
         trial::install_package(interrupts, &package_file, &upgrade)?;
-        trial::run_in_image(interrupts, &static_programs)?;
+        trial::run_in_image(interrupts, &programs)?;
     }
     archive::write_checksums(interrupts, &folder)?;
     show(&folder)
@@ -115,13 +119,9 @@ const PACKING: [Needed; 3] = [
         otherwise: "put musl-gcc where PATH finds it",
     },
     Needed {
-        name: "dpkg-deb and dpkg-shlibdeps",
-        is_installed: || is_program("dpkg-deb") && is_program("dpkg-shlibdeps"),
-        packages: |installer| match installer {
-            Installer::Apt | Installer::Dnf => &["dpkg-dev"],
-            Installer::Apk => &["dpkg", "dpkg-dev"],
-            Installer::Brew => &["dpkg"],
-        },
+        name: "dpkg-deb",
+        is_installed: || is_program("dpkg-deb"),
+        packages: |_| &["dpkg"],
         otherwise: "make the packages on Debian",
     },
     Needed {

@@ -38,9 +38,7 @@ pub(super) fn replace(text: &str, current: Version, version: Version) -> String 
     while let Some(at) = rest.find(&current) {
         let (before, from) = rest.split_at(at);
         let after = &from[current.len()..];
-        let is_whole = !before.ends_with(is_part)
-            && !after.starts_with(|c: char| c.is_ascii_digit())
-            && !(after.starts_with('.') && after[1..].starts_with(|c: char| c.is_ascii_digit()));
+        let is_whole = !(before.ends_with(is_part) || goes_on(after));
         raised.push_str(before);
         raised.push_str(if is_whole { "" } else { &current });
         if is_whole {
@@ -50,6 +48,11 @@ pub(super) fn replace(text: &str, current: Version, version: Version) -> String 
     }
     raised.push_str(rest);
     raised
+}
+
+/// Whether a number goes on with a digit, or with a dot and a digit.
+fn goes_on(text: &str) -> bool {
+    text.strip_prefix('.').unwrap_or(text).starts_with(|c: char| c.is_ascii_digit())
 }
 
 #[cfg(test)]
