@@ -7,6 +7,8 @@ use crate::docs;
 use crate::interop;
 use crate::interrupt::Interrupts;
 use crate::program::Programs;
+use crate::release::{self, Depth};
+use crate::semver;
 use crate::services::RunningServers;
 use crate::sim;
 use crate::test::{cargo, run_tests};
@@ -46,6 +48,8 @@ pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()
         cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"),
     )?;
     check_features(interrupts)?;
+    release::package(interrupts, Depth::Made)?;
+    semver::check(interrupts, &semver::Options::default())?;
     if !skip_tests {
         run_tests(interrupts, &[])?;
     }

@@ -1,9 +1,9 @@
 //! `cargo xtask dist`: what is installed without a compiler.
 //!
-//! It builds the programs, static, against musl and once more against the C library of this machine;
-//! packs them with completions, manual pages, a list of their parts and checksums; makes a Debian
-//! package of the static ones; and tries these: the package is installed, started, upgraded and
-//! removed, and the program runs in the root of the container image. It publishes nothing.
+//! It builds the programs, static, against musl and once more against the C library of this
+//! machine; packs them with completions, manual pages, a list of their parts and checksums; makes a
+//! Debian package of the static ones; and tries these: the package is installed, started, upgraded
+//! and removed, and the program runs in the root of the container image. It publishes nothing.
 
 mod archive;
 mod build;

@@ -49,6 +49,15 @@ pub(crate) struct Options {
     no_verify: bool,
 }
 
+/// How far packages are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// Each is made, so that its manifest and its dependencies fit the registry.
+    Made,
+    /// Each is also built from the package, which takes as long as a build from nothing.
+    Built,
+}
+
 /// Prepares the release.
 pub(crate) fn prepare(interrupts: &Interrupts, options: &Options) -> Result<()> {
     let current: Version = env!("CARGO_PKG_VERSION").parse().map_err(anyhow::Error::msg)?;
@@ -76,7 +85,7 @@ pub(crate) fn prepare(interrupts: &Interrupts, options: &Options) -> Result<()> 
         fs::write(root().join(promises::LIST), promises.join("\n") + "\n")?;
     }
     semver::check(interrupts, &semver::Options::default())?;
-    package(interrupts, options)?;
+    package(interrupts, if options.no_verify { Depth::Made } else { Depth::Built })?;
     print_commands(version);
     Ok(())
 }
@@ -119,12 +128,11 @@ fn raise(interrupts: &Interrupts, current: Version, version: Version) -> Result<
     deploy::render(interrupts)
 }
 
-/// Packages each crate that is published, in the order of their dependencies, and builds it from
-/// the package.
-fn package(interrupts: &Interrupts, options: &Options) -> Result<()> {
+/// Packages each crate that is published, in the order of their dependencies.
+pub(crate) fn package(interrupts: &Interrupts, depth: Depth) -> Result<()> {
     let mut publish = cargo();
     publish.args(["publish", "--workspace", "--dry-run", "--locked", "--allow-dirty"]);
-    if options.no_verify {
+    if depth == Depth::Made {
         publish.arg("--no-verify");
     }
     interrupts.run(publish.current_dir(root()))
