@@ -46,5 +46,5 @@ capabilities=$(awk '/^CapEff:/ { print $2 }' "/proc/$server/status")
 kill -TERM $server
 wait $server || fail "it ended with $?: $(cat "$space/log")"
 [ -s "$root/var/lib/handfast/records" ] || [ -d "$root/var/lib/handfast/records" ] || fail "no records"
-(contained /usr/bin/handfast-relay --version)
+(contained /usr/bin/handfast relay --help) >"$space/help" || fail "no relay"
 say "runs in a read-only root as another user, and stops when asked"

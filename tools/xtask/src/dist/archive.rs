@@ -1,4 +1,4 @@
-//! Archives, what belongs beside the programs, and checksums.
+//! Archives, what belongs beside the program, and checksums.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,22 +9,20 @@ use anyhow::{Context, Result, bail};
 use crate::interrupt::Interrupts;
 use crate::tree::root;
 
-use super::build::{PROGRAMS, Platform};
+use super::build::{PROGRAM, Platform};
 use super::{DIST, VERSION, files};
 
 /// The shells, and how each names a file of completions.
 const SHELLS: [(&str, &str); 3] =
     [("bash", "handfast.bash"), ("zsh", "_handfast"), ("fish", "handfast.fish")];
 
-/// Checks that programs need no library of the machine they run on.
+/// Checks that the program needs no library of the machine it runs on.
 pub(super) fn check_static(interrupts: &Interrupts, programs: &Path) -> Result<()> {
-    for program in PROGRAMS {
-        let mut readelf = Command::new("readelf");
-        readelf.args(["--dynamic", "--program-headers", "--wide"]).arg(programs.join(program));
-        let text = interrupts.output(&mut readelf)?;
-        if text.contains("(NEEDED)") || text.contains("INTERP") {
-            bail!("{program} is not static");
-        }
+    let mut readelf = Command::new("readelf");
+    readelf.args(["--dynamic", "--program-headers", "--wide"]).arg(programs.join(PROGRAM));
+    let text = interrupts.output(&mut readelf)?;
+    if text.contains("(NEEDED)") || text.contains("INTERP") {
+        bail!("{PROGRAM} is not static");
     }
     Ok(())
 }
@@ -38,7 +36,7 @@ pub(super) fn write_extras(interrupts: &Interrupts, programs: &Path) -> Result<P
     let completions = folder.join("completions");
     fs::create_dir_all(&completions)?;
     fs::create_dir_all(folder.join("upgrade"))?;
-    let program = programs.join("handfast");
+    let program = programs.join(PROGRAM);
     for (shell, name) in SHELLS {
         let mut command = Command::new(&program);
         let script = interrupts.output(command.args(["completions", shell]))?;
@@ -49,7 +47,7 @@ pub(super) fn write_extras(interrupts: &Interrupts, programs: &Path) -> Result<P
     Ok(folder)
 }
 
-/// Packs the programs of one target, with completions, manual pages, unit and configuration.
+/// Packs the program of one target, with completions, manual pages, unit and configuration.
 pub(super) fn pack(
     interrupts: &Interrupts,
     target: &Platform,
@@ -62,9 +60,7 @@ pub(super) fn pack(
     let stage = extras.join(&name);
     fs::create_dir_all(stage.join("completions"))?;
     fs::create_dir_all(stage.join("man"))?;
-    for program in PROGRAMS {
-        copy(&programs.join(program), &stage.join(program))?;
-    }
+    copy(&programs.join(PROGRAM), &stage.join(PROGRAM))?;
     for kind in ["completions", "man"] {
         for file in files(&extras.join(kind))? {
             copy(&file, &stage.join(kind).join(file.file_name().unwrap_or_default()))?;

@@ -1,4 +1,4 @@
-//! Builds of the programs, for this machine's own C library and for musl.
+//! Builds of the program, for this machine's own C library and for musl.
 
 use std::env;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use crate::interrupt::Interrupts;
 use crate::test::cargo;
 use crate::tree::root;
 
-/// The packages that the programs are of.
-pub(super) const PACKAGES: [&str; 2] = ["handfast-server", "handfast-relay"];
-/// The programs.
-pub(super) const PROGRAMS: [&str; 2] = ["handfast", "handfast-relay"];
+/// The crate of the program.
+pub(super) const PACKAGE: &str = "handfast-cli";
+/// The program.
+pub(super) const PROGRAM: &str = "handfast";
 
 /// A kind of machine, as the compiler names it.
 #[derive(Debug)]
@@ -43,15 +43,12 @@ impl Platform {
         Self { name, c_compiler: Some("musl-gcc") }
     }
 
-    /// Builds the programs and returns their folder.
+    /// Builds the program and returns its folder.
     pub(super) fn build(&self, interrupts: &Interrupts) -> Result<PathBuf> {
         self.add_library(interrupts)?;
         let mut command = cargo();
         command.args(["build", "--locked", "--profile", "dist", "--target", &self.name, "--bins"]);
-        for package in PACKAGES {
-            command.args(["--package", package]);
-        }
-        command.current_dir(root());
+        command.args(["--package", PACKAGE]).current_dir(root());
         self.leave_paths_out(&mut command)?;
         let variable = self.name.replace('-', "_");
         if let Some(compiler) = self.c_compiler {

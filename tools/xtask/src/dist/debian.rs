@@ -1,6 +1,6 @@
-//! The Debian package: programs, unit, configuration, completions, manual pages.
+//! The Debian package: program, unit, configuration, completions, manual pages.
 //!
-//! The programs are the static ones, so that one package does for every release of Debian and
+//! The program is the static one, so that one package does for every release of Debian and
 //! Ubuntu. The scripts and the unit are files of `deploy/debian/`.
 
 use std::fs;
@@ -14,7 +14,7 @@ use crate::interrupt::Interrupts;
 use crate::tree::root;
 
 use super::archive::copy;
-use super::build::PROGRAMS;
+use super::build::PROGRAM;
 use super::{VERSION, files};
 
 /// A name that resolves nowhere: packages are made by maintainers of their own.
@@ -38,7 +38,7 @@ const COMPLETIONS: [(&str, &str); 3] = [
 /// The contents of the package.
 #[derive(Debug)]
 pub(super) struct Package<'a> {
-    /// The folder of the programs.
+    /// The folder of the program.
     pub(super) programs: &'a Path,
     /// The folder of completions and manual pages.
     pub(super) extras: &'a Path,
@@ -56,9 +56,7 @@ impl Package<'_> {
     ) -> Result<PathBuf> {
         let stage = self.extras.join(format!("debian-{revision}"));
         let version = format!("{VERSION}-{revision}");
-        for program in PROGRAMS {
-            place(&self.programs.join(program), &stage, &format!("usr/bin/{program}"), 0o755)?;
-        }
+        place(&self.programs.join(PROGRAM), &stage, &format!("usr/bin/{PROGRAM}"), 0o755)?;
         for (name, path, mode) in FILES {
             place(&source(name), &stage, path, mode)?;
         }

@@ -1,8 +1,8 @@
 //! `cargo xtask dist`: what is installed without a compiler.
 //!
-//! It builds the programs, static, against musl and once more against the C library of this
-//! machine; packs them with completions, manual pages, a list of their parts and checksums; makes a
-//! Debian package of the static ones; and tries these: the package is installed, started, upgraded
+//! It builds the program, static, against musl and once more against the C library of this
+//! machine; packs it with completions, manual pages, a list of their parts and checksums; makes a
+//! Debian package of the static one; and tries these: the package is installed, started, upgraded
 //! and removed, and the program runs in the root of the container image. It publishes nothing.
 
 mod archive;
@@ -37,7 +37,7 @@ pub(crate) struct Options {
     /// Neither install the package nor run the static program; neither needs root then.
     #[arg(long)]
     skip_trial: bool,
-    /// Leave out the archive of programs that are linked with this machine's C library.
+    /// Leave out the archive of the program that is linked with this machine's C library.
     #[arg(long)]
     static_only: bool,
 }

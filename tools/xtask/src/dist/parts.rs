@@ -16,12 +16,12 @@ use crate::test::cargo;
 use crate::tree::root;
 
 use super::VERSION;
-use super::build::{PACKAGES, Platform};
+use super::build::{PACKAGE, Platform};
 
 /// A crate as `cargo tree` prints it: name and version.
 type Crate = (String, String);
 
-/// The crates of the programs, and which needs which.
+/// The crates of the program, and which needs which.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Parts {
     licences: BTreeMap<Crate, String>,
@@ -46,9 +46,7 @@ pub(super) fn write(interrupts: &Interrupts, target: &Platform, folder: &Path) -
     let mut tree = cargo();
     tree.args(["tree", "--locked", "--edges", "normal,build", "--target", &target.name]);
     tree.args(["--prefix", "depth", "--format", "{p}|{l}"]).current_dir(root());
-    for package in PACKAGES {
-        tree.args(["--package", package]);
-    }
+    tree.args(["--package", PACKAGE]);
     let parts = read_tree(&interrupts.output(&mut tree)?)?;
     let lock: Lock = toml::from_str(&fs::read_to_string(root().join("Cargo.lock"))?)?;
     let document = serde_json::to_string_pretty(&document(&parts, &lock))?;
