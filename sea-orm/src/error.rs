@@ -156,12 +156,11 @@ pub(crate) fn query_error(error: sqlx::Error) -> DbErr {
 
 /// SeaORM has an error of its own for a pool without a free connection.
 fn connection_error(error: &sqlx::Error) -> Option<DbErr> {
-    let cause = match error {
-        sqlx::Error::PoolTimedOut => ConnAcquireErr::Timeout,
-        sqlx::Error::PoolClosed => ConnAcquireErr::ConnectionClosed,
-        _ => return None,
-    };
-    Some(DbErr::ConnectionAcquire(cause))
+    if matches!(error, sqlx::Error::PoolTimedOut) {
+        return Some(DbErr::ConnectionAcquire(ConnAcquireErr::Timeout));
+    }
+    let is_closed = matches!(error, sqlx::Error::PoolClosed);
+    is_closed.then_some(DbErr::ConnectionAcquire(ConnAcquireErr::ConnectionClosed))
 }
 
 #[cfg(test)]

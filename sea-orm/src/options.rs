@@ -36,7 +36,7 @@ pub(crate) fn statement(
                 }),
             }
         }
-        _ => {
+        DbBackend::MySql | _ => {
             refuse_read_only(backend, access_mode)?;
             // The server takes the level before BEGIN alone, which is in Handfast's hands.
             isolation_level.map_or(Ok(None), |level| {

@@ -1,7 +1,7 @@
 //! The tables.
 
 /// A product, and how many units of it there are.
-pub(crate) mod product {
+pub mod product {
     use sea_orm::entity::prelude::*;
     use serde::Serialize;
 
@@ -22,7 +22,7 @@ pub(crate) mod product {
 }
 
 /// Units of a product that were sold.
-pub(crate) mod sale {
+pub mod sale {
     use sea_orm::entity::prelude::*;
     use serde::Serialize;
 

@@ -4,7 +4,7 @@
 //! sale is gone and the units are back. A request without one is a global of its own.
 
 pub mod database;
-mod entity;
+pub mod entity;
 mod service;
 
 pub use service::{Stock, router};

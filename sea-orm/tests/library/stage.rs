@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use handfast::{Global, GlobalStatus, Handfast, Xid};
+use handfast::{EndError, Global, GlobalStatus, Handfast, Xid};
 use handfast_sea_orm::{Cause, Orm, cause};
 use handfast_test_services::{EmbeddedCoordinator, until_some};
 use sea_orm::{
@@ -16,6 +16,9 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Executor};
 use tempfile::TempDir;
 
 use crate::schema::{book, loan, reader, setting, shelf};
+
+/// How long a global may take, longer than a busy machine does.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The way in which the database takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +85,7 @@ impl Stage {
         let name = fresh_name();
         let mut server = options.clone().connect().await.unwrap();
         server.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
-        let pool = PgPoolOptions::new().max_connections(20);
+        let pool = PgPoolOptions::new().max_connections(8);
         let pool = pool.connect_with(options.database(&name)).await.unwrap();
         handfast.migrate(&pool).await.unwrap();
         let orm = match mode {
@@ -99,7 +102,7 @@ impl Stage {
         let mut server = options.clone().connect().await.unwrap();
         let create = format!("CREATE DATABASE {name} CHARACTER SET utf8mb4");
         server.execute(AssertSqlSafe(create)).await.unwrap();
-        let pool = MySqlPoolOptions::new().max_connections(20);
+        let pool = MySqlPoolOptions::new().max_connections(8);
         let pool = pool.connect_with(options.database(&name)).await.unwrap();
         handfast.migrate(&pool).await.unwrap();
         let orm = match mode {
@@ -117,7 +120,7 @@ impl Stage {
             .create_if_missing(true)
             .busy_timeout(Duration::from_secs(60))
             .journal_mode(SqliteJournalMode::Wal);
-        let pool = SqlitePoolOptions::new().max_connections(20);
+        let pool = SqlitePoolOptions::new().max_connections(8);
         let pool = pool.connect_with(options).await.unwrap();
         handfast.migrate(&pool).await.unwrap();
         let orm = Orm::on(&handfast.at(pool.clone()).await.unwrap());
@@ -169,7 +172,8 @@ impl Stage {
     }
 
     pub(crate) async fn begin(&self) -> Global {
-        self.handfast.transaction("library").begin().await.unwrap()
+        let global = self.handfast.transaction("library").timeout(PATIENCE);
+        global.begin().await.unwrap()
     }
 
     /// Commits a global, and waits until its branches know.
@@ -182,7 +186,10 @@ impl Stage {
     /// Rolls a global back, and waits until its branches are undone.
     pub(crate) async fn roll_back(&self, global: Global) {
         let xid = global.xid().clone();
-        global.rollback("test").await.unwrap();
+        // Where the machine is busy the answer may be late; the rollback is certain then.
+        if let Err(error) = global.rollback("test").await {
+            assert!(matches!(error, EndError::RollingBack { .. }), "{error}");
+        }
         self.await_status(&xid, |status| matches!(status, GlobalStatus::RolledBack(_))).await;
     }
 

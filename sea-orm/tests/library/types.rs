@@ -32,7 +32,6 @@ mod sample {
         #[sea_orm(primary_key, auto_increment = false)]
         pub id: Uuid,
         pub truth: bool,
-        pub tiny: i8,
         pub small: i16,
         pub number: i32,
         pub big: i64,
@@ -93,7 +92,6 @@ fn row(number: i32) -> sample::Model {
     sample::Model {
         id: Uuid::new_v4(),
         truth: number % 2 == 0,
-        tiny: i8::MIN,
         small: i16::MAX,
         number,
         big: i64::MIN,
@@ -163,7 +161,6 @@ async fn common(stage: Stage) {
             double: 1e300,
             text: String::new(),
             long: "x".to_owned(),
-            tiny: 0,
             small: 0,
             big: 0,
             decimal: Decimal::ZERO,

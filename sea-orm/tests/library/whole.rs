@@ -10,7 +10,9 @@ use sea_orm::{
 };
 
 use crate::schema::{book, reader, shelf};
-use crate::stage::{self, Mode, Stage, new_book, new_reader, new_shelf, on_every_resource};
+use crate::stage::{
+    self, Mode, PATIENCE, Stage, new_book, new_reader, new_shelf, on_every_resource,
+};
 
 on_every_resource!(branches, two_libraries, events);
 
@@ -59,11 +61,11 @@ async fn move_shelf(from: &Orm, to: &Orm, pages: i32) -> Result<(), DbErr> {
 async fn two_libraries(stage: Stage) {
     let other = Stage::at_sqlite().await;
     let before = (stage.content().await, other.content().await);
-    let moving = stage.handfast.transaction("move");
+    let moving = stage.handfast.transaction("move").timeout(PATIENCE);
     let refused = moving.run(async |_tx| move_shelf(&stage.orm, &other.orm, 10).await).await;
     assert!(matches!(refused, Err(TransactionError::RolledBack { .. })), "{refused:?}");
     assert_eq!((stage.content().await, other.content().await), before);
-    let moving = stage.handfast.transaction("move");
+    let moving = stage.handfast.transaction("move").timeout(PATIENCE);
     moving.run(async |_tx| move_shelf(&stage.orm, &other.orm, 400).await).await.unwrap();
     // By two-phase commit the database commits a moment after the decision.
     until("the shelf has gone", async || stage.content().await.labels() == ["poems"]).await;
