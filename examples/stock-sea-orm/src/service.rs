@@ -91,13 +91,12 @@ async fn sales(State(stock): State<Stock>) -> Result<Json<Vec<sale::Model>>, Sta
 
 fn status(error: &TransactionError<Failure>) -> StatusCode {
     match error {
-        TransactionError::Application(failure) => match failure {
-            Failure::TooFew(_) => StatusCode::CONFLICT,
-            Failure::Database(error) => status_of(error),
-        },
-        // The service has rolled back a global of its own.
-        TransactionError::RolledBack { .. } => StatusCode::CONFLICT,
-        _ => StatusCode::SERVICE_UNAVAILABLE,
+        TransactionError::Application(Failure::Database(error)) => status_of(error),
+        // Too few units; in a global of the service's own, which is rolled back.
+        TransactionError::Application(_) | TransactionError::RolledBack { .. } => {
+            StatusCode::CONFLICT
+        }
+        TransactionError::NotBegun(_) | _ => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 
