@@ -24,7 +24,8 @@ mount -o remount,bind,ro "$root"
 ! touch "$root/usr/bin/written" 2>/dev/null || fail "the root can be written to"
 # In place of the shell that calls it, so that a signal reaches the program.
 contained() {
-    exec env -i HANDFAST_DATA_DIR=/var/lib/handfast setpriv --no-new-privs \
+    exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HANDFAST_DATA_DIR=/var/lib/handfast \
+        setpriv --no-new-privs \
         --bounding-set=-all,+sys_chroot,+setuid,+setgid \
         chroot --userspec=65532:65532 --groups= "$root" "$@"
 }
