@@ -116,9 +116,9 @@ impl Package<'_> {
              Depends: adduser, init-system-helpers (>= 1.54~)\n\
              Recommends: ca-certificates\nSection: net\nPriority: optional\n\
              Description: distributed transaction coordinator\n \
-             One business action that touches the databases of several services happens in all\n \
-             of them or in none. This package has the coordinator, its command line, and the\n \
-             relay that sends the events of an outbox to a broker.\n"
+             One business action that touches the databases of several services happens\n \
+             in all of them or in none. This package has the coordinator, its command\n \
+             line, and the relay that sends the events of an outbox to a broker.\n"
         );
         fs::write(folder.join("control"), control)?;
         fs::write(folder.join("conffiles"), "/etc/handfast.toml\n")?;
