@@ -22,6 +22,8 @@ const REFUSED: &str = "deploy/helm/refused";
 const REFUSAL: &str = "# refused: ";
 /// The versions of Kubernetes that the objects are valid in: the chart's oldest, and later ones.
 const VERSIONS: [&str; 3] = ["1.25.0", "1.31.0", "1.37.0"];
+/// Where pods find their secrets.
+const MOUNTS: &str = "/etc/handfast";
 /// How long one call of helm may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -106,10 +108,19 @@ fn check_refusal(interrupts: &Interrupts, tools: &Tools, values: &Path) -> Resul
 /// Has the program read the configuration that the chart makes, with the arguments that it gives.
 fn check_configuration(interrupts: &Interrupts, handfast: &Path, rendered: &Path) -> Result<()> {
     let text = fs::read_to_string(rendered)?;
-    let file = tempfile::Builder::new().suffix(".toml").tempfile()?;
-    fs::write(file.path(), configuration(&text))?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("handfast.toml");
+    // The files of secrets must be there; their content is not read.
+    let secrets = folder.path().join("secrets").display().to_string();
+    let configuration = configuration(&text).replace(MOUNTS, &secrets);
+    for path in configuration.split('"').filter(|word| word.starts_with(&secrets)) {
+        let path = Path::new(path);
+        fs::create_dir_all(path.parent().unwrap_or(folder.path()))?;
+        fs::write(path, "")?;
+    }
+    fs::write(&file, configuration)?;
     let mut command = Command::new(handfast);
-    command.args(["config", "--config"]).arg(file.path()).args(settings(&text));
+    command.args(["config", "--config"]).arg(file).args(settings(&text));
     let printed = interrupts.output(&mut command);
     printed.map(drop).with_context(|| format!("the configuration in {}", rendered.display()))
 }
