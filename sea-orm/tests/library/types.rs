@@ -231,7 +231,9 @@ async fn unsigned(stage: Stage) {
                 let number = |at| row.try_get_by_index::<u64>(at).unwrap();
                 (0..4).map(|at| i64::try_from(number(at)).unwrap()).collect()
             }
-            DbBackend::Postgres | DbBackend::Sqlite | _ => (0..4).map(|at| row.try_get_by_index(at).unwrap()).collect(),
+            DbBackend::Postgres | DbBackend::Sqlite | _ => {
+                (0..4).map(|at| row.try_get_by_index(at).unwrap()).collect()
+            }
         };
         assert_eq!(numbers, [200, 60_000, 4_000_000_000, 1 << 62]);
     });
