@@ -66,7 +66,8 @@ pub(crate) fn run_all(interrupts: &Interrupts, variables: &[(&'static str, Strin
             let output = outputs.path().join(number.to_string());
             while let Some(program) = next(&progress) {
                 let mut command = Command::new(&program.executable);
-                command.current_dir(&program.folder);
+                // What cargo would tell it; else it is told the folder of this program's package.
+                command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
                 command.envs(variables.iter().cloned());
                 if let Err(error) = run_one(interrupts, &program.name, &mut command, &output) {
                     lock(&progress).failed.push(format!("{}: {error:#}", program.name));
