@@ -12,7 +12,7 @@ use crate::sent::{Answer, Rows};
 /// [`XaResource`](handfast::XaResource) of a database whose feature is on. Two-phase commit leaves
 /// SQLite out.
 pub trait OrmResource: Resource + Clone + 'static {
-    #[doc(hidden)]
+    /// The kind of its database, as SeaORM names it.
     const BACKEND: DbBackend;
 }
 
