@@ -2,8 +2,8 @@
 
 mod at;
 
-#[allow(dead_code, reason = "its `main` connects by the environment")]
 #[path = "../examples/sqlx_habits.rs"]
+#[expect(dead_code, reason = "its `main` connects by the environment")]
 mod sqlx_habits;
 
 use at::Stage;

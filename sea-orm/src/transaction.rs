@@ -64,9 +64,7 @@ impl OrmTransaction {
         let xid = local.xid().cloned();
         Self::root(Nesting::new(backend, Open::Owned(local)), xid)
     }
-}
 
-impl OrmTransaction {
     /// A transaction whose end is the lender's.
     pub(crate) fn lent(backend: DbBackend, local: Box<dyn Local>) -> Self {
         let xid = local.xid().cloned();

@@ -1,10 +1,10 @@
 //! The program of this crate, which runs every part of a stage: coordinator, service, participant.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use handfast_test_services::without_configuration;
 use tokio::process::Command;
 
 /// The executable that is started in a part.
@@ -41,18 +41,9 @@ impl Program {
             }
         };
         command.arg(part);
-        // The coordinator reads its configuration from variables with this prefix.
-        for (name, _) in std::env::vars_os() {
-            if is_configuration(&name) {
-                command.env_remove(name);
-            }
-        }
+        without_configuration(command.as_std_mut());
         let log = File::options().create(true).append(true).open(log);
         command.stderr(log.context("opening a log")?);
         Ok(command)
     }
-}
-
-fn is_configuration(name: &OsStr) -> bool {
-    name.to_string_lossy().starts_with("HANDFAST_")
 }

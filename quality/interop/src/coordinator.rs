@@ -6,9 +6,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
-use handfast_test_services::{CoordinatorProcess, free_address};
-
-use crate::process::without_configuration;
+use handfast_test_services::{CoordinatorProcess, free_address, without_configuration};
 
 /// Calls of phase two are retried soon.
 const SETTINGS: &[&str] = &[

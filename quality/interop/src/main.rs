@@ -13,7 +13,6 @@ mod go;
 mod java;
 mod line;
 mod play;
-mod process;
 mod scenarios;
 mod service;
 mod stage;

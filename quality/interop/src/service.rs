@@ -13,8 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use handfast_test_services::PipedProcess;
 
-use crate::process::Process;
 use crate::wait::until;
 
 /// A client gives a request up after half a minute, and asks a few times.
@@ -30,7 +30,7 @@ type Waiting = Arc<Mutex<HashMap<u64, Sender<Said>>>>;
 /// A running service. Dropped, it is killed.
 #[derive(Debug)]
 pub(crate) struct Service {
-    process: Mutex<Process>,
+    process: Mutex<PipedProcess>,
     stdin: Mutex<ChildStdin>,
     waiting: Waiting,
     id_last: AtomicU64,
@@ -39,7 +39,7 @@ pub(crate) struct Service {
 impl Service {
     /// Starts it, and waits until it listens to commands.
     pub(crate) fn start(command: Command, log: &Path) -> Result<Self> {
-        let (process, (stdin, stdout)) = Process::start(command, log)?;
+        let (process, (stdin, stdout)) = PipedProcess::start(command, log)?;
         let mut lines = BufReader::new(stdout);
         let mut first = String::new();
         lines.read_line(&mut first)?;

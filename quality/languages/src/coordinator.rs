@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use handfast_test_services::{CoordinatorProcess, free_address};
+use handfast_test_services::{CoordinatorProcess, free_address, without_configuration};
 
-use crate::program::{sibling, without_configuration};
+use crate::program::sibling;
 
 /// Calls of phase two are retried soon.
 const SETTINGS: [&str; 2] = ["dispatch.retry_delay_ms_min=50", "dispatch.retry_delay_ms_max=500"];

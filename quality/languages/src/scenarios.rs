@@ -175,7 +175,7 @@ fn dead_holder(stage: &mut Stage) -> Result<()> {
     let arguments = ["--day", "dead", "--lease", "2", "--wait", "20"];
     let mut holder = stage.start("nightly", &arguments)?;
     expect(&holder.line()?, "line 1 under token ")?;
-    holder.kill()?;
+    holder.process().kill()?;
     expect(&stage.run("nightly", &arguments)?, "line 5 under token ")
 }
 
@@ -183,11 +183,11 @@ fn late_holder(stage: &mut Stage) -> Result<()> {
     let arguments = ["--day", "late", "--lease", "2", "--wait", "20", "--seconds", "0.3"];
     let mut holder = stage.start("nightly", &arguments)?;
     let first = token(&holder.line()?)?;
-    holder.pause()?;
+    holder.process().pause()?;
     let said = stage.run("nightly", &arguments)?;
     let second = token(said.lines().next().context("it has written")?)?;
     ensure!(second > first, "tokens grow: {first}, {second}");
-    holder.go_on()?;
+    holder.process().go_on()?;
     let (status, said) = holder.end()?;
     ensure!(!status.success(), "a late holder has written: {said}");
     let expected = format!("a later holder has written: token {first} is too old");

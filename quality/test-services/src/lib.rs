@@ -16,6 +16,7 @@ mod etcd;
 mod guard;
 mod mariadb;
 mod nats;
+mod piped_process;
 mod postgres;
 mod probe;
 mod process;
@@ -41,6 +42,7 @@ pub use coordinator::{
     AdminClient, ChildCoordinator, ClusterNode, ClusterStore, EmbeddedCoordinator, cluster_config,
 };
 pub use nix::sys::signal::Signal;
+pub use piped_process::{PipedProcess, Pipes, without_configuration};
 pub use process::free_address;
 pub use programs::Programs;
 #[cfg(feature = "harness")]

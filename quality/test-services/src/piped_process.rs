@@ -1,25 +1,30 @@
-//! The process of a client. It can be killed, stopped where it is, and continued.
+//! A process whose output is read, for programs without a runtime. It can be killed, stopped where it
+//! is, and continued.
 
 use std::fs::File;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A running client. Dropping it kills it.
+/// A running program. Dropping it kills it.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct PipedProcess {
     child: Child,
 }
 
-/// Standard input and standard output of a client.
-pub(crate) type Pipes = (ChildStdin, ChildStdout);
+/// Standard input and standard output of a process.
+pub type Pipes = (ChildStdin, ChildStdout);
 
-impl Process {
-    /// Starts a client and appends its standard error to the log.
-    pub(crate) fn start(mut command: Command, log: &Path) -> Result<(Self, Pipes)> {
+impl PipedProcess {
+    /// Starts a program without configuration for a coordinator, and appends its standard error to
+    /// the log.
+    ///
+    /// # Errors
+    /// Returns an error if the log cannot be opened or the program cannot be started.
+    pub fn start(mut command: Command, log: &Path) -> Result<(Self, Pipes)> {
         without_configuration(&mut command);
         let log = File::options().create(true).append(true).open(log).context("opening a log")?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
@@ -29,20 +34,37 @@ impl Process {
         Ok((Self { child }, (stdin, stdout)))
     }
 
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        Ok(self.child.wait()?)
+    }
+
     /// Kills it as `kill -9` does and waits until it is gone.
-    pub(crate) fn kill(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// Returns an error if it cannot be killed.
+    pub fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
     /// Stops it where it is.
-    pub(crate) fn pause(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// Returns an error if it has ended.
+    pub fn pause(&self) -> Result<()> {
         self.signal(Signal::SIGSTOP)
     }
 
     /// Lets it go on after a stop.
-    pub(crate) fn go_on(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// Returns an error if it has ended.
+    pub fn go_on(&self) -> Result<()> {
         self.signal(Signal::SIGCONT)
     }
 
@@ -52,18 +74,18 @@ impl Process {
     }
 }
 
+impl Drop for PipedProcess {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.kill();
+    }
+}
+
 /// Removes the variables that the coordinator reads its configuration from.
-pub(crate) fn without_configuration(command: &mut Command) {
+pub fn without_configuration(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("HANDFAST_") {
             command.env_remove(name);
         }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.kill();
     }
 }
