@@ -1,5 +1,5 @@
-//! A process whose output is read, for programs without a runtime. It can be killed, stopped where it
-//! is, and continued.
+//! A process whose output is read, for programs without a runtime. It can be killed, stopped where
+//! it is, and continued.
 
 use std::fs::File;
 use std::path::Path;
