@@ -8,6 +8,8 @@ use std::ops::{Deref, DerefMut};
 use sqlx::pool::PoolConnection;
 use sqlx::{Database, Pool};
 
+use crate::at::database::begin::acquire;
+
 /// A connection from a pool. It is closed if it is dropped before [`Lent::end`].
 pub(crate) struct Lent<DB: Database> {
     connection: PoolConnection<DB>,
@@ -16,7 +18,7 @@ pub(crate) struct Lent<DB: Database> {
 
 impl<DB: Database> Lent<DB> {
     pub(crate) async fn of(pool: &Pool<DB>) -> Result<Self, sqlx::Error> {
-        Ok(Self { connection: pool.acquire().await?, is_over: false })
+        Ok(Self { connection: acquire(pool).await?, is_over: false })
     }
 
     /// Gives the connection back, after every call on it was answered.

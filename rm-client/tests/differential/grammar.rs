@@ -239,7 +239,12 @@ fn assigned_key(draft: &mut Draft<'_>, target: Target<'_>) -> Option<String> {
     let value = match draft.dialect {
         _ if !moves => name.clone(),
         Dialect::MySql if one_by_one && is_whole => draft.random.between(40, 90).to_string(),
-        Dialect::Postgres | Dialect::Sqlite if is_whole => format!("{name} + 40"),
+        // PostgreSQL and SQLite check keys row by row. A distance that is not used twice never
+        // moves a row to the key of another row that moves too, where the order of the rows
+        // decides.
+        Dialect::Postgres | Dialect::Sqlite if is_whole => {
+            format!("{name} + {}", draft.random.between(40, 9_000_000))
+        }
         Dialect::Postgres | Dialect::Sqlite => draft.value(column),
         Dialect::MySql => name.clone(),
     };

@@ -7,6 +7,7 @@ mod broken;
 mod cancelled_begin;
 mod committed_reads;
 mod duplicate_rows;
+mod ended_by_itself;
 mod exchanged;
 mod failed_statements;
 mod forms;

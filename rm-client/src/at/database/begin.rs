@@ -9,7 +9,8 @@ use std::task::{Context, Poll, ready};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use sqlx::{Database, Pool, SqlStr, Transaction};
+use sqlx::pool::PoolConnection;
+use sqlx::{Connection, Database, Pool, SqlStr, Transaction};
 use tokio::runtime::Handle;
 
 type Begun<DB> = Result<Transaction<'static, DB>, sqlx::Error>;
@@ -22,9 +23,25 @@ pub(crate) async fn begin<DB: Database>(pool: &Pool<DB>) -> Begun<DB> {
 
 /// As [`begin`], by a text of ours.
 pub(crate) async fn begin_by<DB: Database>(pool: &Pool<DB>, text: Option<SqlStr>) -> Begun<DB> {
-    let connection = pool.acquire().await?;
+    let connection = acquire(pool).await?;
     // `Pool::begin` does the same, but its wait for a connection would have to run to its end too.
     ToItsEnd(Some(Transaction::begin(connection, text))).await
+}
+
+/// Takes a connection of the pool on which no transaction is counted.
+///
+/// A database may end a transaction by itself, as SQLite does when the disk is full. sqlx goes on
+/// counting it on that connection, where no later begin works, so that connection is closed.
+pub(crate) async fn acquire<DB: Database>(
+    pool: &Pool<DB>,
+) -> Result<PoolConnection<DB>, sqlx::Error> {
+    loop {
+        let mut connection = pool.acquire().await?;
+        if !connection.is_in_transaction() {
+            return Ok(connection);
+        }
+        connection.close_on_drop();
+    }
 }
 
 /// A future that a task completes if it is dropped.

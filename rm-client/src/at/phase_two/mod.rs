@@ -25,6 +25,7 @@ use rollback::{Restored, roll_back};
 
 use crate::at::crash_point::crash_point;
 use crate::at::database::AtDatabase;
+use crate::at::database::begin::acquire;
 use crate::at::error::with_causes;
 use crate::at::resource_state::ResourceState;
 use crate::at::running_branches::StaleGuard;
@@ -52,7 +53,7 @@ impl<DB: AtDatabase> AtBranchHandler<DB> {
     /// before would leave rows behind when this process dies.
     async fn commit(&self, branches: &[PhaseTwoBranch]) -> Result<(), sqlx::Error> {
         let mut sweep_due = self.sweep_due.lock().await;
-        let mut connection = self.shared.pool.acquire().await?;
+        let mut connection = acquire(&self.shared.pool).await?;
         let names: Vec<(&str, u64)> =
             branches.iter().map(|branch| (branch.xid.as_str(), branch.branch_id)).collect();
         crash_point("in-phase-two-before-commit");

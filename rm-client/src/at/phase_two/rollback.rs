@@ -14,6 +14,7 @@ use super::report;
 use super::restore::{Restore, RestoreMode};
 use super::survey::Survey;
 use crate::at::crash_point::crash_point;
+use crate::at::database::begin::acquire;
 use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::{AtDatabase, Backend, LoadedTable};
 use crate::at::database_wait::reported;
@@ -45,7 +46,7 @@ pub(crate) async fn roll_back<DB: AtDatabase>(
     shared: &Arc<ResourceState<DB>>,
     branch: &PhaseTwoBranch,
 ) -> Result<Restored, sqlx::Error> {
-    let mut restoring = Restoring { connection: shared.pool.acquire().await?, is_as_it_was: false };
+    let mut restoring = Restoring { connection: acquire(&shared.pool).await?, is_as_it_was: false };
     let undo = on_connection::<DB>(&mut restoring.connection, shared, branch);
     let result = reported(shared, &branch.xid, undo).await;
     restoring.is_as_it_was = result.is_ok();

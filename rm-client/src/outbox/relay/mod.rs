@@ -40,6 +40,7 @@ use self::skip_cursor::SkipCursor;
 use super::broker::Broker;
 use super::error::OutboxError;
 use super::operate::purge_on;
+use crate::at::database::begin::acquire;
 use crate::at::{AtDatabase, crash_point};
 
 /// How often finished rows are purged.
@@ -253,7 +254,7 @@ impl<DB: AtDatabase> Running<DB> {
         if let Some(connection) = self.connection.take() {
             return Ok(connection);
         }
-        let mut connection = self.relay.pool.acquire().await?;
+        let mut connection = acquire(&self.relay.pool).await?;
         connection.close_on_drop();
         Ok(connection)
     }

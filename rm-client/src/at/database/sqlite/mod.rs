@@ -11,9 +11,11 @@ use sqlx::error::DatabaseError;
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{
-    Connection, Decode, Pool, Row, Sqlite, SqliteConnection, Transaction, TypeInfo, ValueRef,
+    Connection, Decode, Pool, Row, SqlSafeStr, Sqlite, SqliteConnection, Transaction, TypeInfo,
+    ValueRef,
 };
 
+use super::begin::begin_by;
 use super::bound_query::BoundQuery;
 use super::value::{Misfit, Value};
 use super::{Backend, Carried, Identity, LoadedTable, Purpose, Steps, backend_basics, rows};
@@ -47,7 +49,7 @@ impl Backend for Sqlite {
     backend_basics!();
 
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
-        pool.begin_with(BEGIN).boxed()
+        begin_by(pool, Some(BEGIN.into_sql_str())).boxed()
     }
 
     fn begin_on(
