@@ -118,6 +118,8 @@ impl Coordinator {
         let xid = global.xid;
         let open = global.branches.iter().filter(|branch| !branch.is_finished()).count();
         ensure(open == global.unfinished as usize, || format!("xid {xid}: wrong branch count"))?;
+        let rows: usize = global.branches.iter().map(|branch| branch.locks.len()).sum();
+        ensure(rows == global.rows, || format!("xid {xid}: wrong row count"))?;
         ensure(global.branches.is_sorted_by_key(|branch| branch.sequence), || {
             format!("xid {xid}: branches out of order")
         })?;

@@ -254,6 +254,7 @@ fn restore_global(names: &mut Names, record: GlobalRecord, phase: Phase) -> Glob
         paused: record.paused,
         rollback_only: record.rollback_only,
         stored: true,
+        rows: 0,
         unfinished: 0,
         refused: 0,
         branches: SmallVec::new(),

@@ -198,6 +198,7 @@ impl Globals<'_> {
                 let held = std::mem::take(&mut branch.locks);
                 locks.release_branch(held.as_slice(), xid, branch.sequence, touched);
             }
+            global.rows = 0;
         });
     }
 

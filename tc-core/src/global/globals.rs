@@ -62,6 +62,7 @@ impl Globals<'_> {
             paused: false,
             rollback_only: false,
             stored: false,
+            rows: 0,
             unfinished: 0,
             refused: 0,
             branches: SmallVec::new(),

@@ -129,6 +129,7 @@ fn mark_finished(global: &mut Global, id: BranchId, now: Timestamp) -> Option<(u
     branch.finished_at = now;
     let done = (branch.sequence, std::mem::take(&mut branch.locks));
     global.unfinished -= 1;
+    global.rows -= done.1.len();
     global.refused -= u32::from(before == BranchStage::Refused);
     Some(done)
 }

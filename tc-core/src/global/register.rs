@@ -189,12 +189,13 @@ impl Globals<'_> {
             }
             let Some(branch) = global.branch_mut(id) else { return };
             branch.token = token;
-            branch.hold(xid, &missing, locks);
+            let taken = branch.hold(xid, &missing, locks);
             // A branch that is just made holds the rows of this request and no others.
             let record = match given {
                 Some(rows) if is_new => branch.record_with(xid, rows),
                 Some(_) | None => branch.record(xid, locks),
             };
+            global.rows += taken;
             self.on.out.changes.push(Change::Put(Record::Branch(record)));
         });
         Ok(token)
@@ -257,14 +258,18 @@ impl RowLock {
 }
 
 impl Branch {
-    /// Takes the rows; those that it holds already, in a stronger mode.
-    fn hold(&mut self, xid: Xid, rows: &[WantedRow], locks: &mut LockTable) {
+    /// Takes the rows; those that it holds already, in a stronger mode. Returns how many it did not
+    /// hold.
+    fn hold(&mut self, xid: Xid, rows: &[WantedRow], locks: &mut LockTable) -> usize {
+        let mut taken = 0;
         for row in rows {
             let holder = Holder { xid, sequence: self.sequence, mode: row.mode };
             if !locks.hold(row.lock, holder) {
                 self.locks.push(row.lock);
+                taken += 1;
             }
         }
+        taken
     }
 }
 

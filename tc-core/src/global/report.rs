@@ -111,7 +111,9 @@ impl Globals<'_> {
         let removed = self.globals.change(xid, |global| {
             let place = global.branches.iter().position(|known| known.id == branch)?;
             global.unfinished -= 1;
-            Some(global.branches.remove(place))
+            let removed = global.branches.remove(place);
+            global.rows -= removed.locks.len();
+            Some(removed)
         });
         if let Some(removed) = removed.flatten() {
             self.on.out.changes.push(Change::Delete(RecordKey::Branch(xid, branch)));

@@ -38,6 +38,9 @@ pub(crate) struct Global {
     /// Branches that are not finished, and those of them that are refused.
     pub(crate) unfinished: u32,
     pub(crate) refused: u32,
+    /// Rows that its branches hold. Counted along, since a global may have many branches and each
+    /// change of it asks.
+    pub(crate) rows: usize,
     /// In the order of their sequence.
     pub(crate) branches: SmallVec<[Branch; 2]>,
     /// Shared with its records.
@@ -125,11 +128,6 @@ impl Global {
         Asker { client: self.client, application: self.origin.application.clone() }
     }
 
-    /// How many rows its branches hold.
-    pub(crate) fn rows(&self) -> usize {
-        self.branches.iter().map(|branch| branch.locks.len()).sum()
-    }
-
     /// The locks that stay for as long as this refused branch is not rolled back: its own, and
     /// those of the branches that are rolled back after it.
     pub(crate) fn locks_behind(&self, refused: BranchId) -> Vec<LockId> {
@@ -159,6 +157,7 @@ impl Global {
 
     pub(crate) fn add(&mut self, branch: Branch) {
         self.unfinished += 1;
+        self.rows += branch.locks.len();
         self.branches.push(branch);
     }
 

@@ -54,7 +54,7 @@ impl GlobalTable {
     pub(crate) fn insert(&mut self, global: Global) {
         self.counts.enter(global.counted());
         self.open.enter(global.client, &global.origin.application, 1);
-        self.rows.enter(global.client, &global.origin.application, global.rows());
+        self.rows.enter(global.client, &global.origin.application, global.rows);
         self.note_without_branch(&global);
         if global.phase == Phase::Active {
             self.deadlines.insert((global.deadline, global.xid));
@@ -66,7 +66,7 @@ impl GlobalTable {
         let global = self.by_xid.remove(xid)?;
         self.counts.leave(global.counted());
         self.open.leave(global.client, &global.origin.application, 1);
-        self.rows.leave(global.client, &global.origin.application, global.rows());
+        self.rows.leave(global.client, &global.origin.application, global.rows);
         self.forget_without_branch(global.client, xid);
         if global.phase == Phase::Active {
             self.deadlines.remove(&(global.deadline, xid));
@@ -81,14 +81,14 @@ impl GlobalTable {
         change: impl FnOnce(&mut Global) -> T,
     ) -> Option<T> {
         let global = self.by_xid.get_mut(xid)?;
-        let (was, was_stored, rows) = (global.phase, global.stored, global.rows());
+        let (was, was_stored, rows) = (global.phase, global.stored, global.rows);
         self.counts.leave(global.counted());
         let result = change(global);
         self.counts.enter(global.counted());
-        if global.rows() != rows {
+        if global.rows != rows {
             let application = &global.origin.application;
             self.rows.leave(global.client, application, rows);
-            self.rows.enter(global.client, application, global.rows());
+            self.rows.enter(global.client, application, global.rows);
         }
         // DEADLINE: no phase leads back to `Active`, so nothing is ever added here.
         if was == Phase::Active && global.phase != Phase::Active {
@@ -109,7 +109,7 @@ impl GlobalTable {
     /// holds nothing has its turn as well.
     pub(crate) fn waits_from(&self, xid: Option<Xid>, since: Timestamp) -> Timestamp {
         let global = xid.and_then(|xid| self.get(xid));
-        let holds_rows = global.is_some_and(|global| global.locks().next().is_some());
+        let holds_rows = global.is_some_and(|global| global.rows > 0);
         if holds_rows { since.before_ms(HEAD_START_MS) } else { since }
     }
 
@@ -200,7 +200,7 @@ impl GlobalTable {
         let mut anew = Self::default();
         for global in self.by_xid.iter() {
             anew.open.enter(global.client, &global.origin.application, 1);
-            anew.rows.enter(global.client, &global.origin.application, global.rows());
+            anew.rows.enter(global.client, &global.origin.application, global.rows);
             anew.note_without_branch(global);
         }
         let agree = anew.open == self.open && anew.rows == self.rows;
