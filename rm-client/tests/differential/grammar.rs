@@ -328,12 +328,13 @@ fn update(mut draft: Draft<'_>, target: Target<'_>) -> Statement {
         .collect();
     assigned.extend(assigned_key(&mut draft, target));
     let introduced = target.introduced(draft.dialect);
+    let is_ordered = reads_assigned(&assigned);
     let assigned = assigned.join(", ");
     // Over several tables MySQL stores its own default for NULL where one of one table would fail.
     let stores_null =
         draft.binds_null() || assigned.ends_with("NULL") || assigned.contains("NULL,");
     let other = joined(&mut draft, target);
-    let other = other.filter(|_| draft.dialect != Dialect::MySql || !stores_null);
+    let other = other.filter(|_| draft.dialect != Dialect::MySql || !(stores_null || is_ordered));
     let mut text = match (other, draft.dialect) {
         (None, _) => {
             let limit = limited(&mut draft, target.table);
@@ -348,6 +349,17 @@ fn update(mut draft: Draft<'_>, target: Target<'_>) -> Statement {
     };
     text.push_str(&returning(&mut draft, target.table));
     draft.finish(Kind::Update, &text)
+}
+
+/// Returns whether a value may read a column that another assignment changes. Over several tables
+/// MySQL leaves open whether that is the old value or the new one.
+fn reads_assigned(assignments: &[String]) -> bool {
+    let parts = assignments.iter().filter_map(|assignment| assignment.split_once(" = "));
+    let names: Vec<&str> = parts.clone().map(|(name, _)| name.trim_matches(['`', '"'])).collect();
+    parts.enumerate().any(|(at, (_, value))| {
+        let mut words = value.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));
+        words.any(|word| names.iter().enumerate().any(|(of, name)| of != at && *name == word))
+    })
 }
 
 fn delete(mut draft: Draft<'_>, target: Target<'_>) -> Statement {
