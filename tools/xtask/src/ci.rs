@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use crate::differential;
 use crate::docs;
+use crate::driver_features;
 use crate::interop;
 use crate::interrupt::Interrupts;
 use crate::program::Programs;
@@ -47,6 +48,7 @@ pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()
     interrupts.run(
         cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"),
     )?;
+    driver_features::check(interrupts)?;
     check_features(interrupts)?;
     release::package(interrupts, Depth::Made)?;
     semver::check(interrupts, &semver::Options::default())?;

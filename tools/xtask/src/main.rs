@@ -9,6 +9,7 @@ mod deploy;
 mod differential;
 mod dist;
 mod docs;
+mod driver_features;
 mod fuzz;
 mod install;
 mod interop;
