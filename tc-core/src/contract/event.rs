@@ -85,9 +85,9 @@ mod tests {
         for (attempt, error) in (1..).zip(errors) {
             events = noted_of_branch(&events, failed(attempt, error));
         }
-        let attempt = |event: &Event| match event.kind {
-            EventKind::Failed { attempt } => attempt,
-            kind => panic!("{kind:?}"),
+        let attempt = |event: &Event| {
+            let EventKind::Failed { attempt } = event.kind else { panic!("{event:?}") };
+            attempt
         };
         events.iter().map(attempt).collect()
     }
