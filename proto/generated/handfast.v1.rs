@@ -180,7 +180,7 @@ pub struct GoAway {
     #[prost(uint64, tag = "3")]
     pub epoch: u64,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BeginRequest {
     #[prost(string, tag = "1")]
     pub application: ::prost::alloc::string::String,
@@ -191,6 +191,18 @@ pub struct BeginRequest {
     /// 0 takes the coordinator's default.
     #[prost(uint64, tag = "3")]
     pub timeout_ms: u64,
+    /// What the application calls it by, such as `order` = `42`: shown to operators, who search by it.
+    /// At most 16. A name has 1 to 64 bytes and no `=`, a value at most 256 bytes.
+    #[prost(btree_map = "string, string", tag = "4")]
+    pub labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// Makes the request repeatable: a second one of the same application with the same key is answered
+    /// with the XID of the first, as long as that global is unfinished or remembered, whatever else the
+    /// request says. At most 256 bytes; empty for none.
+    #[prost(string, tag = "5")]
+    pub key: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BeginReply {

@@ -10,6 +10,7 @@ use handfast::{
     Error, Global, GlobalStatus, Handfast, Propagation, RollbackCause, RollbackReason,
     TransactionError, Xid, current_xid,
 };
+use handfast_core::{Coordinator, GlobalFilter, Label, PageBounds};
 use handfast_test_services::{until, until_some};
 use tc::{Tc, Wire};
 use tokio::net::TcpListener;
@@ -43,6 +44,29 @@ async fn a_closure_that_returns_ok_commits() {
     let xid = handfast.transaction("place-order").run(work).await.unwrap();
     assert_eq!(handfast.outcome(&xid).await.unwrap(), GlobalStatus::Committed);
     assert_eq!(current_xid(), None);
+}
+
+#[tokio::test]
+async fn a_transaction_is_found_by_its_label() {
+    let tc = Tc::start().await;
+    let handfast = connect(&tc).await;
+    let order = handfast.transaction("place-order").label("order", "41").label("order", "42");
+    let xid = order.run(async |tx| Ok::<_, std::io::Error>(tx.xid().cloned())).await.unwrap();
+    let found = async |value: &str| {
+        let label = Some(Label::new("order", value));
+        let filter = GlobalFilter { label, ..GlobalFilter::default() };
+        let look = move |coordinator: &Coordinator| {
+            coordinator.globals(&filter, None, PageBounds::NONE).items
+        };
+        let found = tc.engine().view(look).await.expect("it answers");
+        found.into_iter().map(|global| global.record.xid.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(found("41").await, [""; 0], "a second value takes the place of the first");
+    let xid = xid.expect("it has one").as_str().rsplit(':').next().map(str::to_owned);
+    assert_eq!(found("42").await, Vec::from_iter(xid));
+
+    let refused = handfast.transaction("place-order").label("a=b", "42").begin().await.unwrap_err();
+    assert_eq!(refused.code(), "HF-TC-BAD-REQUEST");
 }
 
 #[tokio::test]

@@ -9,10 +9,13 @@ use crate::contract::{
     GlobalStatus, OperatorAction, Outcome, PhaseTwoOutcome, Reply, Request, SagaRecord, Timestamp,
     Xid,
 };
+use crate::deadlock_log::DeadlockLog;
 use crate::deciding::{Environment, HandlerResult};
+use crate::global::begin_keys::BeginKeys;
 use crate::global::departed::DepartedClients;
 use crate::global::globals::Globals;
 use crate::global::history::History;
+use crate::global::label_index::LabelIndex;
 use crate::global::state::Global;
 use crate::global::table::GlobalTable;
 use crate::global::vote::Commit;
@@ -34,12 +37,15 @@ pub struct Coordinator {
     pub(crate) environment: Environment,
     pub(crate) globals: GlobalTable,
     pub(crate) history: History,
+    pub(crate) labels: LabelIndex,
+    pub(crate) keys: BeginKeys,
     pub(crate) votings: Votings,
     pub(crate) rows: RowLocks,
     pub(crate) leases: LeaseTable,
     pub(crate) sagas: SagaTable,
     pub(crate) waiting: WaitingRequests,
     pub(crate) departed: DepartedClients,
+    pub(crate) deadlocks: DeadlockLog,
 }
 
 impl Coordinator {
@@ -138,8 +144,8 @@ impl Coordinator {
         out: &mut Outcome,
     ) -> HandlerResult {
         match command {
-            Command::Begin { application, name, timeout_ms } => {
-                self.global_wing(now, out).begin(application, name, timeout_ms)
+            Command::Begin { application, name, timeout_ms, labels, key } => {
+                self.global_wing(now, out).begin(application, name, timeout_ms, labels, key)
             }
             Command::RegisterBranch { xid, branch, wait } => {
                 self.global_wing(now, out).register_branch(to, xid, branch, wait)
@@ -262,10 +268,13 @@ impl Coordinator {
             on: self.environment.deciding(now, out),
             globals: &mut self.globals,
             history: &mut self.history,
+            labels: &mut self.labels,
+            keys: &mut self.keys,
             votings: &mut self.votings,
             rows: &mut self.rows,
             leases: &mut self.leases,
             waiting: &mut self.waiting,
+            deadlocks: &mut self.deadlocks,
         }
     }
 

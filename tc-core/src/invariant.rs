@@ -9,7 +9,9 @@ use crate::contract::{
     After, Counts, Effect, LeaseRecord, LockShare, Outcome, RecordKey, Rejection, Reply,
 };
 use crate::coordinator::Coordinator;
+use crate::global::begin_keys::BeginKeys;
 use crate::global::branch::Branch;
+use crate::global::label_index::LabelIndex;
 use crate::global::state::{Global, Phase};
 use crate::global::vote::check_votings;
 use crate::operator::page::PageBounds;
@@ -66,6 +68,7 @@ impl Coordinator {
             && self.rows.waiters.shares_are_consistent()
             && self.waiting.shares_are_consistent();
         ensure(shares, || "BOUNDED: wrong shares".to_owned())?;
+        self.check_indexes()?;
         ensure(self.departed.is_consistent(), || "gone: wrong set".to_owned())?;
         ensure(self.sagas.is_consistent(), || "DEADLINE: sagas".to_owned())?;
         check_votings(&self.globals, &self.votings)?;
@@ -81,6 +84,23 @@ impl Coordinator {
             self.check_waiter(id, waiter)?;
         }
         Ok(())
+    }
+
+    fn check_indexes(&self) -> Result<(), String> {
+        let mut anew = LabelIndex::default();
+        self.globals.iter().for_each(|global| anew.insert(&global.labels, global.xid));
+        self.history.iter().for_each(|global| anew.insert(&global.labels, global.xid));
+        ensure(anew == self.labels, || "labels: wrong index".to_owned())?;
+        let mut keys = BeginKeys::default();
+        for global in self.globals.iter() {
+            keys.insert(&global.origin.application, global.key.as_deref(), global.xid);
+        }
+        for global in self.history.iter() {
+            keys.insert(&global.application, global.key.as_ref(), global.xid);
+        }
+        ensure(keys == self.keys, || "keys: wrong index".to_owned())?;
+        let needing = self.globals.needing_is_consistent();
+        ensure(needing, || "counts: wrong set of those that need an operator".to_owned())
     }
 
     fn check_leases(&self) -> Result<(), String> {

@@ -32,7 +32,8 @@
 //! };
 //!
 //! let (application, name) = ("shop".into(), "place-order".into());
-//! let begun = ask(1, Command::Begin { application, name, timeout_ms: None });
+//! let labels = Labels::from_iter([Label::new("order", "42")]);
+//! let begun = ask(1, Command::Begin { application, name, timeout_ms: None, labels, key: None });
 //! let Effect::Reply { reply: Reply::Begun { xid, .. }, .. } = begun.effects[0] else { panic!() };
 //! assert!(begun.changes.is_empty(), "until its first branch a global need not survive");
 //!
@@ -71,6 +72,7 @@ mod collections;
 mod contract;
 mod coordinator;
 mod deadlock;
+mod deadlock_log;
 mod deciding;
 mod global;
 mod id_generator;
@@ -88,20 +90,24 @@ mod waiting;
 pub use contract::{
     After, Asker, BranchId, BranchRecord, BranchState, Change, ChildDefinition, ChildRef, ClientId,
     ClosureReason, ClosureRecord, Command, Correlation, Counts, Decided, DecidedBy, Decision,
-    DirtyColumn, DirtyRow, Effect, Epoch, Event, FencingToken, FinishedBranch, GlobalRecord,
-    GlobalState, GlobalStatus, Holding, LeaseId, LeaseRecord, Limits, LoadError, LockHeld,
-    LockMode, LockShare, LockToken, LockWait, Mode, NewBranch, NewLease, OperatorAction,
-    OperatorNeeded, Outcome, PhaseOneOutcome, PhaseTwoCall, PhaseTwoOutcome, Record, RecordKey,
-    RefusedRows, Rejection, Reply, ReplyWhen, Request, Resolution, Retry, RollbackReason,
-    RowChange, RowLock, RowStanding, SagaDefinition, SagaFault, SagaPart, SagaRecord, SagaState,
-    SagaStatus, ShareOf, StatusKind, StepCall, StepDefinition, StepKind, StepOutput, StepRecord,
-    StepRef, StepState, Timestamp, TurnCause, VoteCall, VoteRequest, VotingRounds, Xid, XidText,
-    XidTextError, display_row_key,
+    DirtyColumn, DirtyRow, Effect, Epoch, Event, EventKind, FencingToken, FinishedBranch,
+    GlobalRecord, GlobalState, GlobalStatus, Holding, Label, Labels, LeaseId, LeaseRecord, Limits,
+    LoadError, LockHeld, LockMode, LockShare, LockToken, LockWait, Mode, NewBranch, NewLease,
+    OperatorAction, OperatorNeeded, Outcome, PhaseOneOutcome, PhaseTwoCall, PhaseTwoOutcome,
+    Record, RecordKey, RefusedRows, Rejection, Reply, ReplyWhen, Request, Resolution, Retry,
+    RollbackReason, RowChange, RowLock, RowStanding, SagaDefinition, SagaFault, SagaPart,
+    SagaRecord, SagaState, SagaStatus, ShareOf, StatusKind, StepCall, StepDefinition, StepKind,
+    StepOutput, StepRecord, StepRef, StepState, Timestamp, TurnCause, VoteCall, VoteRequest,
+    VotingRounds, Xid, XidText, XidTextError, display_row_key,
 };
 pub use coordinator::Coordinator;
+pub use deadlock_log::{DeadlockMember, RefusedDeadlock};
 pub use named_lock::view::{NamedLockView, NamedLockWaiter};
-pub use operator::list::{GlobalFilter, LockCursor, LockFilter};
+pub use operator::list::{GlobalFilter, ListOrder, LockCursor, LockFilter};
 pub use operator::page::{Page, PageBounds};
 pub use operator::view::{
     BranchView, GlobalPart, GlobalSummary, GlobalView, LockHolder, LockView, LockWaiter, SHOWN_MAX,
+};
+pub use operator::waits::{
+    QueueCursor, WaitCursor, WaitEdge, WaitedFor, WaitingGlobal, WaitingRequest,
 };

@@ -14,10 +14,13 @@ use crate::contract::{
     GlobalState, LeaseId, LeaseRecord, Limits, LoadError, Record, SagaRecord, Timestamp, Xid,
 };
 use crate::coordinator::Coordinator;
+use crate::deadlock_log::DeadlockLog;
 use crate::deciding::Environment;
+use crate::global::begin_keys::BeginKeys;
 use crate::global::branch::Branch;
 use crate::global::departed::DepartedClients;
 use crate::global::history::History;
+use crate::global::label_index::LabelIndex;
 use crate::global::state::{Global, Phase};
 use crate::global::table::GlobalTable;
 use crate::global::voting::Votings;
@@ -61,9 +64,12 @@ impl Coordinator {
             waiting: WaitingRequests::default(),
             votings: Votings::new(),
             history: History::default(),
+            labels: LabelIndex::default(),
+            keys: BeginKeys::default(),
             sagas: SagaTable::default(),
             leases: LeaseTable::default(),
             departed: DepartedClients::default(),
+            deadlocks: DeadlockLog::default(),
         };
         let Sorted { globals, mut branches, sagas, leases } = sort_records(records)?;
         for saga in sagas.into_values() {
@@ -115,6 +121,8 @@ impl Coordinator {
         if xid.0 >> COUNTER_BITS >= epoch.0 {
             return Err(LoadError::XidOfLaterEpoch(xid));
         }
+        self.labels.insert(&record.labels, xid);
+        self.keys.insert(&record.application, record.key.as_ref(), xid);
         let Some(phase) = phase_of(record.state) else {
             // The batch that ends a global deletes the records of its branches as well.
             self.history.add(self.environment.names.shared(record));
@@ -259,6 +267,8 @@ fn restore_global(names: &mut Names, record: GlobalRecord, phase: Phase) -> Glob
         refused: 0,
         branches: SmallVec::new(),
         events: record.events,
+        labels: record.labels,
+        key: record.key.map(Arc::new),
     }
 }
 

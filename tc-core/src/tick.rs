@@ -100,7 +100,10 @@ impl Globals<'_> {
             self.decide_global(xid, phase, "decided: roll back (its client is gone)");
         } else {
             // It leaves no record and no place in the history, as after a restart (decision 0002).
-            self.globals.remove(xid);
+            if let Some(global) = self.globals.remove(xid) {
+                let application = &global.origin.application;
+                self.forget_names(xid, &global.labels, application, global.key.as_deref());
+            }
         }
     }
 
@@ -113,8 +116,10 @@ impl Globals<'_> {
     }
 
     fn forget_oldest(&mut self) {
-        if let Some(xid) = self.history.pop() {
-            self.on.delete(RecordKey::Global(xid));
+        if let Some(global) = self.history.pop() {
+            let application = &global.application;
+            self.forget_names(global.xid, &global.labels, application, global.key.as_ref());
+            self.on.delete(RecordKey::Global(global.xid));
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use handfast_core::{
-    Command, Coordinator, Correlation, DecidedBy, Decision, Effect, FencingToken, Limits,
+    Command, Coordinator, Correlation, DecidedBy, Decision, Effect, FencingToken, Labels, Limits,
     LockShare, LockToken, NewLease, Outcome, PageBounds, Reply, ReplyWhen, Request, Timestamp,
     VotingRounds, Xid,
 };
@@ -149,7 +149,13 @@ impl World {
             Step::Acquire { token, share, is_owned, wait_ms, delay_ms } => {
                 if is_owned && self.global.is_none() {
                     let (application, name) = (Arc::from("shop"), Arc::from("edit"));
-                    self.ask(Command::Begin { application, name, timeout_ms: None });
+                    self.ask(Command::Begin {
+                        application,
+                        name,
+                        timeout_ms: None,
+                        labels: Labels::NONE,
+                        key: None,
+                    });
                 }
                 let (name, token) = self.token(token);
                 self.ask(Command::AcquireLock(Box::new(NewLease {

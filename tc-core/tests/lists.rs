@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use handfast_core::{
     BranchId, Command, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch, GlobalFilter,
-    Holding, Limits, LockCursor, LockFilter, LockMode, LockWait, Mode, NewBranch, Outcome, Page,
-    PageBounds, PhaseTwoOutcome, Reply, ReplyWhen, Request, RowLock, SHOWN_MAX, Timestamp,
+    Holding, Labels, Limits, LockCursor, LockFilter, LockMode, LockWait, Mode, NewBranch, Outcome,
+    Page, PageBounds, PhaseTwoOutcome, Reply, ReplyWhen, Request, RowLock, SHOWN_MAX, Timestamp,
     VotingRounds, Xid,
 };
 
@@ -65,6 +65,99 @@ fn a_list_goes_on_where_its_last_lock_was() {
     assert_eq!(rest, kept);
 }
 
+/// However many globals a request waits for, a turn shows and looks at few of them.
+#[test]
+fn a_request_behind_many_holders_shows_some_of_them() {
+    let mut coordinator = empty();
+    for _ in 0..1_000 {
+        let xid = begin(&mut coordinator, "read");
+        register(&mut coordinator, xid, 1, vec![row("item", 1, LockMode::Shared)]);
+    }
+    let writers: Vec<Xid> = (0..10).map(|_| begin(&mut coordinator, "write")).collect();
+    for (correlation, &xid) in (1_000..).zip(&writers) {
+        join_queue(&mut coordinator, xid, correlation, vec![row("item", 1, LockMode::Exclusive)]);
+    }
+    let first = coordinator.waiting_requests(None, BOUNDS);
+    assert_eq!(first.items.len(), 1);
+    assert_eq!(first.items[0].edges.len(), 32);
+    assert!(first.scanned < 100, "{}", first.scanned);
+    let (mut waiting, mut after) = (Vec::new(), None);
+    loop {
+        let page = coordinator.waiting_requests(after, BOUNDS);
+        waiting.extend(page.items.iter().map(|request| request.global.xid));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(waiting, writers);
+}
+
+/// The place in a queue stays one when the request that stood there has gone.
+#[test]
+fn a_queue_goes_on_behind_a_request_that_has_gone() {
+    let mut coordinator = empty();
+    let holder = begin(&mut coordinator, "first");
+    register(&mut coordinator, holder, 1, vec![row("item", 1, LockMode::Exclusive)]);
+    let waiters: Vec<Xid> = (0..20).map(|_| begin(&mut coordinator, "second")).collect();
+    for (correlation, &xid) in (1_000..).zip(&waiters) {
+        join_queue(&mut coordinator, xid, correlation, vec![row("item", 1, LockMode::Exclusive)]);
+    }
+    let key = row("item", 1, LockMode::Exclusive).key;
+    let look = |coordinator: &Coordinator, after| {
+        coordinator.lock_queue("stock", "item", &key, after, BOUNDS).expect("it is locked")
+    };
+    let first = look(&coordinator, None);
+    assert_eq!(first.items.len(), BOUNDS.items_max);
+    let mut out = Outcome::default();
+    let gone = Command::Forget { waiting: Correlation(1_000 + BOUNDS.items_max as u64 - 1) };
+    coordinator.decide(Timestamp(1), Request { reply_to: None, command: gone }, &mut out);
+    let mut listed: Vec<_> = first.items.iter().filter_map(|waiter| waiter.xid).collect();
+    let mut after = first.next;
+    while after.is_some() {
+        let page = look(&coordinator, after);
+        listed.extend(page.items.iter().filter_map(|waiter| waiter.xid));
+        after = page.next;
+    }
+    assert_eq!(listed, waiters);
+}
+
+#[test]
+fn the_last_deadlocks_are_kept() {
+    let mut coordinator = empty();
+    let (first, second) = (begin(&mut coordinator, "first"), begin(&mut coordinator, "second"));
+    register(&mut coordinator, first, 1, vec![row("item", 1, LockMode::Exclusive)]);
+    register(&mut coordinator, second, 1, vec![row("item", 2, LockMode::Exclusive)]);
+    join_queue(&mut coordinator, first, 1_000, vec![row("item", 2, LockMode::Exclusive)]);
+    for correlation in 2_000..2_150 {
+        join_queue(
+            &mut coordinator,
+            second,
+            correlation,
+            vec![row("item", 1, LockMode::Exclusive)],
+        );
+    }
+    let deadlocks = coordinator.refused_deadlocks();
+    assert_eq!(deadlocks.len(), 100);
+    assert!(deadlocks.iter().all(|it| it.length == 2 && it.cycle[0].global.xid == second));
+}
+
+/// Asks for rows with a second branch, and is ready to wait for them.
+fn join_queue(coordinator: &mut Coordinator, xid: Xid, correlation: u64, rows: Vec<RowLock>) {
+    let branch = NewBranch {
+        id: BranchId(2),
+        resource: "stock".into(),
+        mode: Mode::At,
+        rows,
+        application_data: Box::default(),
+        registered_by: None,
+    };
+    let wait = LockWait { timeout_ms: 60_000, holding: Holding::Nothing };
+    let command = Command::RegisterBranch { xid, branch, wait };
+    let request = Request { reply_to: Some(Correlation(correlation)), command };
+    coordinator.decide(Timestamp(1), request, &mut Outcome::default());
+}
+
 /// Follows a list to its end; each turn looks at no more entries than it may.
 fn in_turns<T, C>(entries: usize, look: impl Fn(Option<C>, PageBounds) -> Page<T, C>) -> Vec<T>
 where
@@ -105,7 +198,10 @@ fn empty() -> Coordinator {
 
 fn begin(coordinator: &mut Coordinator, name: &str) -> Xid {
     let (application, name) = ("shop".into(), name.into());
-    let reply = ask(coordinator, Command::Begin { application, name, timeout_ms: None });
+    let reply = ask(
+        coordinator,
+        Command::Begin { application, name, timeout_ms: None, labels: Labels::NONE, key: None },
+    );
     let Reply::Begun { xid, .. } = reply else { panic!("not begun: {reply:?}") };
     xid
 }

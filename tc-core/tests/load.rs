@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use handfast_core::{
     BranchId, BranchRecord, BranchState, ClosureReason, ClosureRecord, Coordinator, Epoch,
-    FencingToken, GlobalRecord, GlobalState, Limits, LoadError, LockMode, Mode, Record, RecordKey,
-    Resolution, RollbackReason, RowLock, Timestamp, Xid,
+    FencingToken, GlobalRecord, GlobalState, Labels, Limits, LoadError, LockMode, Mode, Record,
+    RecordKey, Resolution, RollbackReason, RowLock, Timestamp, Xid,
 };
 
 const FIRST: Xid = Xid((1 << 40) + 1);
@@ -137,6 +137,8 @@ fn global(xid: Xid, state: GlobalState) -> Record {
         paused: false,
         rollback_only: false,
         events: [].into(),
+        labels: Labels::NONE,
+        key: None,
         finished_branches: [].into(),
     })
 }
@@ -160,5 +162,7 @@ fn branch(xid: Xid, sequence: u32, state: BranchState) -> Record {
         attempts: 0,
         last_failure: None,
         registered_by: None,
+        phase_one_at: None,
+        events: [].into(),
     })
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use handfast_core::{
     BranchId, Command, Coordinator, Correlation, DecidedBy, Decision, Effect, GlobalStatus,
-    Holding, Limits, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply, ReplyWhen,
+    Holding, Labels, Limits, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply, ReplyWhen,
     Request, Retry, SagaDefinition, StepDefinition, StepKind, Timestamp, VotingRounds, Xid,
 };
 
@@ -80,7 +80,13 @@ impl World {
 
     fn begin(&mut self, timeout_ms: u64) -> Xid {
         let (application, name) = ("shop".into(), "order".into());
-        let begin = Command::Begin { application, name, timeout_ms: Some(timeout_ms) };
+        let begin = Command::Begin {
+            application,
+            name,
+            timeout_ms: Some(timeout_ms),
+            labels: Labels::NONE,
+            key: None,
+        };
         let Some(Reply::Begun { xid, .. }) = self.ask(begin) else { panic!("it is begun") };
         let branch = NewBranch {
             id: BranchId(7),
@@ -98,7 +104,8 @@ impl World {
 
     fn finished(&mut self) -> Xid {
         let (application, name) = ("shop".into(), "order".into());
-        let begin = Command::Begin { application, name, timeout_ms: None };
+        let begin =
+            Command::Begin { application, name, timeout_ms: None, labels: Labels::NONE, key: None };
         let Some(Reply::Begun { xid, .. }) = self.ask(begin) else { panic!("it is begun") };
         self.ask(Command::End {
             xid,

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use handfast_core::{
     Asker, BranchId, ClientId, Command, Coordinator, Correlation, DecidedBy, Decision, Effect,
-    GlobalStatus, Holding, Limits, LockMode, LockShare, LockToken, LockWait, Mode, NewBranch,
-    NewLease, Outcome, PhaseTwoOutcome, Rejection, Reply, ReplyWhen, Request, Retry, RowLock,
-    SagaDefinition, ShareOf, StepDefinition, StepKind, Timestamp, VoteRequest, VotingRounds, Xid,
+    GlobalStatus, Holding, Labels, Limits, LockMode, LockShare, LockToken, LockWait, Mode,
+    NewBranch, NewLease, Outcome, PhaseTwoOutcome, Rejection, Reply, ReplyWhen, Request, Retry,
+    RowLock, SagaDefinition, ShareOf, StepDefinition, StepKind, Timestamp, VoteRequest,
+    VotingRounds, Xid,
 };
 
 use crate::support::Store;
@@ -85,9 +86,14 @@ impl World {
     }
 
     fn begin(&mut self, who: (u64, &str)) -> Result<Xid, Rejection> {
+        self.begin_under(who, None)
+    }
+
+    fn begin_under(&mut self, who: (u64, &str), key: Option<&str>) -> Result<Xid, Rejection> {
         let timeout_ms = Some(24 * 60 * 60 * 1_000);
         let (application, name) = (who.1.into(), "order".into());
-        match self.ask(who, Command::Begin { application, name, timeout_ms }) {
+        let (labels, key) = (Labels::NONE, key.map(Into::into));
+        match self.ask(who, Command::Begin { application, name, timeout_ms, labels, key }) {
             Some(Reply::Begun { xid, .. }) => Ok(xid),
             Some(Reply::Rejected(why)) => Err(why),
             other => panic!("{other:?}"),
@@ -275,6 +281,22 @@ fn share_of(refused: Option<Reply>) -> ShareOf {
 }
 
 /// A million begins that are never ended kept their places for a day.
+/// A process that begins again what one before it began must not lose it to the grace of that one.
+#[test]
+fn a_global_that_is_begun_again_belongs_to_its_new_client() {
+    let mut world = World::new();
+    let xid = world.begin_under(GREEDY, Some("order-42")).expect("there is room");
+    world.tell(Command::ClientGone { client: ClientId(GREEDY.0) });
+    assert_eq!(world.begin_under(ITS_OTHER, Some("order-42")), Ok(xid));
+    world.pass(2 * world.limits.client_grace_ms);
+    assert_eq!(world.coordinator.status(xid), GlobalStatus::Active);
+    world.tell(Command::ClientGone { client: ClientId(ITS_OTHER.0) });
+    world.pass(2 * world.limits.client_grace_ms);
+    assert_eq!(world.coordinator.status(xid), GlobalStatus::Unknown);
+    let another = world.begin_under(GREEDY, Some("order-42")).expect("there is room");
+    assert_ne!(another, xid);
+}
+
 #[test]
 fn globals_of_a_departed_client_end_after_a_grace() {
     let mut world = World::new();

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, Change, Command, Coordinator, Correlation, Effect, Epoch, Holding, Limits, LockMode,
-    LockWait, Mode, NewBranch, Outcome, Rejection, Reply, Request, Retry, RowLock, SagaDefinition,
-    StepDefinition, StepKind, Timestamp, Xid,
+    BranchId, Change, Command, Coordinator, Correlation, Effect, Epoch, Holding, Labels, Limits,
+    LockMode, LockWait, Mode, NewBranch, Outcome, Rejection, Reply, Request, Retry, RowLock,
+    SagaDefinition, StepDefinition, StepKind, Timestamp, Xid,
 };
 
 const INPUT_BYTES: usize = 100_000;
@@ -39,7 +39,10 @@ fn sagas_that_are_due_at_once_are_expired_in_parts() {
 fn the_rows_of_a_branch_are_bounded_in_bytes() {
     let mut coordinator = empty();
     let (application, name) = ("shop".into(), "count".into());
-    let begun = ask(&mut coordinator, Command::Begin { application, name, timeout_ms: None });
+    let begun = ask(
+        &mut coordinator,
+        Command::Begin { application, name, timeout_ms: None, labels: Labels::NONE, key: None },
+    );
     let Reply::Begun { xid, .. } = begun else { panic!("not begun: {begun:?}") };
     let part = |from: usize| (from..from + 8_000).map(long_row).collect::<Vec<_>>();
     let replies: Vec<_> = [0, 8_000, 16_000]

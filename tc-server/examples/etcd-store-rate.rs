@@ -105,6 +105,8 @@ fn record(number: u64, bytes: usize) -> Record {
         attempts: 0,
         last_failure: None,
         registered_by: None,
+        phase_one_at: None,
+        events: [].into(),
     })
 }
 

@@ -17,7 +17,7 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use futures::executor::block_on;
 use handfast_core::{
     BranchId, BranchRecord, BranchState, Change, Epoch, FencingToken, GlobalRecord, GlobalState,
-    LockMode, Mode, Record, RecordKey, RowLock, Timestamp, Xid,
+    Labels, LockMode, Mode, Record, RecordKey, RowLock, Timestamp, Xid,
 };
 use handfast_server::store::codec::encode_change;
 use handfast_server::store::{EmbeddedStore, Store as _};
@@ -185,6 +185,8 @@ fn global(pair: u64) -> Record {
         paused: false,
         rollback_only: false,
         events: [].into(),
+        labels: Labels::NONE,
+        key: None,
         finished_branches: [].into(),
     })
 }
@@ -210,6 +212,8 @@ fn branch(pair: u64) -> Record {
         attempts: 0,
         last_failure: None,
         registered_by: None,
+        phase_one_at: None,
+        events: [].into(),
     })
 }
 

@@ -9,6 +9,7 @@
 mod backoff;
 mod call;
 mod driver;
+mod next_attempt;
 mod owed_call;
 mod pick;
 mod process_names;
@@ -25,6 +26,7 @@ pub use driver::{
     CallSink, Dispatcher, NewProcess, ProcessRegistration, ProcessView, RegisteredResource,
     ResourceMatcher,
 };
+pub use next_attempt::{AttemptWait, NextAttempt};
 pub use queue::Queue;
 pub use resource_queue::ResourceLoad;
 

@@ -55,14 +55,10 @@ enum RollbackResult {
 impl Global {
     pub(super) async fn begin(
         handfast: Handfast,
-        name: String,
-        timeout: Option<Duration>,
+        request: BeginRequest,
         read_committed: bool,
         can_commit_first: bool,
     ) -> Result<Self, Error> {
-        let application = handfast.application().to_owned();
-        let timeout_ms = timeout.map_or(0, at_least_one_ms);
-        let request = BeginRequest { application, name, timeout_ms };
         let reply = handfast.coordinator().begin(request).await?;
         let rollback_only = Arc::new(AtomicBool::new(false));
         let context = Context {
@@ -237,9 +233,4 @@ impl fmt::Debug for Global {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Global").field("xid", self.xid()).finish_non_exhaustive()
     }
-}
-
-/// Returns the timeout in milliseconds, 1 at least: 0 would mean the coordinator's default.
-fn at_least_one_ms(timeout: Duration) -> u64 {
-    u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1)
 }

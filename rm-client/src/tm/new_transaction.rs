@@ -1,8 +1,11 @@
 //! A transaction to be begun, and the view of it that its closure gets.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use handfast_proto::v1::BeginRequest;
 
 use super::error::{RollbackCause, TransactionError};
 use super::global::Global;
@@ -23,6 +26,7 @@ pub struct NewTransaction {
     propagation: Propagation,
     read_committed: bool,
     can_commit_first: bool,
+    labels: BTreeMap<String, String>,
 }
 
 impl NewTransaction {
@@ -35,7 +39,29 @@ impl NewTransaction {
             propagation,
             read_committed: false,
             can_commit_first: false,
+            labels: BTreeMap::new(),
         }
+    }
+
+    /// Adds a label: what the application calls this transaction by. Operators find the global by
+    /// it, with `handfast tx ls --label order=42`. A second value of one name takes the place of
+    /// the first. Does not apply to a transaction that is joined.
+    ///
+    /// A transaction has at most 16 labels. A name has 1 to 64 bytes and no `=`, a value at most
+    /// 256 bytes: the coordinator refuses to begin a global with others (`HF-TC-TOO-LARGE`,
+    /// `HF-TC-BAD-REQUEST`). Labels are stored and shown in clear text: personal data does not
+    /// belong there.
+    ///
+    /// ```no_run
+    /// # async fn example(handfast: handfast::Handfast) -> Result<(), Box<dyn std::error::Error>> {
+    /// let order = handfast.transaction("place-order").label("order", "42");
+    /// # order.begin().await?.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.insert(name.into(), value.into());
+        self
     }
 
     /// Sets how long the global may go undecided before the coordinator rolls it back. Too short:
@@ -160,9 +186,22 @@ impl NewTransaction {
     }
 
     async fn begin_global(self) -> Result<Global, Error> {
-        let Self { handfast, name, timeout, read_committed, can_commit_first, .. } = self;
-        Global::begin(handfast, name, timeout, read_committed, can_commit_first).await
+        let Self { handfast, name, timeout, read_committed, can_commit_first, labels, .. } = self;
+        let request = BeginRequest {
+            application: handfast.application().to_owned(),
+            name,
+            timeout_ms: timeout.map_or(0, at_least_one_ms),
+            labels,
+            // Requests without an answer are sent again under the same id by the link.
+            key: String::new(),
+        };
+        Global::begin(handfast, request, read_committed, can_commit_first).await
     }
+}
+
+/// Returns the timeout in milliseconds, 1 at least: 0 would mean the coordinator's default.
+fn at_least_one_ms(timeout: Duration) -> u64 {
+    u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
 /// The transaction that a closure runs in, as the closure sees it.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use handfast_core::{
     BranchId, Command, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch, Holding,
-    Limits, LockMode, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply, ReplyWhen,
-    Request, RowLock, Timestamp, VotingRounds, Xid,
+    Labels, Limits, LockMode, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply,
+    ReplyWhen, Request, RowLock, Timestamp, VotingRounds, Xid,
 };
 
 /// A coordinator and the globals that are open in it, oldest first.
@@ -48,7 +48,13 @@ impl Load {
     /// Begins a global and registers its branches, each on free rows.
     pub(crate) fn open_one(&mut self, see: &mut impl FnMut(&Outcome)) {
         let [application, name, ..] = self.names.clone();
-        self.ask(Command::Begin { application, name, timeout_ms: None });
+        self.ask(Command::Begin {
+            application,
+            name,
+            timeout_ms: None,
+            labels: Labels::NONE,
+            key: None,
+        });
         let Some(Effect::Reply { reply: Reply::Begun { xid, .. }, .. }) = self.out.effects.first()
         else {
             panic!("a global was not begun: {:?}", self.out.effects);

@@ -2,8 +2,8 @@
 //! of stores.
 
 use super::{
-    BranchRecord, BranchState, Change, DirtyColumn, DirtyRow, Event, GlobalRecord, LeaseRecord,
-    Record, SagaDefinition, SagaRecord, StepDefinition, StepRecord,
+    BranchRecord, BranchState, Change, DirtyColumn, DirtyRow, Event, FinishedBranch, GlobalRecord,
+    Labels, LeaseRecord, Record, SagaDefinition, SagaRecord, StepDefinition, StepRecord,
 };
 
 /// The most bytes that the numbers and the frame of a value take.
@@ -29,8 +29,11 @@ impl Change {
 
 fn of_global(global: &GlobalRecord) -> usize {
     let GlobalRecord { address, application, name, events, finished_branches, .. } = global;
-    let branches = finished_branches.iter().map(|it| FIXED + it.resource.len());
-    address.len() + application.len() + name.len() + of_events(events) + branches.sum::<usize>()
+    let branch = |it: &FinishedBranch| FIXED + it.resource.len() + of_events(&it.events);
+    let branches = finished_branches.iter().map(branch).sum::<usize>();
+    let texts = address.len() + application.len() + name.len() + of_labels(&global.labels);
+    let key = global.key.as_ref().map_or(0, |key| key.len());
+    texts + key + of_events(events) + branches
 }
 
 fn of_branch(branch: &BranchRecord) -> usize {
@@ -38,7 +41,7 @@ fn of_branch(branch: &BranchRecord) -> usize {
     let failure = branch.last_failure.as_ref().map_or(0, |(_, text)| text.len());
     let process = branch.registered_by.as_ref().map_or(0, |process| process.len());
     let texts = branch.resource.len() + branch.application_data.len() + failure + process;
-    rows.sum::<usize>() + texts + of_state(&branch.state)
+    rows.sum::<usize>() + texts + of_state(&branch.state) + of_events(&branch.events)
 }
 
 fn of_state(state: &BranchState) -> usize {
@@ -87,6 +90,10 @@ fn of_lease(lease: &LeaseRecord) -> usize {
     lease.name.len() + lease.label.len() + lease.application.len()
 }
 
+fn of_labels(labels: &Labels) -> usize {
+    labels.iter().map(|label| PART + label.name.len() + label.value.len()).sum()
+}
+
 fn of_events(events: &[Event]) -> usize {
-    events.iter().map(|event| PART + event.what.len()).sum()
+    events.iter().map(|event| 2 * PART + event.what.len()).sum()
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::closure::ClosureRecord;
 use super::event::Event;
 use super::id::{BranchId, FencingToken, Timestamp, Xid};
+use super::label::Labels;
 use super::named_lock::{LeaseId, LeaseRecord};
 use super::request::{Mode, RefusedRows, Resolution, RowLock};
 use super::saga_record::SagaRecord;
@@ -80,8 +81,12 @@ pub struct GlobalRecord {
     pub paused: bool,
     /// Whether a branch's unknown local outcome forbids a commit.
     pub rollback_only: bool,
-    /// Decisions and operator actions, oldest first; bounded.
+    /// Decisions, operator actions and waits that were refused, oldest first; bounded.
     pub events: Arc<[Event]>,
+    /// The labels that it was begun with.
+    pub labels: Labels,
+    /// The key by which a second begin finds it.
+    pub key: Option<Arc<str>>,
     /// Set when the global is finished: what became of its branches.
     pub finished_branches: Arc<[FinishedBranch]>,
 }
@@ -130,6 +135,10 @@ pub struct BranchRecord {
     pub last_failure: Option<(Timestamp, Arc<str>)>,
     /// The process that registered it; `None` where that is not known, as in old records.
     pub registered_by: Option<Arc<str>>,
+    /// When phase one was reported done, if it was.
+    pub phase_one_at: Option<Timestamp>,
+    /// Waits for its rows and failed attempts at phase two, oldest first; bounded.
+    pub events: Arc<[Event]>,
 }
 
 /// Where a branch stands.
@@ -162,4 +171,8 @@ pub struct FinishedBranch {
     pub finished_at: Timestamp,
     /// Phase-two attempts that failed before.
     pub attempts: u32,
+    /// When phase one was reported done, if it was.
+    pub phase_one_at: Option<Timestamp>,
+    /// Waits for its rows and failed attempts at phase two, oldest first; bounded.
+    pub events: Arc<[Event]>,
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::asker::ClientId;
 use super::id::{BranchId, Correlation, Xid};
+use super::label::Labels;
 use super::named_lock::{LockToken, NewLease};
 use super::saga_definition::SagaDefinition;
 
@@ -31,6 +32,11 @@ pub enum Command {
         name: Arc<str>,
         /// If the global is undecided after this time, it is rolled back. `None` takes the default.
         timeout_ms: Option<u64>,
+        /// What the application calls it by, for operators.
+        labels: Labels,
+        /// Made by the caller. A second begin of the application with the same key finds the
+        /// global, as long as it is unfinished or remembered (idempotent).
+        key: Option<Arc<str>>,
     },
     /// Makes sure that a branch exists and holds the rows named (idempotent, monotone).
     RegisterBranch {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::collections::interner::Name;
 use crate::contract::{
-    BranchId, BranchRecord, BranchState, FencingToken, FinishedBranch, Mode, RefusedRows,
-    Resolution, RowLock, Timestamp, Xid,
+    BranchId, BranchRecord, BranchState, Event, EventKind, FencingToken, FinishedBranch, Mode,
+    RefusedRows, Resolution, RowLock, Timestamp, Xid, noted_of_branch,
 };
 use crate::row_lock::held_locks::HeldLocks;
 use crate::row_lock::table::{LockId, LockTable};
@@ -23,6 +23,8 @@ pub(crate) struct Branch {
     pub(crate) registered_by: Option<Name>,
     pub(crate) token: FencingToken,
     pub(crate) registered_at: Timestamp,
+    /// When phase one was reported done; 0 if it was not.
+    pub(crate) phase_one_at: Timestamp,
     /// Set once the branch is finished.
     pub(crate) finished_at: Timestamp,
     pub(crate) locks: HeldLocks,
@@ -39,13 +41,15 @@ pub(crate) enum BranchStage {
     Finished,
 }
 
-/// Parts that few branches have: data of their own, and failures of phase two.
+/// Parts that few branches have: data of their own, waits, and failures of phase two.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BranchExtras {
     pub(crate) application_data: Box<[u8]>,
     pub(crate) attempts: u32,
     pub(crate) last_failure: Option<(Timestamp, Arc<str>)>,
     pub(crate) refusal: Option<(Arc<str>, Arc<RefusedRows>)>,
+    /// Shared with its records.
+    pub(crate) events: Arc<[Event]>,
 }
 
 /// Branches that are rolled back one after the other, the last registered first.
@@ -99,8 +103,24 @@ impl Branch {
     pub(crate) fn fail(&mut self, now: Timestamp, error: Arc<str>) -> &mut BranchExtras {
         let extras = self.extras.get_or_insert_default();
         extras.attempts = extras.attempts.saturating_add(1);
-        extras.last_failure = Some((now, error));
+        extras.last_failure = Some((now, error.clone()));
+        let kind = EventKind::Failed { attempt: extras.attempts };
+        extras.events = noted_of_branch(&extras.events, Event { at: now, what: error, kind });
         extras
+    }
+
+    /// Adds a wait to its course.
+    pub(crate) fn note(&mut self, event: Event) {
+        let extras = self.extras.get_or_insert_default();
+        extras.events = noted_of_branch(&extras.events, event);
+    }
+
+    fn events(&self) -> Arc<[Event]> {
+        self.extras.as_ref().map(|extras| extras.events.clone()).unwrap_or_default()
+    }
+
+    fn phase_one_at(&self) -> Option<Timestamp> {
+        Some(self.phase_one_at).filter(|at| at.0 > 0)
     }
 
     pub(crate) fn record(&self, xid: Xid, locks: &LockTable) -> BranchRecord {
@@ -134,6 +154,8 @@ impl Branch {
             attempts: self.attempts(),
             last_failure: self.extras.as_ref().and_then(|extras| extras.last_failure.clone()),
             registered_by: self.registered_by(),
+            phase_one_at: self.phase_one_at(),
+            events: self.events(),
         }
     }
 
@@ -159,6 +181,8 @@ impl Branch {
             registered_at: self.registered_at,
             finished_at: self.finished_at,
             attempts: self.attempts(),
+            phase_one_at: self.phase_one_at(),
+            events: self.events(),
         }
     }
 
@@ -168,7 +192,7 @@ impl Branch {
         registered_by: Option<Name>,
         record: BranchRecord,
     ) -> Self {
-        let BranchRecord { application_data, attempts, last_failure, .. } = record;
+        let BranchRecord { application_data, attempts, last_failure, events, .. } = record;
         let finished_at = match record.state {
             BranchState::Finished(at) => at,
             BranchState::Registered
@@ -184,8 +208,8 @@ impl Branch {
             BranchState::Finished(_) => (BranchStage::Finished, None),
         };
         let troubled = attempts > 0 || last_failure.is_some() || refusal.is_some();
-        let has_extras = troubled || !application_data.is_empty();
-        let extras = BranchExtras { application_data, attempts, last_failure, refusal };
+        let has_extras = troubled || !application_data.is_empty() || !events.is_empty();
+        let extras = BranchExtras { application_data, attempts, last_failure, refusal, events };
         Self {
             id: record.id,
             sequence: record.sequence,
@@ -195,6 +219,7 @@ impl Branch {
             registered_by,
             token: record.token,
             registered_at: record.registered_at,
+            phase_one_at: record.phase_one_at.unwrap_or_default(),
             finished_at,
             locks: HeldLocks::None,
             extras: has_extras.then(|| Box::new(extras)),

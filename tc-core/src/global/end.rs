@@ -6,8 +6,8 @@ use super::branch::Branch;
 use super::globals::Globals;
 use super::state::{Global, Phase, follows_from_a_commit};
 use crate::contract::{
-    Asker, Change, Correlation, DecidedBy, Decision, Effect, GlobalState, GlobalStatus, Mode,
-    Record, RecordKey, Rejection, Reply, ReplyWhen, RollbackReason, Xid,
+    Asker, Change, Correlation, DecidedBy, Decision, Effect, Event, EventKind, GlobalState,
+    GlobalStatus, Mode, Record, RecordKey, Rejection, Reply, ReplyWhen, RollbackReason, Xid,
 };
 use crate::deciding::HandlerResult;
 use crate::row_lock::table::Touched;
@@ -124,9 +124,11 @@ impl Globals<'_> {
         // This comes before the calls of phase two: the dispatcher takes effects in order, and the
         // hold on the votes would remove these calls as well.
         let voting = self.close_voting(xid);
+        self.note_waits_of(xid);
+        let event = Event { at: self.on.now, what: event, kind: EventKind::Decided };
         let decided = self.globals.change(xid, |global| {
             global.phase = phase;
-            global.note(self.on.now, event, events_max);
+            global.note(event, events_max);
             // Without an unfinished branch the record of the end, written below, tells the
             // decision.
             if global.unfinished > 0 {

@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::begin_keys::BeginKeys;
 use super::history::History;
+use super::label_index::LabelIndex;
 use super::state::{Global, Phase};
 use super::table::GlobalTable;
 use super::voting::Votings;
 use crate::collections::interner::Origin;
-use crate::contract::{Asker, Correlation, GlobalStatus, Rejection, Reply, Xid};
+use crate::contract::{Asker, ClientId, Correlation, GlobalStatus, Labels, Rejection, Reply, Xid};
 use crate::deadlock::WaitGraph;
+use crate::deadlock_log::DeadlockLog;
 use crate::deciding::{Deciding, HandlerResult};
 use crate::named_lock::named_locks::{NamedLocks, Owners, check_room_to_wait};
 use crate::named_lock::table::LeaseTable;
@@ -28,10 +31,13 @@ pub(crate) struct Globals<'a> {
     pub(crate) on: Deciding<'a>,
     pub(crate) globals: &'a mut GlobalTable,
     pub(crate) history: &'a mut History,
+    pub(crate) labels: &'a mut LabelIndex,
+    pub(crate) keys: &'a mut BeginKeys,
     pub(crate) votings: &'a mut Votings,
     pub(crate) rows: &'a mut RowLocks,
     pub(crate) leases: &'a mut LeaseTable,
     pub(crate) waiting: &'a mut WaitingRequests,
+    pub(crate) deadlocks: &'a mut DeadlockLog,
 }
 
 impl Globals<'_> {
@@ -40,7 +46,13 @@ impl Globals<'_> {
         application: Arc<str>,
         name: Arc<str>,
         timeout_ms: Option<u64>,
+        labels: Labels,
+        key: Option<Arc<str>>,
     ) -> HandlerResult {
+        let known = key.as_ref().and_then(|key| self.keys.find(&application, key));
+        if let Some(begun) = known.and_then(|xid| self.begin_again(xid)) {
+            return Ok(Some(begun));
+        }
         let limits = self.on.limits;
         let what = "unfinished globals";
         check_limit(what, self.globals.len() + 1, limits.globals_max)?;
@@ -51,6 +63,8 @@ impl Globals<'_> {
         let xid = self.on.ids.xid()?;
         let address = self.on.address.clone();
         let origin = Origin { address: address.clone(), application, name };
+        self.labels.insert(&labels, xid);
+        self.keys.insert(&origin.application, key.as_ref(), xid);
         self.globals.insert(Global {
             xid,
             origin: self.on.names.origin(&origin),
@@ -67,8 +81,51 @@ impl Globals<'_> {
             refused: 0,
             branches: SmallVec::new(),
             events: Arc::default(),
+            labels,
+            key: key.map(Arc::new),
         });
         Ok(Some(Reply::Begun { xid, address, timeout_ms }))
+    }
+
+    /// Answers the begin of a known global, unfinished or remembered.
+    fn begin_again(&mut self, xid: Xid) -> Option<Reply> {
+        self.adopt(xid);
+        let open = self.globals.get(xid);
+        let open = open.map(|global| (global.origin.address.clone(), global.timeout_ms));
+        let finished = || {
+            let global = self.history.get(xid)?;
+            let timeout_ms = global.deadline.0.saturating_sub(global.begun_at.0);
+            Some((global.address.clone(), timeout_ms))
+        };
+        let (address, timeout_ms) = open.or_else(finished)?;
+        Some(Reply::Begun { xid, address, timeout_ms })
+    }
+
+    /// Makes an undecided global that of the sender. The process that began it may be gone, and a
+    /// global without a branch ends with its client.
+    fn adopt(&mut self, xid: Xid) {
+        let client = self.on.asker.client;
+        let has_changed = self.globals.get(xid).is_some_and(|it| it.client != client);
+        if client == ClientId::default() || !has_changed || self.undecided(xid).is_err() {
+            return;
+        }
+        // It goes out and comes in again, so that it counts towards the share of its client.
+        if let Some(mut global) = self.globals.remove(xid) {
+            global.client = client;
+            self.globals.insert(*global);
+        }
+    }
+
+    /// Forgets by what labels and key a global is found.
+    pub(crate) fn forget_names(
+        &mut self,
+        xid: Xid,
+        labels: &Labels,
+        application: &Arc<str>,
+        key: Option<&Arc<str>>,
+    ) {
+        self.labels.remove(labels, xid);
+        self.keys.remove(application, key);
     }
 
     /// Gives up the place of a waiting request whose sender is gone.

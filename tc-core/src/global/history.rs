@@ -87,14 +87,22 @@ impl History {
     }
 
     /// Forgets the global that finished first.
-    pub(crate) fn pop(&mut self) -> Option<Xid> {
+    pub(crate) fn pop(&mut self) -> Option<Box<GlobalRecord>> {
         let (_, xid) = self.finished.pop_front()?;
-        self.globals.remove(xid);
-        Some(xid)
+        self.globals.remove(xid)
     }
 
     /// Newest XIDs first, from below `before`.
     pub(crate) fn newest_before(&self, before: Xid) -> impl Iterator<Item = &GlobalRecord> {
         self.globals.below(before)
+    }
+
+    /// Oldest XIDs first, from `first` on.
+    pub(crate) fn oldest_from(&self, first: Xid) -> impl Iterator<Item = &GlobalRecord> {
+        self.globals.from(first)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &GlobalRecord> {
+        self.globals.iter()
     }
 }

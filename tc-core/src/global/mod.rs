@@ -4,11 +4,14 @@
 //! register ─▶ report ─▶ end (vote, if participants have to be asked) ─▶ phase_two ─▶ history
 //! ```
 
+pub(crate) mod begin_keys;
 pub(crate) mod branch;
+pub(crate) mod course;
 pub(crate) mod departed;
 pub(crate) mod end;
 pub(crate) mod globals;
 pub(crate) mod history;
+pub(crate) mod label_index;
 pub(crate) mod operate;
 pub(crate) mod phase_two;
 pub(crate) mod register;

@@ -5,7 +5,9 @@
 use super::branch::BranchStage;
 use super::globals::Globals;
 use super::state::{Global, Phase};
-use crate::contract::{BranchId, Effect, Mode, OperatorAction, Rejection, Reply, Resolution, Xid};
+use crate::contract::{
+    BranchId, Effect, Event, EventKind, Mode, OperatorAction, Rejection, Reply, Resolution, Xid,
+};
 use crate::deciding::HandlerResult;
 
 /// The refused action on a branch without images, which has no rows to put back.
@@ -124,7 +126,8 @@ impl Globals<'_> {
     fn note_action(&mut self, xid: Xid, what: &str) {
         let what = self.on.names.text_of(what);
         let events_max = self.on.limits.events_per_global_max;
-        self.globals.change(xid, |global| global.note(self.on.now, what, events_max));
+        let event = Event { at: self.on.now, what, kind: EventKind::Acted };
+        self.globals.change(xid, |global| global.note(event, events_max));
         self.put_global(xid);
     }
 }

@@ -9,8 +9,8 @@ use super::branch::{Branch, BranchExtras, BranchStage};
 use super::globals::Globals;
 use super::state::Global;
 use crate::contract::{
-    Asker, Change, Correlation, FencingToken, LockMode, LockWait, NewBranch, Record, Rejection,
-    Reply, RowLock, Timestamp, Xid,
+    Asker, Change, Correlation, Event, FencingToken, LockMode, LockWait, NewBranch, Record,
+    Rejection, Reply, RowLock, Timestamp, Xid,
 };
 use crate::deciding::HandlerResult;
 use crate::row_lock::held_locks::HeldLocks;
@@ -43,7 +43,7 @@ impl Globals<'_> {
             let goal = WaitGoal::Join(xid, pending);
             return self.wait_or_refuse(to, goal, wanted, wait, blocker);
         }
-        let token = self.join(xid, pending, &wanted, Some(rows));
+        let token = self.join(xid, pending, &wanted, Given::Now(rows));
         // A refused request leaves the slots that `wanted_rows` has made. A granted one may change
         // the rank of other requests of its global, and close a cycle with that.
         if token.is_err() || !self.rows.waiters.is_idle() {
@@ -159,8 +159,7 @@ impl Globals<'_> {
         global.map_or_else(|| self.on.asker.clone(), Global::owner)
     }
 
-    /// Makes the branch hold the rows, which nothing blocks. `given` are the same rows as the
-    /// request named them, where that is still known.
+    /// Makes the branch hold the rows, which nothing blocks.
     ///
     /// A request whose rows the branch already holds changes nothing and gets the earlier token.
     pub(crate) fn join(
@@ -168,7 +167,7 @@ impl Globals<'_> {
         xid: Xid,
         pending: PendingBranch,
         rows: &[WantedRow],
-        given: Option<Vec<RowLock>>,
+        given: Given,
     ) -> Result<FencingToken, Rejection> {
         let (sequence, missing) = match self.plan_locks(xid, &pending, rows)? {
             LockPlan::Take { sequence, missing } => (sequence, missing),
@@ -192,8 +191,12 @@ impl Globals<'_> {
             let taken = branch.hold(xid, &missing, locks);
             // A branch that is just made holds the rows of this request and no others.
             let record = match given {
-                Some(rows) if is_new => branch.record_with(xid, rows),
-                Some(_) | None => branch.record(xid, locks),
+                Given::Now(rows) if is_new => branch.record_with(xid, rows),
+                Given::Now(_) => branch.record(xid, locks),
+                Given::AfterAWait(waited) => {
+                    branch.note(waited);
+                    branch.record(xid, locks)
+                }
             };
             global.rows += taken;
             self.on.out.changes.push(Change::Put(Record::Branch(record)));
@@ -243,6 +246,14 @@ impl Globals<'_> {
     }
 }
 
+/// How a branch gets its rows.
+pub(crate) enum Given {
+    /// At once; the same rows as the request names them.
+    Now(Vec<RowLock>),
+    /// After this wait, which belongs to the branch's course.
+    AfterAWait(Event),
+}
+
 /// The changes that a registration makes.
 enum LockPlan {
     /// The branch with this sequence number takes the rows that it does not hold yet.
@@ -289,6 +300,7 @@ fn make_branch(now: Timestamp, sequence: u32, pending: PendingBranch) -> Branch 
         registered_by: pending.registered_by,
         token: FencingToken::default(),
         registered_at: now,
+        phase_one_at: Timestamp(0),
         finished_at: Timestamp(0),
         locks: HeldLocks::None,
         extras: (!pending.application_data.is_empty()).then(|| {

@@ -4,7 +4,8 @@ use super::branch::BranchStage;
 use super::globals::Globals;
 use super::state::Global;
 use crate::contract::{
-    BranchId, Change, Decision, Effect, PhaseOneOutcome, Record, RecordKey, Rejection, Reply, Xid,
+    BranchId, Change, Decision, Effect, Event, EventKind, PhaseOneOutcome, Record, RecordKey,
+    Rejection, Reply, Xid,
 };
 use crate::deciding::HandlerResult;
 use crate::row_lock::table::Touched;
@@ -76,6 +77,7 @@ impl Globals<'_> {
             let Some(branch) = global.branch_mut(branch) else { return };
             if branch.stage == BranchStage::Registered {
                 branch.stage = BranchStage::PhaseOneDone;
+                branch.phase_one_at = self.on.now;
                 self.on.out.changes.push(Change::Put(Record::Branch(branch.record(xid, locks))));
             }
         });
@@ -89,7 +91,8 @@ impl Globals<'_> {
                 return false;
             }
             global.rollback_only = true;
-            global.note(self.on.now, what, events_max);
+            let event = Event { at: self.on.now, what, kind: EventKind::Note };
+            global.note(event, events_max);
             true
         });
         if marked == Some(true) {

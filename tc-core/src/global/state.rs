@@ -16,7 +16,7 @@ use super::branch::{Branch, BranchStage};
 use crate::collections::interner::Origin;
 use crate::contract::{
     Asker, BranchId, ClientId, Counted, Decision, Event, GlobalRecord, GlobalState, GlobalStatus,
-    PhaseTwoCall, RollbackReason, Timestamp, Xid, noted,
+    Labels, PhaseTwoCall, RollbackReason, Timestamp, Xid, noted,
 };
 use crate::row_lock::table::LockId;
 
@@ -45,6 +45,9 @@ pub(crate) struct Global {
     pub(crate) branches: SmallVec<[Branch; 2]>,
     /// Shared with its records.
     pub(crate) events: Arc<[Event]>,
+    pub(crate) labels: Labels,
+    /// Few globals have one: a pointer takes less room than a text.
+    pub(crate) key: Option<Arc<Arc<str>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +87,10 @@ impl Global {
             Phase::RollingBack(reason) if self.refused > 0 => GlobalStatus::NeedsOperator(reason),
             Phase::RollingBack(reason) => GlobalStatus::RollingBack(reason),
         }
+    }
+
+    pub(crate) fn needs_operator(&self) -> bool {
+        self.refused > 0 && self.is_rolling_back()
     }
 
     /// Returns what it adds to the counts.
@@ -163,8 +170,8 @@ impl Global {
 
     /// Adds to the timeline. Beyond the limit the first entry stays, and the oldest of the others
     /// are dropped (BOUNDED).
-    pub(crate) fn note(&mut self, at: Timestamp, what: Arc<str>, events_max: usize) {
-        self.events = noted(&self.events, Event { at, what }, events_max);
+    pub(crate) fn note(&mut self, event: Event, events_max: usize) {
+        self.events = noted(&self.events, event, events_max);
     }
 
     pub(crate) fn record(&self) -> GlobalRecord {
@@ -184,6 +191,8 @@ impl Global {
             paused: self.paused,
             rollback_only: self.rollback_only,
             events: self.events.clone(),
+            labels: self.labels.clone(),
+            key: self.key.as_deref().cloned(),
             finished_branches: Arc::default(),
         }
     }

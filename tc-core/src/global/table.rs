@@ -26,6 +26,8 @@ pub(crate) struct GlobalTable {
     rows: ShareTally,
     /// The globals without a branch, by client, if the client is known.
     without_branch: BTreeMap<ClientId, BTreeSet<Xid>>,
+    /// The globals that need an operator, who looks for them among very many.
+    needing: BTreeSet<Xid>,
 }
 
 impl GlobalTable {
@@ -53,6 +55,7 @@ impl GlobalTable {
 
     pub(crate) fn insert(&mut self, global: Global) {
         self.counts.enter(global.counted());
+        self.needing.extend(global.needs_operator().then_some(global.xid));
         self.open.enter(global.client, &global.origin.application, 1);
         self.rows.enter(global.client, &global.origin.application, global.rows);
         self.note_without_branch(&global);
@@ -65,6 +68,9 @@ impl GlobalTable {
     pub(crate) fn remove(&mut self, xid: Xid) -> Option<Box<Global>> {
         let global = self.by_xid.remove(xid)?;
         self.counts.leave(global.counted());
+        if global.needs_operator() {
+            self.needing.remove(&xid);
+        }
         self.open.leave(global.client, &global.origin.application, 1);
         self.rows.leave(global.client, &global.origin.application, global.rows);
         self.forget_without_branch(global.client, xid);
@@ -82,6 +88,7 @@ impl GlobalTable {
     ) -> Option<T> {
         let global = self.by_xid.get_mut(xid)?;
         let (was, was_stored, rows) = (global.phase, global.stored, global.rows);
+        let was_needing = global.needs_operator();
         self.counts.leave(global.counted());
         let result = change(global);
         self.counts.enter(global.counted());
@@ -94,11 +101,33 @@ impl GlobalTable {
         if was == Phase::Active && global.phase != Phase::Active {
             self.deadlines.remove(&(global.deadline, xid));
         }
+        let is_needing = global.needs_operator();
         let (client, is_stored) = (global.client, global.stored);
         if is_stored && !was_stored {
             self.forget_without_branch(client, xid);
         }
+        if is_needing && !was_needing {
+            self.needing.insert(xid);
+        } else if was_needing && !is_needing {
+            self.needing.remove(&xid);
+        }
         Some(result)
+    }
+
+    /// The globals that need an operator: newest XIDs first, from below `before`.
+    pub(crate) fn needing_before(&self, before: Xid) -> impl Iterator<Item = Xid> {
+        self.needing.range(..before).rev().copied()
+    }
+
+    /// The globals that need an operator: oldest XIDs first, from `first` on.
+    pub(crate) fn needing_from(&self, first: Xid) -> impl Iterator<Item = Xid> {
+        self.needing.range(first..).copied()
+    }
+
+    /// Returns whether the set of the globals that need an operator, made again, agrees.
+    pub(crate) fn needing_is_consistent(&self) -> bool {
+        let needing = self.by_xid.iter().filter(|global| global.needs_operator());
+        needing.map(|global| global.xid).eq(self.needing.iter().copied())
     }
 
     /// Returns the time from which a request that came at `since` counts as waiting.

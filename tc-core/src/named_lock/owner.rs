@@ -7,10 +7,22 @@
 //! are left out: a request for one waits for any of their holders, which closes no cycle before all
 //! of them wait.
 
+use std::sync::Arc;
+
 use super::named_locks::NamedLocks;
 use super::table::{Acquisition, LeaseTable};
 use super::turn::{Turn, TurnId};
-use crate::contract::{LockShare, NewLease, Rejection, Reply, Xid};
+use crate::contract::{LockShare, NewLease, Rejection, Reply, Timestamp, Xid};
+
+/// A global's wait for a named lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GlobalTurn<'a> {
+    pub(crate) id: TurnId,
+    pub(crate) xid: Xid,
+    pub(crate) name: &'a Arc<str>,
+    pub(crate) since: Timestamp,
+    pub(crate) deadline: Timestamp,
+}
 
 impl NamedLocks<'_> {
     /// Ends what a global owns: with its decision to commit, or when it has rolled back.
@@ -102,7 +114,31 @@ impl LeaseTable {
         self.of_global(xid).flat_map(blockers).collect()
     }
 
-    pub(super) fn blockers_of_turn(&self, id: TurnId) -> Vec<Xid> {
+    /// Returns the named lock for which a global waits for another one.
+    pub(crate) fn name_between(&self, xid: Xid, next: Xid) -> Option<Arc<str>> {
+        self.of_global(xid).find_map(|acquisition| {
+            let Acquisition::Waits(id) = acquisition else { return None };
+            let waits = self.blockers_of_turn(id).contains(&next);
+            self.turn(id).filter(|_| waits).map(|turn| turn.wanted.name.clone())
+        })
+    }
+
+    /// Returns whether a global holds some of a named lock.
+    pub(crate) fn holds(&self, xid: Xid, name: &str) -> bool {
+        self.held(name).any(|lease| lease.xid == Some(xid))
+    }
+
+    /// The waits of globals for named locks behind one, in the order in which they came.
+    pub(crate) fn waits_after(&self, turn: TurnId) -> impl Iterator<Item = GlobalTurn<'_>> {
+        self.turns_after(turn).filter_map(|(id, turn)| {
+            let xid = turn.wanted.xid?;
+            let name = &turn.wanted.name;
+            let (since, deadline) = (turn.since, turn.deadline);
+            Some(GlobalTurn { id, xid, name, since, deadline })
+        })
+    }
+
+    pub(crate) fn blockers_of_turn(&self, id: TurnId) -> Vec<Xid> {
         let Some(turn) = self.turn(id) else { return Vec::new() };
         let NewLease { name, share, xid, .. } = &turn.wanted;
         let ahead = self.queue(name).take_while(|(other, _)| *other != id);

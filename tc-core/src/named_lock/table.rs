@@ -2,6 +2,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -91,6 +92,12 @@ impl LeaseTable {
 
     pub(super) fn turn(&self, id: TurnId) -> Option<&Turn> {
         self.turns.get(&id)
+    }
+
+    /// The requests that came after one, in the order in which they came.
+    pub(super) fn turns_after(&self, id: TurnId) -> impl Iterator<Item = (TurnId, &Turn)> {
+        let behind = (Bound::Excluded(id), Bound::Unbounded);
+        self.turns.range(behind).map(|(&id, turn)| (id, turn))
     }
 
     pub(super) fn awaited(&self, waiting: Correlation) -> Option<TurnId> {

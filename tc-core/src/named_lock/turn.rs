@@ -5,7 +5,7 @@ use crate::contract::{Asker, Correlation, NewLease, Timestamp};
 
 /// A place in the order in which requests came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct TurnId(pub(super) u64);
+pub(crate) struct TurnId(pub(crate) u64);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Turn {

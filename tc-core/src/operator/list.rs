@@ -10,10 +10,16 @@ use std::sync::Arc;
 use super::page::{Page, PageBounds};
 use super::view::{GlobalSummary, LockView};
 use crate::collections::interner::Space;
-use crate::contract::{GlobalRecord, Mode, SagaRecord, StatusKind, Timestamp, Xid};
+use crate::contract::{
+    GlobalRecord, Label, Labels, Mode, SagaRecord, StatusKind, Timestamp, Xid, display_xid,
+};
 use crate::coordinator::Coordinator;
 use crate::global::state::{Global, Phase};
-use crate::row_lock::table::{Holder, LockId};
+use crate::row_lock::table::{Holder, LockId, LockTable};
+
+/// The most rows of one global among which one of a table is looked for. A global with more of them
+/// may be left out of a list by table.
+const ROWS_LOOKED_AT_MAX: usize = 4_096;
 
 /// One position in a list.
 struct Entry<T, C> {
@@ -35,6 +41,29 @@ pub struct GlobalFilter {
     pub name: Option<String>,
     /// Those begun before this point in time.
     pub begun_before: Option<Timestamp>,
+    /// Those begun at this point in time or later.
+    pub begun_from: Option<Timestamp>,
+    /// Those with this label. They are found by an index.
+    pub label: Option<Label>,
+    /// Those with a branch on this resource.
+    pub resource: Option<String>,
+    /// Those that hold a row of a table of this name.
+    pub table: Option<String>,
+    /// Those with this text in their name, in the text of their XID or in the value of a label.
+    /// ASCII letters match in either case.
+    pub text: Option<String>,
+    /// The order of the list.
+    pub order: ListOrder,
+}
+
+/// The order of a list of globals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ListOrder {
+    /// The youngest first.
+    #[default]
+    NewestFirst,
+    /// The oldest first.
+    OldestFirst,
 }
 
 /// A filter of locks; `None` passes all.
@@ -62,24 +91,73 @@ pub struct LockCursor {
 }
 
 impl Coordinator {
-    /// Globals and sagas, unfinished and remembered, newest first. For the next page pass this
-    /// one's `next` as `before`.
+    /// Globals and sagas, unfinished and remembered, newest or oldest first. For the next page pass
+    /// this one's `next` as `after`: it stays valid whatever begins or is forgotten meanwhile.
     #[must_use]
     pub fn globals(
         &self,
         filter: &GlobalFilter,
-        before: Option<Xid>,
+        after: Option<Xid>,
         bounds: PageBounds,
     ) -> Page<GlobalSummary, Xid> {
-        let newest = before.unwrap_or(Xid(u64::MAX));
-        let unfinished = self.globals.newest_before(newest).map(Listed::Open);
-        let finished = self.history.newest_before(newest).map(Listed::Finished);
-        let sagas = self.sagas.newest_before(newest).map(Listed::Saga);
-        page(merged(merged(unfinished, finished), sagas), before, bounds, |global| {
-            let at = global.xid();
-            let item = Some(global).filter(|global| global.passes(filter)).map(Listed::summary);
-            Entry { at, item, besides: 0 }
+        page(self.candidates(filter, after), after, bounds, |global| {
+            let (at, mut besides) = (global.xid(), 0);
+            let passes = global.passes(filter, &self.rows.table, &mut besides);
+            let item = Some(global).filter(|_| passes).map(Listed::summary);
+            Entry { at, item, besides }
         })
+    }
+
+    /// Globals and sagas behind a place, as few as label and status alone let be told apart.
+    fn candidates<'a>(
+        &'a self,
+        filter: &'a GlobalFilter,
+        after: Option<Xid>,
+    ) -> Box<dyn Iterator<Item = Listed<'a>> + 'a> {
+        let range = Behind::new(filter.order, after);
+        if let Some(label) = &filter.label {
+            let found = range.of(
+                |before| self.labels.newest_before(label, before),
+                |first| self.labels.oldest_from(label, first),
+            );
+            return Box::new(found.filter_map(|xid| self.listed(xid)));
+        }
+        let sagas = range.of(
+            |before| self.sagas.newest_before(before).map(Listed::Saga),
+            |first| self.sagas.oldest_from(first).map(Listed::Saga),
+        );
+        let open = || {
+            range.of(
+                |before| self.globals.newest_before(before).map(Listed::Open),
+                |first| self.globals.oldest_from(first).map(Listed::Open),
+            )
+        };
+        let finished = || {
+            range.of(
+                |before| self.history.newest_before(before).map(Listed::Finished),
+                |first| self.history.oldest_from(first).map(Listed::Finished),
+            )
+        };
+        let globals: Box<dyn Iterator<Item = Listed<'a>> + 'a> = match filter.status {
+            Some(StatusKind::Active | StatusKind::Committing | StatusKind::RollingBack) => {
+                Box::new(open())
+            }
+            Some(StatusKind::Committed | StatusKind::RolledBack) => Box::new(finished()),
+            Some(StatusKind::NeedsOperator) => {
+                let needing = range.of(
+                    |before| self.globals.needing_before(before),
+                    |first| self.globals.needing_from(first),
+                );
+                Box::new(needing.filter_map(|xid| self.listed(xid)))
+            }
+            Some(StatusKind::Unknown) | None => Box::new(merged(range.order, open(), finished())),
+        };
+        Box::new(merged(range.order, globals, sagas))
+    }
+
+    fn listed(&self, xid: Xid) -> Option<Listed<'_>> {
+        let finished = || self.history.get(xid).map(Listed::Finished);
+        self.globals.get(xid).map(Listed::Open).or_else(finished)
     }
 
     /// Locked rows in the order of their oldest holder, and as its branches took them. For the next
@@ -191,14 +269,51 @@ fn places(
     std::iter::once((start, None)).chain(locks)
 }
 
-/// Two lists, newest first each, as one that is.
+/// The part of a list behind a place.
+#[derive(Clone, Copy)]
+struct Behind {
+    order: ListOrder,
+    after: Option<Xid>,
+}
+
+impl Behind {
+    fn new(order: ListOrder, after: Option<Xid>) -> Self {
+        Self { order, after }
+    }
+
+    /// This part of a list that can be read from below an XID down, or from one on.
+    fn of<'a, T: 'a, N, O>(
+        self,
+        newest_before: impl FnOnce(Xid) -> N,
+        oldest_from: impl FnOnce(Xid) -> O,
+    ) -> Box<dyn Iterator<Item = T> + 'a>
+    where
+        N: Iterator<Item = T> + 'a,
+        O: Iterator<Item = T> + 'a,
+    {
+        match self.order {
+            ListOrder::NewestFirst => Box::new(newest_before(self.after.unwrap_or(Xid(u64::MAX)))),
+            ListOrder::OldestFirst => {
+                let first = self.after.map_or(0, |after| after.0.saturating_add(1));
+                Box::new(oldest_from(Xid(first)))
+            }
+        }
+    }
+}
+
+/// Two lists in an order as one that is.
 fn merged<'a>(
+    order: ListOrder,
     one: impl Iterator<Item = Listed<'a>>,
     other: impl Iterator<Item = Listed<'a>>,
 ) -> impl Iterator<Item = Listed<'a>> {
     let (mut one, mut other) = (one.peekable(), other.peekable());
+    let comes_first = move |first: &Listed<'_>, second: &Listed<'_>| match order {
+        ListOrder::NewestFirst => first.xid() > second.xid(),
+        ListOrder::OldestFirst => first.xid() < second.xid(),
+    };
     std::iter::from_fn(move || match (one.peek(), other.peek()) {
-        (Some(first), Some(second)) if first.xid() > second.xid() => one.next(),
+        (Some(first), Some(second)) if comes_first(first, second) => one.next(),
         (_, Some(_)) => other.next(),
         (_, None) => one.next(),
     })
@@ -235,6 +350,12 @@ impl LockFilter {
     }
 }
 
+/// Returns whether a text contains another one, whose ASCII letters match in either case.
+fn contains(text: &str, part: &str) -> bool {
+    let mut windows = text.as_bytes().windows(part.len().max(1));
+    part.is_empty() || windows.any(|window| window.eq_ignore_ascii_case(part.as_bytes()))
+}
+
 enum Listed<'a> {
     Open(&'a Global),
     Finished(&'a GlobalRecord),
@@ -250,7 +371,8 @@ impl Listed<'_> {
         }
     }
 
-    fn passes(&self, filter: &GlobalFilter) -> bool {
+    /// Returns whether it passes. `besides` counts the branches and rows that had to be looked at.
+    fn passes(&self, filter: &GlobalFilter, rows: &LockTable, besides: &mut usize) -> bool {
         let (status, application, name, begun_at) = match self {
             Self::Open(global) => {
                 let origin = &global.origin;
@@ -267,6 +389,63 @@ impl Listed<'_> {
             && filter.application.as_deref().is_none_or(|wanted| wanted == &**application)
             && filter.name.as_deref().is_none_or(|wanted| wanted == &**name)
             && filter.begun_before.is_none_or(|before| begun_at < before)
+            && filter.begun_from.is_none_or(|from| begun_at >= from)
+            && filter.text.as_deref().is_none_or(|text| self.has_text(text, name))
+            && filter.resource.as_deref().is_none_or(|it| self.is_on(it, besides))
+            && filter.table.as_deref().is_none_or(|it| self.holds_row_of(it, rows, besides))
+    }
+
+    fn has_text(&self, text: &str, name: &str) -> bool {
+        let in_label = |label: &Label| contains(&label.value, text);
+        // Writing an XID costs more than looking at a name, and few texts can be part of one.
+        let in_xid = || {
+            let ends_in_digit = text.bytes().next_back().is_some_and(|it| it.is_ascii_digit());
+            let may_be = ends_in_digit || text.contains(':');
+            may_be && contains(&display_xid(self.address(), self.xid()), text)
+        };
+        contains(name, text) || self.labels().is_some_and(|it| it.iter().any(in_label)) || in_xid()
+    }
+
+    fn address(&self) -> &str {
+        match self {
+            Self::Open(global) => &global.origin.address,
+            Self::Finished(global) => &global.address,
+            Self::Saga(saga) => &saga.address,
+        }
+    }
+
+    fn labels(&self) -> Option<&Labels> {
+        match self {
+            Self::Open(global) => Some(&global.labels),
+            Self::Finished(global) => Some(&global.labels),
+            Self::Saga(_) => None,
+        }
+    }
+
+    fn is_on(&self, resource: &str, besides: &mut usize) -> bool {
+        match self {
+            Self::Open(global) => {
+                *besides += global.branches.len();
+                global.branches.iter().any(|branch| &**branch.resource == resource)
+            }
+            Self::Finished(global) => {
+                *besides += global.finished_branches.len();
+                global.finished_branches.iter().any(|branch| &*branch.resource == resource)
+            }
+            Self::Saga(saga) => {
+                *besides += saga.definition.steps.len();
+                saga.definition.steps.iter().any(|step| &*step.resource == resource)
+            }
+        }
+    }
+
+    fn holds_row_of(&self, table: &str, rows: &LockTable, besides: &mut usize) -> bool {
+        let Self::Open(global) = self else { return false };
+        let mut locks = global.locks().take(ROWS_LOOKED_AT_MAX);
+        locks.any(|lock| {
+            *besides += 1;
+            &*rows.space(lock).table == table
+        })
     }
 
     fn summary(self) -> GlobalSummary {

@@ -4,3 +4,4 @@
 pub(crate) mod list;
 pub(crate) mod page;
 pub(crate) mod view;
+pub(crate) mod waits;

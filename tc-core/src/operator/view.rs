@@ -10,7 +10,7 @@ use crate::contract::{
 use crate::coordinator::Coordinator;
 use crate::global::branch::Branch;
 use crate::global::state::Global;
-use crate::row_lock::table::{LockId, LockTable};
+use crate::row_lock::table::{LockId, LockTable, QueuePosition, QueuedClaim};
 
 /// The most holders, waiters or rows that are shown of one entry (BOUNDED).
 pub const SHOWN_MAX: usize = 100;
@@ -200,7 +200,7 @@ impl Coordinator {
             scanned += 1 + view.weight();
             branches.push(view);
         }
-        let (record, status) = (global.record(), global.status());
+        let (record, status) = (global.shown(), global.status());
         let (branch_count, next) = (global.branches.len(), left.next().map(|it| it.sequence));
         GlobalPart { record, status, branch_count, branches, next, scanned }
     }
@@ -268,19 +268,24 @@ impl Coordinator {
     }
 
     fn queue_view(&self, lock: LockId) -> Vec<LockWaiter> {
-        let waiting = self.rows.table.queue(lock).take(SHOWN_MAX).filter_map(|(place, claim)| {
-            let waiter = self.rows.waiters.get(place.id)?;
-            let (since, deadline) = (waiter.since, waiter.deadline);
-            let global = claim.xid.and_then(|xid| self.globals.get(xid));
-            Some(LockWaiter {
-                xid: claim.xid,
-                address: global.map(|global| global.origin.address.clone()),
-                mode: claim.mode,
-                takes: waiter.takes(),
-                since,
-                deadline,
-            })
-        });
-        waiting.collect()
+        let queue = self.rows.table.queue(lock).take(SHOWN_MAX);
+        queue.filter_map(|(place, claim)| self.lock_waiter(place, claim)).collect()
+    }
+
+    pub(crate) fn lock_waiter(
+        &self,
+        place: QueuePosition,
+        claim: QueuedClaim,
+    ) -> Option<LockWaiter> {
+        let waiter = self.rows.waiters.get(place.id)?;
+        let global = claim.xid.and_then(|xid| self.globals.get(xid));
+        Some(LockWaiter {
+            xid: claim.xid,
+            address: global.map(|global| global.origin.address.clone()),
+            mode: claim.mode,
+            takes: waiter.takes(),
+            since: waiter.since,
+            deadline: waiter.deadline,
+        })
     }
 }

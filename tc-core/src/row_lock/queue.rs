@@ -14,6 +14,7 @@ use super::waiters::{Unfit, WaitGoal, Waiter, WantedRow, WantedRows};
 use crate::contract::{Correlation, Holding, LockWait, NewLease, Rejection, Reply, Xid};
 use crate::deciding::HandlerResult;
 use crate::global::globals::Globals;
+use crate::global::register::Given;
 use crate::named_lock::acquire::Acquired;
 use crate::waiting::Awaited;
 
@@ -34,9 +35,19 @@ impl Globals<'_> {
             let deadline = self.on.now.after_ms(wait.timeout_ms.min(self.on.limits.wait_ms_max));
             let blocked_at = rows.iter().position(|row| row.lock == blocker.lock).unwrap_or(0);
             let owner = self.owner_of(xid);
-            let waiter =
-                Waiter { reply_to, xid, owner, goal, rows, blocked_at, holding, since, deadline };
-            self.enqueue(waiter)
+            let behind = blocker.by;
+            self.enqueue(Waiter {
+                reply_to,
+                xid,
+                owner,
+                goal,
+                rows,
+                blocked_at,
+                behind,
+                holding,
+                since,
+                deadline,
+            })
         });
         // Slots that were made for this request alone are given back.
         if let Err(rejection) = waits {
@@ -100,10 +111,11 @@ impl Globals<'_> {
         // There was no cycle before, so one there is goes through this request.
         match xid.and_then(|xid| self.graph().find_cycle(xid)) {
             Some(cycle) => {
+                let rejection = self.deadlock(&cycle);
                 // The queues are again as they were before it came, so no other request's turn
                 // comes by this.
                 self.leave_queues(id, &mut Touched::new());
-                Err(self.deadlock(&cycle))
+                Err(rejection)
             }
             None => Ok(()),
         }
@@ -127,14 +139,17 @@ impl Globals<'_> {
         // There was no cycle before, so one there is goes through this request.
         match xid.and_then(|xid| self.graph().find_cycle(xid)) {
             Some(cycle) => {
+                let rejection = self.deadlock(&cycle);
                 self.leases.dequeue(turn);
-                Err(self.deadlock(&cycle))
+                Err(rejection)
             }
             None => Ok(None),
         }
     }
 
-    pub(crate) fn deadlock(&self, cycle: &[Xid]) -> Rejection {
+    /// Refuses a request that closes a cycle, and remembers the cycle while it is there.
+    pub(crate) fn deadlock(&mut self, cycle: &[Xid]) -> Rejection {
+        self.log_deadlock(cycle);
         let member = |&xid: &Xid| (xid, self.address_of(xid));
         Rejection::Deadlock { cycle: cycle.iter().map(member).collect() }
     }
@@ -151,6 +166,7 @@ impl Globals<'_> {
     /// Takes a request out of all queues and tells it why.
     pub(crate) fn refuse(&mut self, id: WaitId, rejection: Rejection, touched: &mut Touched) {
         if let Some(waiter) = self.leave_queues(id, touched) {
+            self.note_refused_wait(&waiter, &rejection);
             self.on.reply(Some(waiter.reply_to), Reply::Rejected(rejection));
         }
     }
@@ -265,10 +281,12 @@ impl Globals<'_> {
     fn grant(&mut self, id: WaitId, touched: &mut Touched) {
         let Some(waiter) = self.leave_queues(id, touched) else { return };
         let to = Some(waiter.reply_to);
+        let waited = self.wait_event(&waiter, "rows granted");
         match waiter.goal {
             WaitGoal::Check(_) => self.on.reply(to, Reply::Unlocked),
             WaitGoal::Join(xid, pending) => {
-                let joined = self.join(xid, pending, &waiter.rows, None);
+                let waited = Given::AfterAWait(waited);
+                let joined = self.join(xid, pending, &waiter.rows, waited);
                 let granted = |token| Reply::Registered { token };
                 self.on.reply(to, joined.map_or_else(Reply::Rejected, granted));
                 self.after_change_of_rows(xid, touched);
@@ -287,8 +305,8 @@ impl Globals<'_> {
         }
         while let Some(cycle) = self.graph().find_cycle(xid) {
             let next = cycle.get(1).copied().unwrap_or(xid);
-            let closes = |id: &&WaitId| self.rows.blockers_of_request(**id).contains(&next);
             let rejection = self.deadlock(&cycle);
+            let closes = |id: &&WaitId| self.rows.blockers_of_request(**id).contains(&next);
             if let Some(&id) = ids.iter().rev().find(closes) {
                 self.refuse(id, rejection, touched);
             } else if !self.named_locks().refuse_turn_towards(xid, next, rejection) {

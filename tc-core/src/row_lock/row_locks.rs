@@ -2,7 +2,9 @@
 //!
 //! Everything here follows from locks and queues alone. It can touch no global.
 
-use super::table::{LockId, LockTable, Purpose, Touched, WaitId};
+use std::ops::ControlFlow;
+
+use super::table::{LockId, LockTable, Purpose, QueuedClaim, Touched, WaitId};
 use super::waiters::{RowWaiters, Waiter, WantedRow};
 use crate::contract::{LockMode, Xid};
 
@@ -21,6 +23,17 @@ pub(crate) struct RowLocks {
 pub(crate) struct Blocker {
     pub(crate) lock: LockId,
     pub(crate) by: Xid,
+}
+
+/// What a request meets between itself and a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// A global that holds the row in a conflicting mode.
+    Holds(Xid),
+    /// A global whose request stands before it in the queue.
+    Ahead(Xid),
+    /// A request that no other global's request waits for.
+    Free,
 }
 
 impl RowLocks {
@@ -105,29 +118,57 @@ impl RowLocks {
     /// everything before itself, so the rest is reached through it.
     pub(crate) fn blockers_of_request(&self, id: WaitId) -> Vec<Xid> {
         let mut blockers = Vec::new();
-        let Some(waiter) = self.waiters.get(id) else { return blockers };
-        let is_other = |xid: &Xid| Some(*xid) != waiter.xid;
-        for row in &waiter.rows {
+        let _ = self.each_in_the_way(id, |_, way| {
+            blockers.extend(way.blocker());
+            ControlFlow::<()>::Continue(())
+        });
+        blockers
+    }
+
+    /// Meets what is in the way of a request, row by row, until told to stop.
+    pub(crate) fn each_in_the_way<B>(
+        &self,
+        id: WaitId,
+        mut meet: impl FnMut(WantedRow, Way) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let Some(waiter) = self.waiters.get(id) else { return ControlFlow::Continue(()) };
+        let ahead = |claim: QueuedClaim| match claim.xid {
+            Some(xid) if claim.xid != waiter.xid => Way::Ahead(xid),
+            Some(_) | None => Way::Free,
+        };
+        for &row in &waiter.rows {
             if self.table.covers(row.lock, waiter.xid, row.mode) {
                 continue;
             }
-            let holders = self.table.conflicting_holders(row.lock, waiter.xid, row.mode);
-            blockers.extend(holders.map(|holder| holder.xid));
+            for holder in self.table.conflicting_holders(row.lock, waiter.xid, row.mode) {
+                meet(row, Way::Holds(holder.xid))?;
+            }
             if row.mode == LockMode::Shared {
                 let claim = self.table.blocking_claim(row.lock, row.place(id), row.mode);
-                blockers.extend(claim.and_then(|claim| claim.xid).filter(is_other));
+                claim.map_or(ControlFlow::Continue(()), |claim| meet(row, ahead(claim)))?;
                 continue;
             }
             for claim in self.table.claims_ahead(row.lock, row.place(id)) {
                 if claim.purpose == Purpose::Check {
+                    meet(row, Way::Free)?;
                     continue;
                 }
-                blockers.extend(claim.xid.filter(is_other));
+                meet(row, ahead(claim))?;
                 if claim.mode == LockMode::Exclusive {
                     break;
                 }
             }
         }
-        blockers
+        ControlFlow::Continue(())
+    }
+}
+
+impl Way {
+    /// The global that is waited for.
+    pub(crate) fn blocker(self) -> Option<Xid> {
+        match self {
+            Self::Holds(xid) | Self::Ahead(xid) => Some(xid),
+            Self::Free => None,
+        }
     }
 }

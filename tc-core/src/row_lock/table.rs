@@ -323,6 +323,18 @@ impl LockTable {
         slot.queue()?.range((from, Bound::Unbounded)).next().map(|(&place, &claim)| (place, claim))
     }
 
+    /// The queue behind a place, or from its beginning, next first.
+    pub(crate) fn queue_behind(
+        &self,
+        lock: LockId,
+        after: Option<QueuePosition>,
+    ) -> impl Iterator<Item = (QueuePosition, QueuedClaim)> + '_ {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let queue = self.slot(lock).queue().into_iter();
+        let behind = queue.flat_map(move |queue| queue.range((from, Bound::Unbounded)));
+        behind.map(|(&place, &claim)| (place, claim))
+    }
+
     /// The whole queue, next first.
     pub(crate) fn queue(
         &self,

@@ -4,6 +4,7 @@
 //! queues of the single rows are in `table`; this module has each request as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use smallvec::SmallVec;
 
@@ -23,6 +24,8 @@ pub(crate) struct Waiter {
     pub(crate) rows: WantedRows,
     /// The row that blocked it when it was last looked at.
     pub(crate) blocked_at: usize,
+    /// The global that was in the way when it came.
+    pub(crate) behind: Xid,
     pub(crate) holding: Holding,
     pub(crate) since: Timestamp,
     pub(crate) deadline: Timestamp,
@@ -173,6 +176,12 @@ impl RowWaiters {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (WaitId, &Waiter)> {
         self.waiters.iter().map(|(&id, waiter)| (id, waiter))
+    }
+
+    /// The requests that came after one, in the order in which they came.
+    pub(crate) fn after(&self, id: WaitId) -> impl Iterator<Item = (WaitId, &Waiter)> {
+        let behind = (Bound::Excluded(id), Bound::Unbounded);
+        self.waiters.range(behind).map(|(&id, waiter)| (id, waiter))
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {

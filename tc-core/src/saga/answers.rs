@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::sagas::Sagas;
 use crate::contract::{
-    BranchId, Change, Decision, Effect, Event, OperatorNeeded, PhaseTwoOutcome, Record, RecordKey,
-    Reply, SagaRecord, SagaState, SagaStatus, StatusKind, StepKind, StepRef, StepState, Timestamp,
-    TurnCause, Xid, noted,
+    BranchId, Change, Decision, Effect, Event, EventKind, OperatorNeeded, PhaseTwoOutcome, Record,
+    RecordKey, Reply, SagaRecord, SagaState, SagaStatus, StatusKind, StepKind, StepRef, StepState,
+    Timestamp, TurnCause, Xid, noted,
 };
 
 /// The effect of an answer on a saga.
@@ -116,7 +116,8 @@ impl Sagas<'_> {
         let (what, events_max) =
             (self.on.names.text_of(what), self.on.limits.events_per_global_max);
         self.table.change(xid, |saga| {
-            saga.events = noted(&saga.events, Event { at, what }, events_max);
+            let event = Event { at, what, kind: EventKind::Note };
+            saga.events = noted(&saga.events, event, events_max);
         });
     }
 

@@ -73,6 +73,11 @@ impl SagaTable {
         self.by_xid.insert(saga.xid, saga);
     }
 
+    /// Oldest XIDs first, from `first` on.
+    pub(crate) fn oldest_from(&self, first: Xid) -> impl Iterator<Item = &SagaRecord> {
+        self.by_xid.from(first)
+    }
+
     /// Changes a saga; `None` if it is not there.
     pub(crate) fn change<T>(
         &mut self,

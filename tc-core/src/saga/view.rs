@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::contract::{
-    BranchRecord, BranchState, FencingToken, GlobalRecord, GlobalState, GlobalStatus, Mode,
+    BranchRecord, BranchState, FencingToken, GlobalRecord, GlobalState, GlobalStatus, Labels, Mode,
     SagaPart, SagaRecord, SagaState, StepDefinition, StepRecord, StepRef, StepState, Timestamp,
 };
 use crate::operator::page::PageBounds;
@@ -64,6 +64,8 @@ impl SagaRecord {
             paused: self.paused,
             rollback_only: false,
             events: self.events.clone(),
+            labels: Labels::NONE,
+            key: None,
             finished_branches: Arc::default(),
         }
     }
@@ -103,6 +105,8 @@ impl SagaRecord {
             attempts: step.attempts,
             last_failure: step.last_failure.clone(),
             registered_by: None,
+            phase_one_at: None,
+            events: Arc::default(),
         }
     }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use handfast_core::{
-    BranchId, Command, Coordinator, Correlation, Decision, Epoch, GlobalStatus, Holding, Limits,
-    LockFilter, Outcome, PageBounds, Request, Timestamp, Xid,
+    BranchId, Command, Coordinator, Correlation, Decision, Epoch, GlobalStatus, Holding, Labels,
+    Limits, LockFilter, Outcome, PageBounds, Request, Timestamp, Xid,
 };
 use stateright::{Model, Property};
 
@@ -145,7 +145,13 @@ impl Model for Setup {
         system.lead(self);
         for _ in &self.globals {
             let (application, name) = ("shop".into(), "place-order".into());
-            let command = Command::Begin { application, name, timeout_ms: Some(TIMEOUT_MS) };
+            let command = Command::Begin {
+                application,
+                name,
+                timeout_ms: Some(TIMEOUT_MS),
+                labels: Labels::NONE,
+                key: None,
+            };
             let request = Request { reply_to: Some(Correlation(0)), command };
             let mut out = Outcome::default();
             system.leaders[0].coordinator.decide(system.now, request, &mut out);

@@ -7,6 +7,7 @@ mod lease;
 mod request;
 mod saga;
 mod text;
+mod waits;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -14,7 +15,7 @@ use std::fmt::Write as _;
 
 use goldenscript::{ArgumentConsumer, Command as ScriptLine, Context};
 use handfast_core::{
-    Change, Command, Coordinator, Correlation, Effect, GlobalFilter, Limits, LockFilter,
+    Change, Command, Coordinator, Correlation, Effect, GlobalFilter, Limits, ListOrder, LockFilter,
     OperatorNeeded, Outcome, PageBounds, Reply, Request, Timestamp, Xid,
 };
 
@@ -94,6 +95,9 @@ impl ScriptRunner {
             "show" => self.show(arguments.next_pos().ok_or("show what?")?),
             "globals" => self.list_globals(&mut arguments)?,
             "locks" => self.list_locks(&mut arguments)?,
+            "graph" => self.names.put_in(&waits::graph(&self.coordinator, &mut arguments)?),
+            "queue" => self.names.put_in(&waits::queue(&self.coordinator, &mut arguments)?),
+            "deadlocks" => self.names.put_in(&waits::deadlocks(&self.coordinator)),
             "named" => self.names.put_in(&lease::list(&self.coordinator, self.now)),
             "counts" => text::counts(self.coordinator.counts()),
             "changes" => {
@@ -145,11 +149,20 @@ impl ScriptRunner {
             begun_before: text_of("begun_before")
                 .map(|at| at.parse().map(Timestamp))
                 .transpose()?,
+            begun_from: text_of("begun_from").map(|at| at.parse().map(Timestamp)).transpose()?,
+            label: text_of("label").map(|label| request::label(&label)).transpose()?,
+            resource: text_of("resource"),
+            table: text_of("table"),
+            text: text_of("text"),
+            order: match text_of("order").as_deref() {
+                Some("oldest") => ListOrder::OldestFirst,
+                Some(_) | None => ListOrder::NewestFirst,
+            },
         };
-        let before = text_of("before").map(|name| self.names.xid(&name));
+        let after = text_of("after").map(|name| self.names.xid(&name));
         let limit = text_of("limit").map_or(Ok(100), |limit| limit.parse())?;
         let bounds = PageBounds { items_max: limit, ..PageBounds::NONE };
-        let globals = self.coordinator.globals(&filter, before, bounds).items;
+        let globals = self.coordinator.globals(&filter, after, bounds).items;
         Ok(globals.iter().map(|global| self.names.put_in(&text::summary(global))).collect())
     }
 

@@ -27,10 +27,10 @@ use std::sync::Arc;
 
 use goldenscript::{ArgumentConsumer, Command as ScriptLine};
 use handfast_core::{
-    BranchId, Command, Coordinator, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, Limits,
-    LockMode, LockWait, Mode, NewBranch, OperatorAction, PhaseOneOutcome, PhaseTwoOutcome,
-    RefusedRows, ReplyWhen, Resolution, RowChange, RowLock, RowStanding, StatusKind, VoteRequest,
-    VotingRounds, Xid,
+    BranchId, Command, Coordinator, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, Label,
+    Labels, Limits, LockMode, LockWait, Mode, NewBranch, OperatorAction, PhaseOneOutcome,
+    PhaseTwoOutcome, RefusedRows, ReplyWhen, Resolution, RowChange, RowLock, RowStanding,
+    StatusKind, VoteRequest, VotingRounds, Xid,
 };
 
 use super::{Fallible, Names};
@@ -86,7 +86,19 @@ fn begin(arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
         application: arguments.take_key("application").unwrap_or("shop").into(),
         name: arguments.take_key("name").unwrap_or("place-order").into(),
         timeout_ms: arguments.take_key("timeout").map(str::parse).transpose()?,
+        labels: labels(arguments.take_key("labels").unwrap_or_default())?,
+        key: arguments.take_key("key").map(Into::into),
     })
+}
+
+fn labels(text: &str) -> Fallible<Labels> {
+    text.split(',').filter(|label| !label.is_empty()).map(label).collect()
+}
+
+/// `name/value`.
+pub(crate) fn label(text: &str) -> Fallible<Label> {
+    let (name, value) = text.split_once('/').ok_or("a label is `name/value`")?;
+    Ok(Label::new(name, value))
 }
 
 fn register(xid: Xid, id: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {

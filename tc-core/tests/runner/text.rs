@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use handfast_core::{
-    BranchRecord, BranchState, Change, Counts, Decision, DirtyRow, FencingToken, GlobalRecord,
-    GlobalSummary, GlobalView, LockMode, LockView, PhaseTwoCall, Record, RecordKey, Rejection,
-    Reply, Resolution, RowLock, VoteCall, VoteRequest, display_row_key,
+    BranchRecord, BranchState, Change, Counts, Decision, DirtyRow, Event, FencingToken,
+    GlobalRecord, GlobalSummary, GlobalView, Label, LockMode, LockView, PhaseTwoCall, Record,
+    RecordKey, Rejection, Reply, Resolution, RowLock, VoteCall, VoteRequest, display_row_key,
 };
 
 pub(crate) fn reply(reply: &Reply) -> String {
@@ -104,18 +104,29 @@ pub(crate) fn global(view: &GlobalView) -> String {
     }
     for branch in &view.branches {
         let _ = writeln!(text, "  branch {} on {}: {}", branch.id, branch.resource, state(branch));
+        branch.events.iter().for_each(|event| text.push_str(&course(event)));
     }
     for branch in view.record.finished_branches.iter() {
         let (id, resource, at) = (branch.id, &branch.resource, branch.finished_at.0);
         let attempts = branch.attempts;
         let _ = writeln!(text, "  branch {id} on {resource}: finished at {at}, {attempts} failed");
+        branch.events.iter().for_each(|event| text.push_str(&course(event)));
     }
     text
+}
+
+/// An entry of a branch's course. Failed attempts are shown where they are all that is kept.
+fn course(event: &Event) -> String {
+    format!("    at {}: {:?}: {}\n", event.at.0, event.kind, event.what)
 }
 
 pub(crate) fn summary(global: &GlobalSummary) -> String {
     let heading = heading(&global.record, &global.status.to_string());
     format!("{heading}, {} branches\n", global.branches)
+}
+
+fn label(label: &Label) -> String {
+    format!(" {}/{}", label.name, label.value)
 }
 
 fn heading(record: &GlobalRecord, status: &str) -> String {
@@ -124,8 +135,10 @@ fn heading(record: &GlobalRecord, status: &str) -> String {
     let finished = record.finished_at().map_or(String::new(), |at| format!(" at {}", at.0));
     let GlobalRecord { xid, application, name, begun_at, .. } = record;
     let begun_at = begun_at.0;
+    let labels: String = record.labels.iter().map(label).collect();
     format!(
-        "{xid} {application}/{name} begun at {begun_at}: {status}{finished}{paused}{rollback_only}"
+        "{xid} {application}/{name}{labels} begun at {begun_at}: \
+         {status}{finished}{paused}{rollback_only}"
     )
 }
 

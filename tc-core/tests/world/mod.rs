@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use handfast_core::{
     BranchId, Change, Command, Coordinator, Correlation, DecidedBy, Decision, Effect, FencingToken,
-    Holding, Limits, LockMode, LockWait, Mode, NewBranch, OperatorAction, Outcome, PhaseOneOutcome,
-    PhaseTwoCall, PhaseTwoOutcome, Record, RecordKey, Reply, ReplyWhen, Request, RowLock,
-    StatusKind, Timestamp, VoteRequest, VotingRounds, Xid,
+    Holding, Labels, Limits, LockMode, LockWait, Mode, NewBranch, OperatorAction, Outcome,
+    PhaseOneOutcome, PhaseTwoCall, PhaseTwoOutcome, Record, RecordKey, Reply, ReplyWhen, Request,
+    RowLock, StatusKind, Timestamp, VoteRequest, VotingRounds, Xid,
 };
 
 use crate::support::Store;
@@ -273,7 +273,13 @@ impl World {
         let command = match step.clone() {
             Step::Begin { timeout_ms } => {
                 let (application, name) = ("shop".into(), "place-order".into());
-                Command::Begin { application, name, timeout_ms: Some(timeout_ms) }
+                Command::Begin {
+                    application,
+                    name,
+                    timeout_ms: Some(timeout_ms),
+                    labels: Labels::NONE,
+                    key: None,
+                }
             }
             Step::Register { global, branch, resource, rows, wait } => {
                 let xid = self.pick(global)?;

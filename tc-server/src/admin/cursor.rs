@@ -1,7 +1,7 @@
 //! Cursors of pages, as opaque text of letters, digits and dots, which needs no quoting. The names
 //! of named locks are chosen by clients, so they are encoded.
 
-use handfast_core::{LockCursor, Xid};
+use handfast_core::{LockCursor, QueueCursor, Timestamp, WaitCursor, Xid};
 
 use super::ApiError;
 
@@ -23,6 +23,40 @@ pub(super) fn write_name(name: &str) -> String {
 
 pub(super) fn read_name(text: &str) -> Result<String, ApiError> {
     parse_name(text).ok_or_else(|| no_cursor(text))
+}
+
+/// Writes the cursor of a list of waiting requests: a letter and a number.
+pub(super) fn write_wait(cursor: WaitCursor) -> String {
+    match cursor {
+        WaitCursor::Row(id) => format!("r{id}"),
+        WaitCursor::NamedLock(id) => format!("n{id}"),
+    }
+}
+
+pub(super) fn read_wait(text: &str) -> Result<WaitCursor, ApiError> {
+    let number = |digits: &str| digits.parse().ok();
+    let row = text.strip_prefix('r').and_then(number).map(WaitCursor::Row);
+    let named = || text.strip_prefix('n').and_then(number).map(WaitCursor::NamedLock);
+    row.or_else(named).ok_or_else(|| no_cursor(text))
+}
+
+/// Writes the cursor of a row's queue: a time, or `h` for the requests of holders, and a number.
+pub(super) fn write_queue(cursor: QueueCursor) -> String {
+    let QueueCursor { waits_from, request } = cursor;
+    waits_from.map_or_else(|| format!("h.{request}"), |from| format!("{}.{request}", from.0))
+}
+
+pub(super) fn read_queue(text: &str) -> Result<QueueCursor, ApiError> {
+    parse_queue(text).ok_or_else(|| no_cursor(text))
+}
+
+fn parse_queue(text: &str) -> Option<QueueCursor> {
+    let (from, request) = text.split_once('.')?;
+    let waits_from = match from {
+        "h" => None,
+        ms => Some(Timestamp(ms.parse().ok()?)),
+    };
+    Some(QueueCursor { waits_from, request: request.parse().ok()? })
 }
 
 fn no_cursor(text: &str) -> ApiError {
@@ -59,6 +93,23 @@ mod tests {
         assert_eq!(parse(&write(cursor)), Some(cursor));
         for wrong in ["", "7", "7.2", "7.2.30.", "x.2.30", "7.-2.30", "7.2.3x"] {
             assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn cursors_of_waiting_requests_are_read_back() {
+        for cursor in [WaitCursor::Row(7), WaitCursor::NamedLock(u64::MAX)] {
+            assert_eq!(read_wait(&write_wait(cursor)).ok(), Some(cursor));
+        }
+        for waits_from in [None, Some(Timestamp(1_795_239_045_678))] {
+            let cursor = QueueCursor { waits_from, request: 7 };
+            assert_eq!(parse_queue(&write_queue(cursor)), Some(cursor));
+        }
+        for wrong in ["", "7", "r", "x7", "r-7", "n7.1"] {
+            assert!(read_wait(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["", "7", "h7", "x.7", "h.", "7.h"] {
+            assert_eq!(parse_queue(wrong), None, "{wrong}");
         }
     }
 

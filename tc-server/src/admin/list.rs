@@ -1,6 +1,7 @@
 //! Lists, read in several turns of the engine, within bounds.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use handfast_core::{Coordinator, Page, PageBounds};
 
@@ -14,7 +15,11 @@ pub(super) const TURN: PageBounds = PageBounds { items_max: usize::MAX, scanned_
 /// answer of megabytes.
 const WEIGHT_MAX: usize = 4_096;
 
-/// Returns a full page, or a shorter one at the end of the list or at the limit of one request. In
+/// The time after which a page ends with what it has. Longer: a viewer that searches for rare items
+/// waits for a first answer. Shorter: more requests for each search.
+const PAGE_TIME_MAX: Duration = Duration::from_millis(40);
+
+/// Returns a full page, or a shorter one at the end of the list or at a limit of one request. In
 /// the latter case the page has a cursor, even if it is empty. The search for rare items takes many
 /// turns. Clients are answered in between, and the list may or may not show their changes.
 pub(super) async fn page<T: Send + 'static, C: Clone + Send + 'static>(
@@ -27,6 +32,7 @@ pub(super) async fn page<T: Send + 'static, C: Clone + Send + 'static>(
     let (look, limit) = (Arc::new(look), state.page_items(limit));
     let mut page = Page { items: Vec::new(), next: start, scanned: 0 };
     let (mut weighs, scanned_max) = (0, state.config().scan_records_max);
+    let started = Instant::now();
     while page.scanned < scanned_max {
         let bounds = PageBounds {
             items_max: limit - page.items.len(),
@@ -38,7 +44,8 @@ pub(super) async fn page<T: Send + 'static, C: Clone + Send + 'static>(
         page.scanned += more.scanned;
         page.items.extend(more.items);
         page.next = more.next;
-        if page.next.is_none() || page.items.len() >= limit || weighs >= WEIGHT_MAX {
+        let is_full = page.items.len() >= limit || weighs >= WEIGHT_MAX;
+        if page.next.is_none() || is_full || started.elapsed() >= PAGE_TIME_MAX {
             break;
         }
     }

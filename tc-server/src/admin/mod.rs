@@ -33,9 +33,11 @@ mod problem;
 mod row_key;
 mod state;
 mod timeline;
+mod to_come;
 mod transactions;
 mod view;
 mod view_permit;
+mod waits;
 
 pub use problem::{ApiError, XID_FORM};
 pub use state::{About, AdminState, Readiness, SeataAddress};
@@ -112,6 +114,9 @@ fn routes() -> OpenApiRouter<AdminState> {
         .routes(routes!(cluster::transfer))
         .routes(routes!(locks::list))
         .routes(routes!(locks::one))
+        .routes(routes!(waits::queue))
+        .routes(routes!(waits::graph))
+        .routes(routes!(waits::deadlocks))
         .routes(routes!(named_locks::list))
         .routes(routes!(named_locks::one))
         .routes(routes!(named_locks::release))

@@ -3,6 +3,8 @@
 //! Ids are strings: a branch id has 63 bits, and many JSON readers keep only 53. Points in time are
 //! RFC 3339 in UTC. Durations are in milliseconds.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -10,16 +12,26 @@ mod cluster;
 mod named_lock;
 mod query;
 mod refusal;
+mod timeline;
+mod wait;
 
 pub use cluster::{Cluster, ClusterNode, NodeStanding, SeenClusterNode, TransferReply};
 pub use named_lock::{
     Lease, NamedLock, NamedLockPage, NamedLockQuery, NamedLockWaiter, OneNamedLockQuery,
     ReleaseReply, ReleaseRequest,
 };
-pub use query::{BranchQuery, LockQuery, OneLockQuery, TransactionQuery};
+pub use query::{
+    BranchQuery, ListOrder, LockQuery, LockQueueQuery, OneLockQuery, TransactionQuery,
+    WaitGraphQuery,
+};
 pub use refusal::{
     DirtyColumn, DirtyRow, EventFate, HeldEvents, Refusal, Resolution, ResolveRequest, RowChange,
     RowStanding,
+};
+pub use timeline::{EventKind, TimelineEntry, Timer, TimerKind};
+pub use wait::{
+    Deadlock, DeadlockMember, Deadlocks, LockQueuePage, LockWait, WaitEdge, WaitGraph, WaitNode,
+    WaitTarget,
 };
 
 /// The status of a global.
@@ -86,9 +98,12 @@ pub struct Transaction {
     pub finished_at: Option<String>,
     /// How many branches it has.
     pub branch_count: usize,
+    /// What the application calls it by.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
 }
 
-/// One page of transactions, youngest first.
+/// One page of transactions in the order of the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TransactionPage {
     /// At most `limit` items; perhaps none, although the list continues.
@@ -108,18 +123,15 @@ pub struct TransactionDetail {
     pub branches: Vec<Branch>,
     /// The events of these branches and, with the first branches, of the transaction, oldest first.
     pub timeline: Vec<TimelineEntry>,
+    /// Its requests that wait for rows, the first 32.
+    #[serde(default)]
+    pub waits: Vec<LockWait>,
+    /// What time will bring: its deadline, and the next attempts at phase two, the first 100.
+    #[serde(default)]
+    pub to_come: Vec<Timer>,
     /// The `cursor` of its further branches, if there are any.
     #[serde(default)]
     pub next: Option<String>,
-}
-
-/// An event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct TimelineEntry {
-    /// When it happened.
-    pub at: String,
-    /// A description of the event.
-    pub what: String,
 }
 
 /// The mode of a branch.
@@ -172,6 +184,9 @@ pub struct Branch {
     pub row_count: usize,
     /// When it was registered.
     pub registered_at: String,
+    /// When phase one was reported done, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase_one_at: Option<String>,
     /// When phase two was done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<String>,
@@ -263,10 +278,21 @@ pub struct LockWaiter {
     pub xid: Option<String>,
     /// The mode it requests.
     pub mode: LockMode,
+    /// Whether it will take the row; a check goes on without it.
+    #[serde(default = "takes")]
+    pub takes: bool,
     /// Since when.
     pub since: String,
     /// For how long.
     pub age_ms: u64,
+    /// When it is refused.
+    #[serde(default)]
+    pub deadline: String,
+}
+
+/// What an earlier coordinator does not say: nearly all requests take their rows.
+fn takes() -> bool {
+    true
 }
 
 /// One page of locks, those of the oldest transaction first.

@@ -1,8 +1,13 @@
 //! A global's timeline, from its record and its branches' records, in order of time.
 
-use handfast_core::{BranchRecord, BranchState, GlobalPart, GlobalState, Timestamp};
+use std::sync::Arc;
 
-use super::model::TimelineEntry;
+use handfast_core::{
+    BranchId, BranchState, BranchView, Event, EventKind, FinishedBranch, GlobalPart, GlobalState,
+    Timestamp,
+};
+
+use super::model::{self, TimelineEntry};
 use crate::time_format;
 
 /// Returns the events of a part's branches and, with the first part, of the global, oldest first.
@@ -10,61 +15,156 @@ use crate::time_format;
 #[must_use]
 pub(super) fn timeline(part: &GlobalPart, is_first: bool) -> Vec<TimelineEntry> {
     let GlobalPart { record: global, branches, .. } = part;
-    let branches = || branches.iter().map(|branch| &branch.record);
+    let open = branches.iter().map(Course::open);
+    let courses: Vec<Course<'_>> =
+        open.chain(global.finished_branches.iter().map(Course::finished)).collect();
     let mut happened = Vec::new();
     if is_first {
-        happened.push((global.begun_at, "begun".to_owned()));
+        happened.push(entry(global.begun_at, model::EventKind::Begun, "begun".to_owned()));
     }
-    for branch in branches() {
-        let registered = format!("branch {} registered on {}", branch.id, branch.resource);
-        happened.push((branch.registered_at, registered));
-    }
-    for branch in global.finished_branches.iter() {
-        let registered = format!("branch {} registered on {}", branch.id, branch.resource);
-        happened.push((branch.registered_at, registered));
+    for course in &courses {
+        happened.extend(course.phase_one());
     }
     let events = global.events.iter().filter(|_| is_first);
-    happened.extend(events.map(|event| (event.at, event.what.to_string())));
-    branches().for_each(|branch| happened.extend(phase_two(branch)));
-    for branch in global.finished_branches.iter() {
-        happened.push((branch.finished_at, finished(branch.id.to_string(), branch.attempts)));
+    happened.extend(events.map(of_global));
+    for course in &courses {
+        happened.extend(course.phase_two());
     }
     happened.extend(ended(global.state).filter(|_| is_first));
     // A stable sort, because the events were added in causal order.
     happened.sort_by_key(|(at, _)| *at);
-    let entry = |(at, what)| TimelineEntry { at: time_format::rfc3339(at), what };
-    happened.into_iter().map(entry).collect()
+    happened.into_iter().map(|(_, entry)| entry).collect()
 }
 
-fn phase_two(branch: &BranchRecord) -> Vec<(Timestamp, String)> {
-    let mut happened = Vec::new();
-    if let Some((at, error)) = &branch.last_failure {
-        let attempts = branch.attempts;
-        happened.push((*at, format!("branch {}: attempt {attempts} failed: {error}", branch.id)));
-    }
-    match &branch.state {
-        BranchState::Finished(at) => {
-            happened.push((*at, finished(branch.id.to_string(), branch.attempts)));
+type Happened = (Timestamp, TimelineEntry);
+
+/// What a timeline shows of a branch.
+struct Course<'a> {
+    id: BranchId,
+    resource: &'a str,
+    registered_at: Timestamp,
+    phase_one_at: Option<Timestamp>,
+    events: &'a [Event],
+    attempts: u32,
+    last_failure: Option<&'a (Timestamp, Arc<str>)>,
+    finished_at: Option<Timestamp>,
+}
+
+impl<'a> Course<'a> {
+    fn open(branch: &'a BranchView) -> Self {
+        let record = &branch.record;
+        let finished_at = match record.state {
+            BranchState::Finished(at) => Some(at),
+            BranchState::Registered
+            | BranchState::PhaseOneDone
+            | BranchState::Refused(..)
+            | BranchState::Resolved(_) => None,
+        };
+        Self {
+            id: record.id,
+            resource: &record.resource,
+            registered_at: record.registered_at,
+            phase_one_at: record.phase_one_at,
+            events: &record.events,
+            attempts: record.attempts,
+            last_failure: record.last_failure.as_ref(),
+            finished_at,
         }
-        BranchState::Registered
-        | BranchState::PhaseOneDone
-        | BranchState::Refused(..)
-        | BranchState::Resolved(_) => {}
     }
-    happened
+
+    fn finished(branch: &'a FinishedBranch) -> Self {
+        Self {
+            id: branch.id,
+            resource: &branch.resource,
+            registered_at: branch.registered_at,
+            phase_one_at: branch.phase_one_at,
+            events: &branch.events,
+            attempts: branch.attempts,
+            last_failure: None,
+            finished_at: Some(branch.finished_at),
+        }
+    }
+
+    /// Waits for rows, the registration, and the report of phase one.
+    fn phase_one(&self) -> Vec<Happened> {
+        let waits = self.events.iter().filter(|it| matches!(it.kind, EventKind::Waited { .. }));
+        let mut happened: Vec<Happened> = waits.map(|event| self.of_branch(event)).collect();
+        let registered = format!("branch {} registered on {}", self.id, self.resource);
+        happened.push(self.entry(self.registered_at, model::EventKind::Registered, registered));
+        if let Some(at) = self.phase_one_at {
+            let what = format!("branch {}: phase one done", self.id);
+            happened.push(self.entry(at, model::EventKind::PhaseOneDone, what));
+        }
+        happened
+    }
+
+    /// Failed attempts, and the end.
+    fn phase_two(&self) -> Vec<Happened> {
+        let failed = |it: &&Event| !matches!(it.kind, EventKind::Waited { .. });
+        let events = self.events.iter().filter(failed);
+        let mut happened: Vec<Happened> = events.map(|event| self.of_branch(event)).collect();
+        // A record from before there were events has the last failure alone.
+        if let Some((at, error)) = self.last_failure.filter(|_| happened.is_empty()) {
+            let what = format!("branch {}: attempt {} failed: {error}", self.id, self.attempts);
+            happened.push(self.entry(*at, model::EventKind::AttemptFailed, what));
+        }
+        if let Some(at) = self.finished_at {
+            let what = match self.attempts {
+                0 => format!("branch {} finished", self.id),
+                failed => {
+                    format!("branch {} finished after {failed} failed attempt(s)", self.id)
+                }
+            };
+            happened.push(self.entry(at, model::EventKind::Finished, what));
+        }
+        happened
+    }
+
+    fn of_branch(&self, event: &Event) -> Happened {
+        let what = match event.kind {
+            EventKind::Failed { attempt } => {
+                format!("branch {}: attempt {attempt} failed: {}", self.id, event.what)
+            }
+            EventKind::Note | EventKind::Decided | EventKind::Acted | EventKind::Waited { .. } => {
+                format!("branch {}: {}", self.id, event.what)
+            }
+        };
+        let (at, entry) = of_event(event, what);
+        (at, TimelineEntry { branch: Some(self.id.to_string()), ..entry })
+    }
+
+    fn entry(&self, at: Timestamp, kind: model::EventKind, what: String) -> Happened {
+        let (at, entry) = entry(at, kind, what);
+        (at, TimelineEntry { branch: Some(self.id.to_string()), ..entry })
+    }
 }
 
-fn finished(branch: String, attempts: u32) -> String {
-    match attempts {
-        0 => format!("branch {branch} finished"),
-        failed => format!("branch {branch} finished after {failed} failed attempt(s)"),
-    }
+fn of_global(event: &Event) -> Happened {
+    of_event(event, event.what.to_string())
 }
 
-fn ended(state: GlobalState) -> Option<(Timestamp, String)> {
-    match state {
-        GlobalState::Committed(at) => Some((at, "committed".to_owned())),
-        GlobalState::RolledBack(_, at) => Some((at, "rolled back".to_owned())),
-        GlobalState::Active | GlobalState::Committing | GlobalState::RollingBack(_) => None,
-    }
+fn of_event(event: &Event, what: String) -> Happened {
+    let (kind, ms, by) = match event.kind {
+        EventKind::Note => (model::EventKind::Note, None, None),
+        EventKind::Decided => (model::EventKind::Decided, None, None),
+        EventKind::Acted => (model::EventKind::Operator, None, None),
+        EventKind::Waited { ms, behind } => (model::EventKind::LockWait, Some(ms), Some(behind)),
+        EventKind::Failed { .. } => (model::EventKind::AttemptFailed, None, None),
+    };
+    let (at, entry) = entry(event.at, kind, what);
+    (at, TimelineEntry { ms, by: by.map(|xid| xid.to_string()), ..entry })
+}
+
+fn entry(at: Timestamp, kind: model::EventKind, what: String) -> Happened {
+    let text = time_format::rfc3339(at);
+    (at, TimelineEntry { at: text, what, kind, branch: None, ms: None, by: None })
+}
+
+fn ended(state: GlobalState) -> Option<Happened> {
+    let (at, what) = match state {
+        GlobalState::Committed(at) => (at, "committed"),
+        GlobalState::RolledBack(_, at) => (at, "rolled back"),
+        GlobalState::Active | GlobalState::Committing | GlobalState::RollingBack(_) => return None,
+    };
+    Some(entry(at, model::EventKind::Ended, what.to_owned()))
 }

@@ -2,19 +2,25 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use handfast_core::{Coordinator, GlobalFilter, PageBounds, Rejection, Timestamp};
+use handfast_core::{
+    Coordinator, GlobalFilter, Label, ListOrder, PageBounds, Rejection, Timestamp,
+};
 
 use super::caller::Viewer;
 use super::extract::{self, Path, Query};
-use super::model::{BranchQuery, Problem, TransactionDetail, TransactionPage, TransactionQuery};
-use super::{AdminState, ApiError, list, view};
+use super::model::{
+    self, BranchQuery, Problem, TransactionDetail, TransactionPage, TransactionQuery,
+};
+use super::{AdminState, ApiError, list, to_come, view, waits};
 use crate::time_format;
 
 /// The number of branches in one answer, by default and at most.
 const BRANCHES_SHOWN: usize = 100;
 const BRANCHES_SHOWN_MAX: usize = 1_000;
+/// The most next attempts in one answer.
+const TIMERS_SHOWN_MAX: usize = 100;
 
-/// Lists transactions, youngest first.
+/// Lists transactions, by default the youngest first.
 #[utoipa::path(
     get,
     path = "/api/v1/transactions",
@@ -35,11 +41,10 @@ pub(super) async fn list(
     let permit = state.begin_view()?;
     let now = state.now();
     let filter = filter(&query, now)?;
-    let before = query.cursor.as_deref().map(extract::xid).transpose()?;
-    let look = move |coordinator: &Coordinator, before, bounds| {
-        coordinator.globals(&filter, before, bounds)
-    };
-    let page = list::page(&state, before, query.limit, |_| 1, look).await?;
+    let after = query.cursor.as_deref().map(extract::xid).transpose()?;
+    let look =
+        move |coordinator: &Coordinator, after, bounds| coordinator.globals(&filter, after, bounds);
+    let page = list::page(&state, after, query.limit, |_| 1, look).await?;
     let make = move || {
         let items = page.items.iter().map(|global| view::summary(global, now)).collect();
         TransactionPage { items, next: page.next.map(|xid| xid.to_string()) }
@@ -47,7 +52,7 @@ pub(super) async fn list(
     permit.answer(make).await
 }
 
-/// Shows a transaction with its branches, their dirty rows, and its timeline.
+/// Shows a transaction with its branches, their dirty rows, its timeline, and what is to come.
 #[utoipa::path(
     get,
     path = "/api/v1/transactions/{xid}",
@@ -75,19 +80,63 @@ pub(super) async fn show(
     let from = query.cursor.as_deref().map(extract::sequence).transpose()?.unwrap_or(0);
     let items_max = query.limit.unwrap_or(BRANCHES_SHOWN).clamp(1, BRANCHES_SHOWN_MAX);
     let bounds = PageBounds { items_max, ..list::TURN };
-    let look = move |coordinator: &Coordinator| coordinator.global_part(xid, from, bounds);
-    let global = state.engine().scan(look).await?.ok_or(Rejection::UnknownXid(xid))?;
+    let look = move |coordinator: &Coordinator| {
+        let part = coordinator.global_part(xid, from, bounds)?;
+        let (waits, refused) = match from {
+            0 => (coordinator.waits_of(xid), coordinator.refused_deadlocks_of(xid)),
+            _ => (Vec::new(), Vec::new()),
+        };
+        Some((part, waits, refused))
+    };
+    let seen = state.engine().scan(look).await?;
+    let (global, waiting, refused) = seen.ok_or(Rejection::UnknownXid(xid))?;
+    let attempts = match from {
+        0 => state.dispatcher().next_attempts(xid, TIMERS_SHOWN_MAX),
+        _ => Vec::new(),
+    };
     let now = state.now();
-    permit.answer(move || view::detail(&global, from == 0, now)).await
+    let make = move || {
+        let to_come = if from == 0 { to_come::to_come(&global, &attempts) } else { Vec::new() };
+        let waits = waiting.iter().map(|request| waits::lock_wait(request, now)).collect();
+        let mut detail = view::detail(&global, from == 0, now);
+        detail.timeline.extend(refused.iter().map(waits::deadlock_entry));
+        // RFC 3339 texts sort like the points in time.
+        detail.timeline.sort_by(|one, other| one.at.cmp(&other.at));
+        TransactionDetail { waits, to_come, ..detail }
+    };
+    permit.answer(make).await
 }
 
 fn filter(query: &TransactionQuery, now: Timestamp) -> Result<GlobalFilter, ApiError> {
-    let older_than = query.older_than.as_deref().map(time_format::parse_duration).transpose();
-    let older_than = older_than.map_err(ApiError::BadRequest)?;
+    let ago = |age: &str| {
+        let age_ms = time_format::parse_duration(age).map_err(ApiError::BadRequest)?;
+        Ok::<_, ApiError>(Timestamp(now.0.saturating_sub(age_ms)))
+    };
+    let at = |text: &str| time_format::parse_rfc3339(text).map_err(ApiError::BadRequest);
+    let older_than = query.older_than.as_deref().map(ago).transpose()?;
+    let younger_than = query.younger_than.as_deref().map(ago).transpose()?;
+    let since = query.since.as_deref().map(at).transpose()?;
+    let until = query.until.as_deref().map(at).transpose()?;
     Ok(GlobalFilter {
         status: query.status.map(view::status_kind),
         application: query.application.clone(),
         name: query.name.clone(),
-        begun_before: older_than.map(|age_ms| Timestamp(now.0.saturating_sub(age_ms))),
+        begun_before: older_than.into_iter().chain(until).min(),
+        begun_from: younger_than.into_iter().chain(since).max(),
+        label: query.label.as_deref().map(label).transpose()?,
+        resource: query.resource.clone(),
+        table: query.table.clone(),
+        text: query.text.clone(),
+        order: match query.order {
+            None | Some(model::ListOrder::Newest) => ListOrder::NewestFirst,
+            Some(model::ListOrder::Oldest) => ListOrder::OldestFirst,
+        },
     })
+}
+
+fn label(text: &str) -> Result<Label, ApiError> {
+    let (name, value) = text
+        .split_once('=')
+        .ok_or_else(|| ApiError::BadRequest(format!("`{text}`: a label is `name=value`")))?;
+    Ok(Label::new(name, value))
 }

@@ -1,12 +1,13 @@
 //! Translates the core's values to the API's messages and back. Pure.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use handfast_core::{
     BranchState, BranchView, DirtyColumn, DirtyRow, FinishedBranch, GlobalPart, GlobalRecord,
-    GlobalState, GlobalStatus, GlobalSummary, LockMode, LockView, LockWaiter, Mode, RefusedRows,
-    Resolution, RollbackReason, RowChange, RowLock, RowStanding, StatusKind, Timestamp, XidText,
-    display_row_key,
+    GlobalState, GlobalStatus, GlobalSummary, Labels, LockMode, LockView, LockWaiter, Mode,
+    RefusedRows, Resolution, RollbackReason, RowChange, RowLock, RowStanding, StatusKind,
+    Timestamp, XidText, display_row_key,
 };
 
 use super::model;
@@ -23,6 +24,8 @@ pub(super) fn detail(
         transaction: transaction(&part.record, part.status, part.branch_count, now),
         branches: part.branches.iter().map(branch).chain(finished).collect(),
         timeline: timeline(part, is_first),
+        waits: Vec::new(),
+        to_come: Vec::new(),
         next: part.next.map(|sequence| sequence.to_string()),
     }
 }
@@ -51,7 +54,12 @@ fn transaction(
         deadline: rfc3339(record.deadline),
         finished_at: finished_at(record.state).map(rfc3339),
         branch_count,
+        labels: labels(&record.labels),
     }
+}
+
+pub(super) fn labels(labels: &Labels) -> BTreeMap<String, String> {
+    labels.iter().map(|label| (label.name.to_string(), label.value.to_string())).collect()
 }
 
 pub(super) fn status(status: GlobalStatus) -> model::Status {
@@ -125,6 +133,7 @@ fn branch(shown: &BranchView) -> model::Branch {
         rows: record.rows.iter().map(row).collect(),
         row_count: *holding,
         registered_at: rfc3339(record.registered_at),
+        phase_one_at: record.phase_one_at.map(rfc3339),
         finished_at: finished_at.map(rfc3339),
         attempts: record.attempts,
         last_failure: record.last_failure.as_ref().map(failure),
@@ -142,6 +151,7 @@ fn finished_branch(branch: &FinishedBranch) -> model::Branch {
         rows: Vec::new(),
         row_count: 0,
         registered_at: rfc3339(branch.registered_at),
+        phase_one_at: branch.phase_one_at.map(rfc3339),
         finished_at: Some(rfc3339(branch.finished_at)),
         attempts: branch.attempts,
         last_failure: None,
@@ -223,7 +233,7 @@ fn row(lock: &RowLock) -> model::Row {
     }
 }
 
-fn lock_mode(mode: LockMode) -> model::LockMode {
+pub(super) fn lock_mode(mode: LockMode) -> model::LockMode {
     match mode {
         LockMode::Shared => model::LockMode::Shared,
         LockMode::Exclusive => model::LockMode::Exclusive,
@@ -262,12 +272,7 @@ pub(super) fn lock(lock: &LockView, now: Timestamp) -> model::Lock {
         since: rfc3339(holder.since),
         age_ms: age(holder.since, now),
     });
-    let queue = lock.queue.iter().map(|waiter| model::LockWaiter {
-        xid: waiter_xid(waiter),
-        mode: lock_mode(waiter.mode),
-        since: rfc3339(waiter.since),
-        age_ms: age(waiter.since, now),
-    });
+    let queue = lock.queue.iter().map(|waiter| lock_waiter(waiter, now));
     model::Lock {
         resource: lock.resource.to_string(),
         table: lock.table.to_string(),
@@ -280,6 +285,17 @@ pub(super) fn lock(lock: &LockView, now: Timestamp) -> model::Lock {
     }
 }
 
+pub(super) fn lock_waiter(waiter: &LockWaiter, now: Timestamp) -> model::LockWaiter {
+    model::LockWaiter {
+        xid: waiter_xid(waiter),
+        mode: lock_mode(waiter.mode),
+        takes: waiter.takes,
+        since: rfc3339(waiter.since),
+        age_ms: age(waiter.since, now),
+        deadline: rfc3339(waiter.deadline),
+    }
+}
+
 /// Returns the waiter's XID as text. A check may name a global that has gone; then only its number
 /// is known.
 fn waiter_xid(waiter: &LockWaiter) -> Option<String> {
@@ -288,6 +304,6 @@ fn waiter_xid(waiter: &LockWaiter) -> Option<String> {
     Some(address.map_or_else(|| xid.to_string(), |address| XidText { address, xid }.to_string()))
 }
 
-fn age(since: Timestamp, now: Timestamp) -> u64 {
+pub(super) fn age(since: Timestamp, now: Timestamp) -> u64 {
     now.0.saturating_sub(since.0)
 }

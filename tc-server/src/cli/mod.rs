@@ -29,7 +29,10 @@ mod token;
 pub use client::Client;
 pub use config_flags::ConfigFlags;
 pub use failure::{CliFailure, Exit, report_usage};
-pub use render::{Style, render_lock, render_named_lock, render_transaction};
+pub use render::{
+    Style, render_deadlocks, render_graph, render_lock, render_named_lock, render_queue,
+    render_transaction,
+};
 
 /// The Handfast transaction coordinator and its operator's tool, without the commands that need the
 /// client library: the program `handfast` has those too.
@@ -116,25 +119,8 @@ pub enum Command {
 #[derive(Debug, Subcommand)]
 pub enum TransactionCommand {
     /// Lists transactions, youngest first.
-    Ls {
-        /// Only those with this status.
-        #[arg(long)]
-        status: Option<Status>,
-        /// Only those of this application.
-        #[arg(long)]
-        application: Option<String>,
-        /// Only those of this name.
-        #[arg(long)]
-        name: Option<String>,
-        /// Only those begun longer ago, such as 30s, 5m or 2h.
-        #[arg(long)]
-        older_than: Option<String>,
-        #[command(flatten)]
-        page: ListRange,
-        #[command(flatten)]
-        remote: Remote,
-    },
-    /// Shows a transaction: branches, timeline, and the rows that need a decision.
+    Ls(Box<TransactionList>),
+    /// Shows a transaction: branches, timeline, what is to come, and the rows that need a decision.
     Show(OneTransaction),
     /// Commits an undecided transaction.
     Commit(Act),
@@ -184,15 +170,40 @@ pub enum LockCommand {
     },
     /// Shows the holders of a row's lock and the requests that wait for it.
     Show {
-        /// The resource that the row belongs to.
-        resource: String,
-        /// The table.
-        table: String,
-        /// The key: canonical, or the text of a key of one column.
-        key: String,
+        #[command(flatten)]
+        row: OneRow,
         #[command(flatten)]
         remote: Remote,
     },
+    /// Lists the requests that wait for a row, next first.
+    Queue {
+        #[command(flatten)]
+        row: OneRow,
+        #[command(flatten)]
+        page: ListRange,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Shows which transaction waits for which, the longest waiting first.
+    Graph {
+        #[command(flatten)]
+        page: ListRange,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Shows the deadlocks that were refused last, with their cycles.
+    Deadlocks(Remote),
+}
+
+/// A row.
+#[derive(Debug, Args)]
+pub struct OneRow {
+    /// The resource that the row belongs to.
+    resource: String,
+    /// The table.
+    table: String,
+    /// The key: canonical, or the text of a key of one column.
+    key: String,
 }
 
 #[derive(Debug, Subcommand)]
@@ -281,6 +292,51 @@ pub struct Act {
     /// The reason, for the timeline and the audit log.
     #[arg(long, default_value = "")]
     reason: String,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+/// The transactions to list.
+#[derive(Debug, Args)]
+pub struct TransactionList {
+    /// Only those with this status.
+    #[arg(long)]
+    status: Option<Status>,
+    /// Only those of this application.
+    #[arg(long)]
+    application: Option<String>,
+    /// Only those of this name.
+    #[arg(long)]
+    name: Option<String>,
+    /// Only those with this label, such as order=42.
+    #[arg(long, value_name = "NAME=VALUE")]
+    label: Option<String>,
+    /// Only those with a branch on this resource.
+    #[arg(long)]
+    resource: Option<String>,
+    /// Only those that hold a row of this table.
+    #[arg(long)]
+    table: Option<String>,
+    /// Only those with this text in their name, XID or the value of a label.
+    #[arg(long)]
+    text: Option<String>,
+    /// Only those begun longer ago, such as 30s, 5m or 2h.
+    #[arg(long, value_name = "AGE")]
+    older_than: Option<String>,
+    /// Only those begun less long ago.
+    #[arg(long, value_name = "AGE")]
+    younger_than: Option<String>,
+    /// Only those begun at this time or later, such as 2026-11-21T05:20:00Z.
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only those begun before this time.
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// List the oldest first.
+    #[arg(long)]
+    oldest_first: bool,
+    #[command(flatten)]
+    page: ListRange,
     #[command(flatten)]
     remote: Remote,
 }

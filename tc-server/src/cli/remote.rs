@@ -1,19 +1,21 @@
 //! The commands that send requests to a running coordinator.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{
-    CliFailure, Client, ClusterCommand, Exit, LeaseCommand, ListRange, LockCommand, OutputForm,
-    Remote, Style, TransactionCommand, render,
+    CliFailure, Client, ClusterCommand, Exit, LeaseCommand, ListRange, LockCommand, OneRow,
+    OutputForm, Remote, Style, TransactionCommand, TransactionList, render,
 };
 use crate::admin::model::{
-    ActionReply, ActionRequest, BranchQuery, Cluster, Lock, LockPage, LockQuery, NamedLock,
-    NamedLockPage, NamedLockQuery, OneLockQuery, OneNamedLockQuery, Processes, ReleaseReply,
-    ReleaseRequest, ResolveRequest, Resources, ServerStatus, TransactionDetail, TransactionPage,
-    TransactionQuery, TransferReply,
+    ActionReply, ActionRequest, BranchQuery, Cluster, Deadlocks, ListOrder, Lock, LockPage,
+    LockQuery, LockQueuePage, LockQueueQuery, NamedLock, NamedLockPage, NamedLockQuery,
+    OneLockQuery, OneNamedLockQuery, Processes, ReleaseReply, ReleaseRequest, ResolveRequest,
+    Resources, ServerStatus, TransactionDetail, TransactionPage, TransactionQuery, TransferReply,
+    WaitGraph, WaitGraphQuery, WaitNode,
 };
 
 /// The most branches that the coordinator shows in one answer.
@@ -25,23 +27,7 @@ pub(super) fn transactions(
 ) -> Result<(), CliFailure> {
     use TransactionCommand as Tx;
     match command {
-        Tx::Ls { status, application, name, older_than, page, remote } => {
-            let mut query = TransactionQuery {
-                status,
-                application,
-                name,
-                older_than,
-                cursor: None,
-                limit: None,
-            };
-            let (items, next) = collect_pages(page, |cursor, limit| {
-                (query.cursor, query.limit) = (cursor, Some(limit));
-                let page: TransactionPage = get(&remote, "/transactions", &query)?;
-                Ok((page.items, page.next))
-            })?;
-            let page = TransactionPage { items, next };
-            show(&remote, output, &page, render::render_transactions)
-        }
+        Tx::Ls(list) => list_transactions(*list, output),
         Tx::Show(one) => {
             let path = transaction_path(&one.xid)?;
             let detail = fetch_transaction(&one.remote, &path)?;
@@ -60,6 +46,32 @@ pub(super) fn transactions(
     }
 }
 
+fn list_transactions(list: TransactionList, output: &mut dyn Write) -> Result<(), CliFailure> {
+    let TransactionList { page, remote, .. } = list;
+    let mut query = TransactionQuery {
+        status: list.status,
+        application: list.application,
+        name: list.name,
+        older_than: list.older_than,
+        younger_than: list.younger_than,
+        since: list.since,
+        until: list.until,
+        label: list.label,
+        resource: list.resource,
+        table: list.table,
+        text: list.text,
+        order: list.oldest_first.then_some(ListOrder::Oldest),
+        cursor: None,
+        limit: None,
+    };
+    let (items, next) = collect_pages(page, |cursor, limit| {
+        (query.cursor, query.limit) = (cursor, Some(limit));
+        let page: TransactionPage = get(&remote, "/transactions", &query)?;
+        Ok((page.items, page.next))
+    })?;
+    show(&remote, output, &TransactionPage { items, next }, render::render_transactions)
+}
+
 pub(super) fn locks(command: LockCommand, output: &mut dyn Write) -> Result<(), CliFailure> {
     match command {
         LockCommand::Ls { resource, table, key, holder, page, remote } => {
@@ -71,11 +83,52 @@ pub(super) fn locks(command: LockCommand, output: &mut dyn Write) -> Result<(), 
             })?;
             show(&remote, output, &LockPage { items, next }, render::render_locks)
         }
-        LockCommand::Show { resource, table, key, remote } => {
+        LockCommand::Show { row: OneRow { resource, table, key }, remote } => {
             let lock: Lock = get(&remote, "/locks/one", &OneLockQuery { resource, table, key })?;
             show(&remote, output, &lock, render::render_lock)
         }
+        LockCommand::Queue { row, page, remote } => {
+            let queue = fetch_queue(row, page, &remote)?;
+            show(&remote, output, &queue, render::render_queue)
+        }
+        LockCommand::Graph { page, remote } => {
+            let graph = fetch_graph(page, &remote)?;
+            show(&remote, output, &graph, render::render_graph)
+        }
+        LockCommand::Deadlocks(remote) => {
+            let deadlocks: Deadlocks = get(&remote, "/locks/deadlocks", &())?;
+            show(&remote, output, &deadlocks, render::render_deadlocks)
+        }
     }
+}
+
+fn fetch_queue(row: OneRow, page: ListRange, remote: &Remote) -> Result<LockQueuePage, CliFailure> {
+    let OneRow { resource, table, key } = row;
+    let mut query = LockQueueQuery { resource, table, key, cursor: None, limit: None };
+    let mut waiting = 0;
+    let (items, next) = collect_pages(page, |cursor, limit| {
+        (query.cursor, query.limit) = (cursor, Some(limit));
+        let page: LockQueuePage = get(remote, "/locks/queue", &query)?;
+        waiting = page.waiting;
+        Ok((page.items, page.next))
+    })?;
+    Ok(LockQueuePage { items, next, waiting })
+}
+
+/// Fetches a part of the graph with at most that many edges and those that the last request has
+/// beyond it. A transaction waits if any part says so.
+fn fetch_graph(page: ListRange, remote: &Remote) -> Result<WaitGraph, CliFailure> {
+    let mut nodes: BTreeMap<String, WaitNode> = BTreeMap::new();
+    let (edges, next) = collect_pages(page, |cursor, limit| {
+        let query = WaitGraphQuery { cursor, limit: Some(limit) };
+        let part: WaitGraph = get(remote, "/locks/graph", &query)?;
+        for node in part.nodes {
+            let waits = nodes.get(&node.xid).is_some_and(|known| known.waits) || node.waits;
+            nodes.insert(node.xid.clone(), WaitNode { waits, ..node });
+        }
+        Ok((part.edges, part.next))
+    })?;
+    Ok(WaitGraph { nodes: nodes.into_values().collect(), edges, next })
 }
 
 pub(super) fn leases(command: LeaseCommand, output: &mut dyn Write) -> Result<(), CliFailure> {

@@ -9,11 +9,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use handfast_core::{Effect, Timestamp};
+use handfast_core::{Effect, Timestamp, Xid};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::call::{CallBatch, CallReply, ProcessId, ResourceKey};
+use super::next_attempt::NextAttempt;
 use super::queue::Queue;
 use super::resource_queue::ResourceLoad;
 use super::{EffectSink, Settings};
@@ -206,6 +207,12 @@ impl Dispatcher {
     #[must_use]
     pub fn clock(&self) -> &dyn Clock {
         &*self.shared.clock
+    }
+
+    /// Returns what is owed to the branches of a global, as [`Queue::next_attempts`] does.
+    #[must_use]
+    pub fn next_attempts(&self, xid: Xid, max: usize) -> Vec<NextAttempt> {
+        self.lock().queue.next_attempts(xid, max)
     }
 
     /// Returns the phase-two load of each resource.

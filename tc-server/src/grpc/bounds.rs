@@ -15,6 +15,14 @@ pub struct Bounds {
     pub rows_max: usize,
     /// Bytes of a name: application, transaction, resource, table, client.
     pub name_bytes_max: usize,
+    /// Labels of one global.
+    pub labels_max: usize,
+    /// Bytes of a label's name.
+    pub label_name_bytes_max: usize,
+    /// Bytes of a label's value.
+    pub label_value_bytes_max: usize,
+    /// Bytes of the key of a begin.
+    pub begin_key_bytes_max: usize,
     /// Bytes of a canonical row key.
     pub key_bytes_max: usize,
     /// Bytes of a branch's application data.
@@ -37,6 +45,10 @@ impl Default for Bounds {
             frame_messages_max: 1_024,
             rows_max: 10_000,
             name_bytes_max: 1_024,
+            labels_max: 16,
+            label_name_bytes_max: 64,
+            label_value_bytes_max: 256,
+            begin_key_bytes_max: 256,
             key_bytes_max: 8_192,
             application_data_bytes_max: 64 << 10,
             resources_max: 1_024,
@@ -76,6 +88,9 @@ pub enum BadRequest {
         /// The field.
         field: &'static str,
     },
+    /// A label's name is empty, or has the sign behind which its value begins in a search.
+    #[error("`{0}` is no name of a label: a name has at least one character and no `=`")]
+    LabelName(String),
     /// The text is no XID.
     #[error("{0}")]
     Xid(#[from] handfast_core::XidTextError),
@@ -102,9 +117,11 @@ impl BadRequest {
     pub fn code(&self) -> &'static str {
         match self {
             Self::TooLong { .. } | Self::TooMany { .. } => "HF-TC-TOO-LARGE",
-            Self::Missing { .. } | Self::Xid(_) | Self::BranchId(_) | Self::Hello => {
-                "HF-TC-BAD-REQUEST"
-            }
+            Self::Missing { .. }
+            | Self::LabelName(_)
+            | Self::Xid(_)
+            | Self::BranchId(_)
+            | Self::Hello => "HF-TC-BAD-REQUEST",
             Self::Saga(_) => "HF-TC-SAGA-INVALID",
             Self::NotAllowed { .. } => "HF-TC-URL-NOT-ALLOWED",
         }

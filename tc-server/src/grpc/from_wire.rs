@@ -1,11 +1,12 @@
 //! Wire messages to requests. Sizes are checked here, once; the core relies on it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, Command, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait,
-    Mode, NewBranch, PhaseOneOutcome, PhaseTwoOutcome, RefusedRows, ReplyWhen, RowChange, RowLock,
-    RowStanding, VoteRequest, VotingRounds, Xid, XidText,
+    BranchId, Command, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, Label, Labels,
+    LockMode, LockWait, Mode, NewBranch, PhaseOneOutcome, PhaseTwoOutcome, RefusedRows, ReplyWhen,
+    RowChange, RowLock, RowStanding, VoteRequest, VotingRounds, Xid, XidText,
 };
 use handfast_proto::v1 as wire;
 
@@ -22,7 +23,28 @@ impl Decoder {
             application: request.application.into(),
             name: request.name.into(),
             timeout_ms,
+            labels: self.labels(request.labels)?,
+            key: self.begin_key(request.key)?,
         })
+    }
+
+    fn begin_key(&self, key: String) -> Result<Option<Arc<str>>, BadRequest> {
+        at_most_bytes("key", key.len(), self.bounds.begin_key_bytes_max)?;
+        Ok(Some(key).filter(|key| !key.is_empty()).map(Into::into))
+    }
+
+    fn labels(&self, labels: BTreeMap<String, String>) -> Result<Labels, BadRequest> {
+        at_most("labels", labels.len(), self.bounds.labels_max)?;
+        let label = |(name, value): (String, String)| {
+            at_most_bytes("label name", name.len(), self.bounds.label_name_bytes_max)?;
+            at_most_bytes("label value", value.len(), self.bounds.label_value_bytes_max)?;
+            // A list is searched by `name=value`.
+            if name.is_empty() || name.contains('=') {
+                return Err(BadRequest::LabelName(name));
+            }
+            Ok(Label::new(name, value))
+        };
+        labels.into_iter().map(label).collect()
     }
 
     /// A branch of the process that the request names.

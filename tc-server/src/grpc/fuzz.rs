@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    Command, Coordinator, Correlation, Epoch, Limits, Outcome, Request, Timestamp,
+    Command, Coordinator, Correlation, Epoch, Labels, Limits, Outcome, Request, Timestamp,
 };
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::client_message::Body;
@@ -20,8 +20,13 @@ pub fn fuzz_frame(bytes: &[u8]) {
     let loaded = Coordinator::load(Epoch(1), Arc::from("x"), Limits::default(), []);
     let mut coordinator = loaded.expect("RECORDED: no records contradict each other");
     // So that the frame can refer to a live global.
-    let begin =
-        Command::Begin { application: Arc::from(""), name: Arc::from(""), timeout_ms: Some(50) };
+    let begin = Command::Begin {
+        application: Arc::from(""),
+        name: Arc::from(""),
+        timeout_ms: Some(50),
+        labels: Labels::NONE,
+        key: None,
+    };
     let asked = frame.messages.into_iter().filter_map(|message| map(message.body).ok()).flatten();
     let mut out = Outcome::default();
     for (at, what) in (1..).zip([begin].into_iter().chain(asked)) {

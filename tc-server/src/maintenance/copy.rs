@@ -133,7 +133,7 @@ mod tests {
 
     use futures::FutureExt as _;
     use futures::future::BoxFuture;
-    use handfast_core::{Epoch, GlobalRecord, GlobalState, Timestamp, Xid};
+    use handfast_core::{Epoch, GlobalRecord, GlobalState, Labels, Timestamp, Xid};
 
     use super::*;
     use crate::store::{MemoryStore, Store, StoreError};
@@ -174,6 +174,8 @@ mod tests {
             paused: false,
             rollback_only: false,
             events: [].into(),
+            labels: Labels::NONE,
+            key: None,
             finished_branches: [].into(),
         })
     }

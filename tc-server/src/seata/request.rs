@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, Command, DecidedBy, Decision, GlobalStatus as Status, LockWait, Mode, NewBranch,
-    PhaseOneOutcome, Rejection, Reply, ReplyWhen, VotingRounds, Xid, XidText,
+    BranchId, Command, DecidedBy, Decision, GlobalStatus as Status, Labels, LockWait, Mode,
+    NewBranch, PhaseOneOutcome, Rejection, Reply, ReplyWhen, VotingRounds, Xid, XidText,
 };
 use handfast_seata_wire::Dialect;
 use handfast_seata_wire::message::{
@@ -103,6 +103,9 @@ pub(super) fn beginning(it: GlobalBegin, client: &Client) -> Command {
         application: Arc::clone(&client.application),
         name: it.name.into(),
         timeout_ms: u64::try_from(it.timeout_ms).ok().filter(|&timeout_ms| timeout_ms > 0),
+        // The protocol of Seata has no field for labels.
+        labels: Labels::NONE,
+        key: None,
     }
 }
 

@@ -14,7 +14,9 @@ use std::fs;
 use std::path::Path;
 
 use futures::executor::block_on;
-use handfast_core::{Change, Epoch, GlobalRecord, GlobalState, Record, RecordKey, Timestamp, Xid};
+use handfast_core::{
+    Change, Epoch, GlobalRecord, GlobalState, Labels, Record, RecordKey, Timestamp, Xid,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
@@ -156,6 +158,8 @@ fn global(number: u64, random: &mut StdRng) -> Record {
         paused: false,
         rollback_only: false,
         events: [].into(),
+        labels: Labels::NONE,
+        key: None,
         finished_branches: [].into(),
     })
 }

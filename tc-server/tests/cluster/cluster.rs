@@ -201,6 +201,7 @@ pub(crate) fn begin() -> BeginRequest {
         application: "orders".to_owned(),
         name: "place-order".to_owned(),
         timeout_ms: 600_000,
+        ..BeginRequest::default()
     }
 }
 

@@ -225,6 +225,8 @@ pub(crate) fn record(number: u64, bytes: usize) -> Record {
         attempts: 0,
         last_failure: None,
         registered_by: None,
+        phase_one_at: None,
+        events: [].into(),
     })
 }
 

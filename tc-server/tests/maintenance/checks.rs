@@ -120,6 +120,8 @@ async fn records_that_contradict_each_other_are_found() {
         attempts: 0,
         last_failure: None,
         registered_by: None,
+        phase_one_at: None,
+        events: [].into(),
     };
     store(&place.config.data_dir, Record::Branch(orphan)).await;
     let arguments = ["check", "--config", place.file()];

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use handfast_core::{Change, Epoch, GlobalRecord, GlobalState, Record, Timestamp, Xid};
+use handfast_core::{Change, Epoch, GlobalRecord, GlobalState, Labels, Record, Timestamp, Xid};
 use handfast_server::store::{
     CoordinatorNode, EmbeddedStore, EtcdOptions, EtcdStore, EtcdStoreSettings, MemoryStore,
     RecordSource, SqlSettings, SqlStore, Store,
@@ -71,6 +71,8 @@ fn global(number: u64, name: &str) -> Record {
         paused: false,
         rollback_only: false,
         events: [].into(),
+        labels: Labels::NONE,
+        key: None,
         finished_branches: [].into(),
     })
 }

@@ -48,6 +48,7 @@ impl Client {
             application: "orders".to_owned(),
             name: "place-order".to_owned(),
             timeout_ms: 600_000,
+            ..BeginRequest::default()
         };
         Ok(self.0.begin(request).await?.into_inner().xid)
     }

@@ -46,6 +46,7 @@ impl Application {
             application: "order-service".to_owned(),
             name: name.to_owned(),
             timeout_ms: 0,
+            ..BeginRequest::default()
         };
         Ok(self.client.begin(request).await?.into_inner().xid)
     }

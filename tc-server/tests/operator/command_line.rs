@@ -182,8 +182,10 @@ async fn every_reading_command_has_json_and_a_table() {
     application.register(&xid, 7, "2:42").await.unwrap();
     let show_lock = format!("lock show {} stock 42", crate::application::RESOURCE);
     let show = format!("tx show {xid}");
+    let queue = show_lock.replace("show", "queue");
     let lists = ["tx ls", "lock ls", "lease ls", "resources", "processes", "status"];
-    let commands = lists.into_iter().chain([&*show, &*show_lock]);
+    let commands = lists.into_iter().chain(["lock graph", "lock deadlocks"]);
+    let commands = commands.chain([&*show, &*show_lock, &*queue]);
     for command in commands {
         let json = run(server.admin_address, &format!("{command} --json")).await;
         assert_eq!(json.status.code(), Some(0), "{command}: {}", text(&json.stderr));

@@ -8,12 +8,15 @@ use http::Method;
 use crate::application::Application;
 use crate::port::{Admin, TokensFile, roomy};
 
-const ROUTES: [(&str, &str); 19] = [
+const ROUTES: [(&str, &str); 22] = [
     ("post", "/api/v1/backup"),
     ("get", "/api/v1/cluster"),
     ("post", "/api/v1/cluster/transfer"),
     ("get", "/api/v1/locks"),
+    ("get", "/api/v1/locks/deadlocks"),
+    ("get", "/api/v1/locks/graph"),
     ("get", "/api/v1/locks/one"),
+    ("get", "/api/v1/locks/queue"),
     ("get", "/api/v1/named-locks"),
     ("get", "/api/v1/named-locks/one"),
     ("post", "/api/v1/named-locks/release"),

@@ -26,6 +26,8 @@ mod faults;
 #[cfg(test)]
 mod hanging;
 #[cfg(test)]
+mod labels;
+#[cfg(test)]
 mod named_locks;
 #[cfg(test)]
 mod operator_log;
@@ -53,3 +55,5 @@ mod tokens;
 mod turned_away;
 #[cfg(test)]
 mod views;
+#[cfg(test)]
+mod waits;

@@ -1,12 +1,19 @@
 //! Transactions and locks as text.
 
+use std::collections::BTreeMap;
+
 use expect_test::{expect, expect_file};
 use handfast_server::admin::model::{
-    Branch, BranchState, DirtyColumn, DirtyRow, EventFate, Failure, HeldEvents, Lease, Lock,
-    LockHolder, LockMode, LockWaiter, Mode, NamedLock, NamedLockWaiter, Refusal, RollbackReason,
-    Row, RowChange, RowStanding, Status, TimelineEntry, Transaction, TransactionDetail,
+    Branch, BranchState, Deadlock, DeadlockMember, Deadlocks, DirtyColumn, DirtyRow, EventFate,
+    EventKind, Failure, HeldEvents, Lease, Lock, LockHolder, LockMode, LockQueuePage, LockWaiter,
+    Mode, NamedLock, NamedLockWaiter, Refusal, RollbackReason, Row, RowChange, RowStanding, Status,
+    TimelineEntry, Timer, TimerKind, Transaction, TransactionDetail, WaitEdge, WaitGraph, WaitNode,
+    WaitTarget,
 };
-use handfast_server::cli::{Style, render_lock, render_named_lock, render_transaction};
+use handfast_server::cli::{
+    Style, render_deadlocks, render_graph, render_lock, render_named_lock, render_queue,
+    render_transaction,
+};
 
 fn at(second: u32) -> String {
     format!("2026-11-21T05:20:{second:02}.000Z")
@@ -68,6 +75,7 @@ fn dirty_branch() -> Branch {
         }],
         row_count: 1,
         registered_at: at(1),
+        phase_one_at: None,
         finished_at: None,
         attempts: 1,
         last_failure: Some(Failure { at: at(4), error: "dirty write".to_owned() }),
@@ -91,14 +99,29 @@ fn dirty() -> TransactionDetail {
             deadline: at(3),
             finished_at: None,
             branch_count: 1,
+            labels: [("order", "42"), ("note", "a\u{1b}[31m")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
         },
         branches: vec![dirty_branch()],
         timeline: vec![
-            TimelineEntry { at: at(0), what: "begun".to_owned() },
-            TimelineEntry { at: at(3), what: "decided: roll back (timeout)".to_owned() },
+            entry(0, EventKind::Begun, "begun"),
+            entry(3, EventKind::Decided, "decided: roll back (timeout)"),
         ],
+        waits: Vec::new(),
+        to_come: vec![Timer {
+            kind: TimerKind::Process,
+            at: None,
+            branch: Some("641789253".to_owned()),
+            what: "branch 641789253: waits for a process that serves sqlite:stock".to_owned(),
+        }],
         next: None,
     }
+}
+
+fn entry(second: u32, kind: EventKind, what: &str) -> TimelineEntry {
+    let (at, what) = (at(second), what.to_owned());
+    TimelineEntry { at, what, kind, branch: None, ms: None, by: None }
 }
 
 #[test]
@@ -155,18 +178,10 @@ fn a_lock_is_shown_with_its_queue() {
         table: "stock".to_owned(),
         key: "7, a".to_owned(),
         canonical_key: "1:71:a".to_owned(),
-        holders: vec![LockHolder {
-            xid: "tc:1".to_owned(),
-            mode,
-            since: since.clone(),
-            age_ms: 1_500,
-        }],
+        holders: vec![LockHolder { xid: "tc:1".to_owned(), mode, since, age_ms: 1_500 }],
         holding: 1,
         waiting: 7,
-        queue: vec![
-            LockWaiter { xid: Some("tc:2".to_owned()), mode, since: since.clone(), age_ms: 900 },
-            LockWaiter { xid: None, mode: LockMode::Shared, since, age_ms: 20 },
-        ],
+        queue: vec![waiter(Some("tc:2"), mode, 900), waiter(None, LockMode::Shared, 20)],
     };
     expect![[r#"
         postgres:7/shop/public stock 7, a
@@ -178,6 +193,110 @@ fn a_lock_is_shown_with_its_queue() {
         waits  (outside)  shared     20 ms
         and 5 more wait"#]]
     .assert_eq(&render_lock(&lock, Style::Plain));
+}
+
+fn waiter(xid: Option<&str>, mode: LockMode, age_ms: u64) -> LockWaiter {
+    let xid = xid.map(str::to_owned);
+    LockWaiter {
+        xid,
+        mode,
+        takes: mode == LockMode::Exclusive,
+        since: at(0),
+        age_ms,
+        deadline: at(9),
+    }
+}
+
+#[test]
+fn the_queue_of_a_row_says_how_much_of_it_is_shown() {
+    let items =
+        vec![waiter(Some("tc:2"), LockMode::Exclusive, 900), waiter(None, LockMode::Shared, 20)];
+    let queue = LockQueuePage { items, next: Some("20.3".to_owned()), waiting: 7 };
+    expect![[r#"
+        XID        MODE            FOR     UNTIL
+        tc:2       exclusive       900 ms  2026-11-21T05:20:09.000Z
+        (outside)  shared (check)  20 ms   2026-11-21T05:20:09.000Z
+        2 of 7 are shown
+        more: --cursor 20.3"#]]
+    .assert_eq(&render_queue(&queue, Style::Plain));
+}
+
+fn row(table: &str, key: &str) -> WaitTarget {
+    WaitTarget {
+        resource: Some("postgres:7/shop/public".to_owned()),
+        table: Some(table.to_owned()),
+        key: Some(key.to_owned()),
+        canonical_key: Some(format!("1:{key}")),
+        mode: Some(LockMode::Exclusive),
+        lock: None,
+    }
+}
+
+fn named(name: &str) -> WaitTarget {
+    WaitTarget { lock: Some(name.to_owned()), ..WaitTarget::default() }
+}
+
+#[test]
+fn the_wait_for_graph_is_shown_as_its_edges() {
+    let node = |xid: &str, waits| WaitNode {
+        xid: xid.to_owned(),
+        application: "shop".to_owned(),
+        name: "place-order".to_owned(),
+        labels: BTreeMap::new(),
+        status: Some(Status::Active),
+        begun_at: Some(at(0)),
+        age_ms: Some(1_500),
+        waits,
+    };
+    let edge = |from: &str, to: &str, holds, target| WaitEdge {
+        from: from.to_owned(),
+        to: to.to_owned(),
+        holds,
+        target,
+        since: at(1),
+        age_ms: 900,
+        deadline: at(9),
+    };
+    let graph = WaitGraph {
+        nodes: vec![node("tc:1", false), node("tc:2", true), node("tc:3", true)],
+        edges: vec![
+            edge("tc:2", "tc:1", true, row("stock", "7")),
+            edge("tc:3", "tc:2", false, named("nightly\u{1b}-job")),
+        ],
+        next: Some("n4".to_owned()),
+    };
+    expect![[r#"
+        XID   NAME         FOR     WAITS FOR  WHICH         ROW OR LOCK
+        tc:2  place-order  900 ms  tc:1       holds it      stock/7 of postgres:7/shop/public
+        tc:3  place-order  900 ms  tc:2       is before it  lock nightly\u{1b}-job
+        more: --cursor n4"#]]
+    .assert_eq(&render_graph(&graph, Style::Plain));
+}
+
+#[test]
+fn a_deadlock_is_shown_as_its_cycle() {
+    let member = |xid: &str, target| DeadlockMember {
+        xid: xid.to_owned(),
+        application: "shop".to_owned(),
+        name: "place-order".to_owned(),
+        labels: [("order".to_owned(), "42".to_owned())].into(),
+        target,
+    };
+    let deadlock = Deadlock {
+        at: at(1),
+        age_ms: 61_000,
+        xid: "tc:2".to_owned(),
+        length: 3,
+        cycle: vec![member("tc:2", row("stock", "7")), member("tc:1", named("nightly"))],
+    };
+    let deadlocks = Deadlocks { items: vec![deadlock] };
+    expect![[r#"
+        2026-11-21T05:20:01.000Z (1 min ago)  tc:2 was refused
+          tc:2 shop / place-order (order=42) waits for stock/7 of postgres:7/shop/public of the next
+          tc:1 shop / place-order (order=42) waits for lock nightly of the next
+          and 1 more
+    "#]]
+    .assert_eq(&render_deadlocks(&deadlocks, Style::Plain));
 }
 
 #[test]

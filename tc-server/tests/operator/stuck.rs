@@ -5,7 +5,8 @@ use std::sync::{Arc, Weak};
 use axum::body::{Body, to_bytes};
 use futures::future::{BoxFuture, FutureExt as _, pending, ready};
 use handfast_core::{
-    BranchId, Change, Command, Epoch, Holding, LockWait, Mode, NewBranch, Record, Reply, Xid,
+    BranchId, Change, Command, Epoch, Holding, Labels, LockWait, Mode, NewBranch, Record, Reply,
+    Xid,
 };
 use handfast_server::admin::{self, About, AdminState, Readiness};
 use handfast_server::audit::AuditLog;
@@ -106,8 +107,13 @@ async fn start_on(
 }
 
 async fn begin(engine: &EngineHandle) -> Xid {
-    let begin =
-        Command::Begin { application: "a".into(), name: "place-order".into(), timeout_ms: None };
+    let begin = Command::Begin {
+        application: "a".into(),
+        name: "place-order".into(),
+        timeout_ms: None,
+        labels: Labels::NONE,
+        key: None,
+    };
     let Ok(Reply::Begun { xid, .. }) = engine.call(begin).await else { panic!("not begun") };
     xid
 }

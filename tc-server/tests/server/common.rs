@@ -157,6 +157,7 @@ pub(crate) fn begin() -> Ask {
         application: "order-service".to_owned(),
         name: "place-order".to_owned(),
         timeout_ms: 0,
+        ..wire::BeginRequest::default()
     })
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use handfast_core::{
     BranchId, BranchRecord, BranchState, ClosureReason, ClosureRecord, DirtyColumn, DirtyRow,
-    Event, FencingToken, FinishedBranch, GlobalRecord, GlobalState, LockMode, Mode, Record,
-    RefusedRows, Resolution, RollbackReason, RowChange, RowLock, RowStanding, Timestamp, Xid,
+    Event, EventKind, FencingToken, FinishedBranch, GlobalRecord, GlobalState, Label, Labels,
+    LockMode, Mode, Record, RefusedRows, Resolution, RollbackReason, RowChange, RowLock,
+    RowStanding, Timestamp, Xid,
 };
 use handfast_server::store::codec::{CodecError, decode, encode, encode_key};
 use proptest::collection::vec;
@@ -56,31 +57,56 @@ fn global_state() -> impl Strategy<Value = GlobalState> {
 }
 
 fn finished_branch() -> impl Strategy<Value = FinishedBranch> {
-    (any::<u64>(), text(), mode(), at(), at(), any::<u32>()).prop_map(
-        |(id, resource, mode, registered_at, finished_at, attempts)| FinishedBranch {
+    let course = (phase_one_at(), vec(event(), 0..4));
+    (any::<u64>(), text(), mode(), at(), at(), any::<u32>(), course).prop_map(
+        |(id, resource, mode, registered_at, finished_at, attempts, course)| FinishedBranch {
             id: BranchId(id),
             resource,
             mode,
             registered_at,
             finished_at,
             attempts,
+            phase_one_at: course.0,
+            events: course.1.into(),
         },
     )
 }
 
+/// A report in the first millisecond of 1970 is none.
+fn phase_one_at() -> impl Strategy<Value = Option<Timestamp>> {
+    option::of((1..u64::MAX).prop_map(Timestamp))
+}
+
+pub(crate) fn event() -> impl Strategy<Value = Event> {
+    let kind = prop_oneof![
+        Just(EventKind::Note),
+        Just(EventKind::Decided),
+        Just(EventKind::Acted),
+        (any::<u64>(), any::<u64>())
+            .prop_map(|(ms, behind)| EventKind::Waited { ms, behind: Xid(behind) }),
+        any::<u32>().prop_map(|attempt| EventKind::Failed { attempt }),
+    ];
+    (at(), text(), kind).prop_map(|(at, what, kind)| Event { at, what, kind })
+}
+
+fn labels() -> impl Strategy<Value = Labels> {
+    let label = (text(), text()).prop_map(|(name, value)| Label { name, value });
+    vec(label, 0..4).prop_map(Labels::from_iter)
+}
+
 fn global() -> impl Strategy<Value = Record> {
     let names = (any::<u64>(), text(), text(), text(), at(), at());
-    let event = (at(), text()).prop_map(|(at, what)| Event { at, what });
     let rest = (
         global_state(),
         any::<bool>(),
         any::<bool>(),
-        vec(event, 0..4),
+        vec(event(), 0..4),
+        (labels(), option::of(text())),
         vec(finished_branch(), 0..4),
     );
     (names, rest).prop_map(|(names, rest)| {
         let (xid, address, application, name, begun_at, deadline) = names;
-        let (state, paused, rollback_only, events, finished_branches) = rest;
+        let (state, paused, rollback_only, events, (labels, key), finished_branches) = rest;
         Record::Global(GlobalRecord {
             xid: Xid(xid),
             address,
@@ -92,6 +118,8 @@ fn global() -> impl Strategy<Value = Record> {
             paused,
             rollback_only,
             events: events.into(),
+            labels,
+            key,
             finished_branches: finished_branches.into(),
         })
     })
@@ -171,10 +199,12 @@ fn branch() -> impl Strategy<Value = Record> {
         any::<u32>(),
         option::of((at(), text())),
         option::of("[a-z]{1,40}".prop_map(Arc::from)),
+        (phase_one_at(), vec(event(), 0..4)),
     );
     (names, rest).prop_map(|(names, rest)| {
         let (xid, id, sequence, resource, mode, rows) = names;
-        let (token, registered_at, data, state, attempts, last_failure, registered_by) = rest;
+        let (token, registered_at, data, state, attempts, last_failure, registered_by, course) =
+            rest;
         Record::Branch(BranchRecord {
             xid: Xid(xid),
             id: BranchId(id),
@@ -189,6 +219,8 @@ fn branch() -> impl Strategy<Value = Record> {
             attempts,
             last_failure,
             registered_by,
+            phase_one_at: course.0,
+            events: course.1.into(),
         })
     })
 }
@@ -251,6 +283,8 @@ fn examples() -> Vec<(&'static str, Record)> {
         paused: false,
         rollback_only: false,
         events: [].into(),
+        labels: Labels::NONE,
+        key: None,
         finished_branches: [].into(),
     };
     let finished = FinishedBranch {
@@ -260,18 +294,23 @@ fn examples() -> Vec<(&'static str, Record)> {
         registered_at: Timestamp(1_010),
         finished_at: Timestamp(2_000),
         attempts: 2,
+        phase_one_at: None,
+        events: [].into(),
     };
     let rolled_back = GlobalRecord {
         state: GlobalState::RolledBack(RollbackReason::Timeout, Timestamp(2_000)),
         paused: true,
         rollback_only: true,
-        events: [Event { at: Timestamp(1_500), what: "retry by alice".into() }].into(),
+        events: [note(1_500, "retry by alice")].into(),
         finished_branches: [finished].into(),
         ..global.clone()
     };
+    let with_key = GlobalRecord { key: Some("order-42".into()), ..global.clone() };
     let mut examples = vec![
         ("global-active", Record::Global(global)),
-        ("global-rolled-back", Record::Global(rolled_back)),
+        ("global-rolled-back", Record::Global(rolled_back.clone())),
+        ("global-with-key", Record::Global(with_key)),
+        ("global-with-labels-and-course", Record::Global(with_labels_and_course(rolled_back))),
     ];
     examples.extend(examples_of_branches());
     examples.push(("saga-compensating", saga_records::example()));
@@ -279,6 +318,37 @@ fn examples() -> Vec<(&'static str, Record)> {
     examples.extend(lease_records::examples());
     examples.extend(examples_of_closures());
     examples
+}
+
+fn with_labels_and_course(rolled_back: GlobalRecord) -> GlobalRecord {
+    let labels = [Label::new("order", "42"), Label::new("country", "de")];
+    let finished = FinishedBranch {
+        phase_one_at: Some(Timestamp(1_400)),
+        events: [waited(), failed()].into(),
+        ..rolled_back.finished_branches[0].clone()
+    };
+    let what = "decided: roll back (timeout)".into();
+    let decided = Event { at: Timestamp(1_450), what, kind: EventKind::Decided };
+    let acted = Event { kind: EventKind::Acted, ..note(1_500, "retry by alice") };
+    GlobalRecord {
+        events: [decided, acted].into(),
+        labels: labels.into_iter().collect(),
+        finished_branches: [finished].into(),
+        ..rolled_back
+    }
+}
+
+fn note(at: u64, what: &str) -> Event {
+    Event { at: Timestamp(at), what: what.into(), kind: EventKind::Note }
+}
+
+fn waited() -> Event {
+    let kind = EventKind::Waited { ms: 320, behind: Xid(1 << 40 | 9) };
+    Event { kind, ..note(1_330, "granted after 320 ms") }
+}
+
+fn failed() -> Event {
+    Event { kind: EventKind::Failed { attempt: 1 }, ..note(1_600, "no database") }
 }
 
 fn examples_of_closures() -> [(&'static str, Record); 2] {
@@ -292,7 +362,7 @@ fn examples_of_closures() -> [(&'static str, Record); 2] {
     ]
 }
 
-fn examples_of_branches() -> [(&'static str, Record); 5] {
+fn examples_of_branches() -> [(&'static str, Record); 6] {
     let row =
         |key: &str, mode| RowLock { table: "orders".into(), key: key.as_bytes().into(), mode };
     let branch = BranchRecord {
@@ -309,6 +379,8 @@ fn examples_of_branches() -> [(&'static str, Record); 5] {
         attempts: 0,
         last_failure: None,
         registered_by: None,
+        phase_one_at: None,
+        events: [].into(),
     };
     let of_a_process =
         BranchRecord { registered_by: Some("shop:10.0.0.1:51234".into()), ..branch.clone() };
@@ -322,6 +394,11 @@ fn examples_of_branches() -> [(&'static str, Record); 5] {
         state: BranchState::Refused("dirty write".into(), example_of_all_rows().into()),
         ..refused.clone()
     };
+    let with_course = BranchRecord {
+        phase_one_at: Some(Timestamp(1_400)),
+        events: [waited(), failed()].into(),
+        ..refused.clone()
+    };
     let resolved =
         BranchRecord { state: BranchState::Resolved(Resolution::RestoreClean), ..refused.clone() };
     [
@@ -330,6 +407,7 @@ fn examples_of_branches() -> [(&'static str, Record); 5] {
         ("branch-of-a-process", Record::Branch(of_a_process)),
         ("branch-refused-with-all-rows", Record::Branch(with_rows)),
         ("branch-resolved-restore-clean", Record::Branch(resolved)),
+        ("branch-with-course", Record::Branch(with_course)),
     ]
 }
 

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    ChildDefinition, ChildRef, Event, Record, Retry, SagaDefinition, SagaPart, SagaRecord,
-    SagaState, StepDefinition, StepKind, StepRecord, StepRef, StepState, Timestamp, TurnCause, Xid,
+    ChildDefinition, ChildRef, Event, EventKind, Record, Retry, SagaDefinition, SagaPart,
+    SagaRecord, SagaState, StepDefinition, StepKind, StepRecord, StepRef, StepState, Timestamp,
+    TurnCause, Xid,
 };
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+
+use crate::records::event;
 
 fn text() -> impl Strategy<Value = Arc<str>> {
     any::<String>().prop_map(Arc::from)
@@ -122,10 +125,9 @@ fn step() -> impl Strategy<Value = (StepDefinition, StepRecord)> {
 
 pub(crate) fn saga() -> impl Strategy<Value = Record> {
     let names = (any::<u64>(), text(), text(), text(), text(), option::of(any::<u64>()));
-    let event = (at(), text()).prop_map(|(at, what)| Event { at, what });
     let parts = (vec(step(), 0..4), vec(child(), 0..3));
     let state = (state(), option::of(text()));
-    let rest = (at(), option::of(at()), state, any::<bool>(), parts, vec(event, 0..3));
+    let rest = (at(), option::of(at()), state, any::<bool>(), parts, vec(event(), 0..3));
     (names, rest).prop_map(|(names, rest)| {
         let (xid, address, application, key, name, timeout_ms) = names;
         let (begun_at, deadline, (state, cause_error), paused, (steps, children), events) = rest;
@@ -207,7 +209,8 @@ pub(crate) fn example() -> Record {
         paused: true,
         steps: vec![reserved, refused],
         // The words that the kept file was written with.
-        events: [Event { at: Timestamp(1_200), what: "taken back".into() }].into(),
+        events: [Event { at: Timestamp(1_200), what: "taken back".into(), kind: EventKind::Note }]
+            .into(),
     })
 }
 

@@ -19,7 +19,7 @@ async fn start(client_grace_ms: u64) -> RunningServer {
 
 fn begin_of(application: &str) -> wire::BeginRequest {
     let (application, name) = (application.to_owned(), "leak".to_owned());
-    wire::BeginRequest { application, name, timeout_ms: 24 * 60 * 60 * 1_000 }
+    wire::BeginRequest { application, name, timeout_ms: 24 * 60 * 60 * 1_000, ..Default::default() }
 }
 
 /// Begins globals until one is refused. Returns them with the code of the refusal.

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use handfast_core::{
     BranchId, BranchRecord, BranchState, Change, Epoch, FencingToken, GlobalRecord, GlobalState,
-    LockMode, Mode, Record, RowLock, Timestamp, Xid,
+    Labels, LockMode, Mode, Record, RowLock, Timestamp, Xid,
 };
 use handfast_server::store::codec::{encode, encode_key};
 use handfast_server::store::{EmbeddedStore, MemoryStore, Store, StoreError};
@@ -32,6 +32,8 @@ pub(crate) fn records(number: u64, branches: u64) -> Vec<Record> {
         paused: false,
         rollback_only: false,
         events: [].into(),
+        labels: Labels::NONE,
+        key: None,
         finished_branches: [].into(),
     });
     let branch = |id| {
@@ -53,6 +55,8 @@ pub(crate) fn records(number: u64, branches: u64) -> Vec<Record> {
             attempts: 0,
             last_failure: None,
             registered_by: Some("process".into()),
+            phase_one_at: None,
+            events: [].into(),
         })
     };
     std::iter::once(global).chain((1..=branches).map(branch)).collect()

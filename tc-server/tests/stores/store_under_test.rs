@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use handfast_core::{Change, GlobalRecord, GlobalState, Record, Timestamp, Xid};
+use handfast_core::{Change, GlobalRecord, GlobalState, Labels, Record, Timestamp, Xid};
 use handfast_server::store::{CoordinatorNode, EmbeddedStore, MemoryStore, Store};
 
 use crate::gate::Gate;
@@ -98,6 +98,8 @@ pub(crate) fn global(number: u64, name: &str) -> Record {
         paused: false,
         rollback_only: false,
         events: [].into(),
+        labels: Labels::NONE,
+        key: None,
         finished_branches: [].into(),
     })
 }

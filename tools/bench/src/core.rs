@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use handfast_core::{
     BranchId, Change, Command, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch,
-    Holding, Limits, LockMode, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply,
+    Holding, Labels, Limits, LockMode, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply,
     ReplyWhen, Request, RowLock, Timestamp, VotingRounds, Xid,
 };
 use handfast_server::store::codec;
@@ -181,6 +181,8 @@ impl Core {
             application: self.names.application.clone(),
             name: self.names.transaction.clone(),
             timeout_ms: None,
+            labels: Labels::NONE,
+            key: None,
         };
         let Some(Reply::Begun { xid, .. }) = self.decide(begin)? else {
             bail!("a global was not begun");

@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::contract::{
-    BranchId, Command, Correlation, DecidedBy, Decision, Effect, Epoch, Holding, Limits, LockMode,
-    LockWait, Mode, NewBranch, Outcome, Rejection, Reply, ReplyWhen, Request, RowLock, Timestamp,
-    VotingRounds, Xid,
+    BranchId, Command, Correlation, DecidedBy, Decision, Effect, Epoch, Holding, Labels, Limits,
+    LockMode, LockWait, Mode, NewBranch, Outcome, Rejection, Reply, ReplyWhen, Request, RowLock,
+    Timestamp, VotingRounds, Xid,
 };
 use crate::coordinator::Coordinator;
 
@@ -115,7 +115,13 @@ impl Requester {
 
     fn begin(&mut self) -> Xid {
         let (application, name): (Arc<str>, Arc<str>) = ("shop".into(), "order".into());
-        match self.ask(Command::Begin { application, name, timeout_ms: None }) {
+        match self.ask(Command::Begin {
+            application,
+            name,
+            timeout_ms: None,
+            labels: Labels::NONE,
+            key: None,
+        }) {
             Some(Reply::Begun { xid, .. }) => xid,
             other => panic!("not begun: {other:?}"),
         }

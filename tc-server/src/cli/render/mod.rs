@@ -13,6 +13,7 @@ mod named_lock;
 mod refusal;
 mod sheet;
 mod transaction;
+mod wait;
 
 pub(super) use cluster::{render_cluster, render_transfer};
 pub use lock::render_lock;
@@ -22,6 +23,7 @@ pub(super) use named_lock::{render_named_locks, render_release};
 use sheet::{Sheet, flowing, whole};
 pub use transaction::render_transaction;
 pub(super) use transaction::render_transactions;
+pub use wait::{render_deadlocks, render_graph, render_queue};
 
 /// The most resources of one process that the coordinator shows.
 const RESOURCES_SHOWN_MAX: usize = 100;

@@ -1,13 +1,19 @@
 //! Transactions as text, with the commands for those that need an operator.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::refusal::push_refusal;
+use super::wait::thing;
 use super::{
     Sheet, Style, add_row, flowing, more, printable, status_words, table, text, whole, word,
 };
-use crate::admin::model::{Branch, Status, Transaction, TransactionDetail, TransactionPage};
+use crate::admin::model::{
+    Branch, LockWait, Status, Timer, Transaction, TransactionDetail, TransactionPage,
+};
 use crate::time_format;
+
+pub(super) const INFALLIBLE: &str = "a string takes every write";
 
 /// Renders one line per transaction.
 #[must_use]
@@ -22,6 +28,7 @@ pub(crate) fn render_transactions(page: &TransactionPage, style: Style) -> Strin
         flowing("NAME"),
         flowing("AGE").left_out(2),
         flowing("BRANCHES").left_out(1),
+        flowing("LABELS").left_out(4),
     ];
     let mut sheet = Sheet::new(style, columns);
     for transaction in &page.items {
@@ -32,6 +39,7 @@ pub(crate) fn render_transactions(page: &TransactionPage, style: Style) -> Strin
             &transaction.name,
             &time_format::duration(transaction.age_ms),
             &transaction.branch_count.to_string(),
+            &labels(&transaction.labels),
         ];
         sheet.row(cells);
     }
@@ -52,10 +60,19 @@ pub fn render_transaction(detail: &TransactionDetail, style: Style) -> String {
         time_format::duration(transaction.age_ms),
         transaction.deadline,
     );
+    if !transaction.labels.is_empty() {
+        writeln!(shown, "labels {}", labels(&transaction.labels)).expect(INFALLIBLE);
+    }
     if !detail.branches.is_empty() {
         push(&mut shown, "branches", &branches(&detail.branches, style));
     }
     push(&mut shown, "timeline", &timeline(detail, style));
+    if !detail.waits.is_empty() {
+        push(&mut shown, "waits", &waits(&detail.waits, style));
+    }
+    if !detail.to_come.is_empty() {
+        push(&mut shown, "to come", &to_come(&detail.to_come, style));
+    }
     for branch in &detail.branches {
         if let Some(refusal) = &branch.refusal {
             push_refusal(&mut shown, &transaction.xid, branch, refusal, style);
@@ -106,6 +123,30 @@ fn timeline(detail: &TransactionDetail, style: Style) -> String {
     text(&table)
 }
 
+fn waits(waits: &[LockWait], style: Style) -> String {
+    let mut table = table(style, &["FOR", "ROW", "BEHIND", "UNTIL"]);
+    for wait in waits {
+        let LockWait { target, age_ms, deadline, behind, .. } = wait;
+        let (row, age) = (thing(target), time_format::duration(*age_ms));
+        add_row(&mut table, [&age, &row, &behind.join(" "), deadline]);
+    }
+    text(&table)
+}
+
+fn to_come(timers: &[Timer], style: Style) -> String {
+    let mut table = table(style, &["AT", "WHAT"]);
+    for timer in timers {
+        add_row(&mut table, [timer.at.as_deref().unwrap_or("-"), &timer.what]);
+    }
+    text(&table)
+}
+
+/// Renders labels as an operator types them: `country=de order=42`.
+pub(super) fn labels(labels: &BTreeMap<String, String>) -> String {
+    let texts: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    printable(&texts.join(" "))
+}
+
 pub(super) fn push(shown: &mut String, title: &str, body: &str) {
-    write!(shown, "\n{title}\n{}\n", body.trim_end()).expect("a string takes every write");
+    write!(shown, "\n{title}\n{}\n", body.trim_end()).expect(INFALLIBLE);
 }

@@ -6,6 +6,7 @@ use handfast_core::{
 };
 
 use super::fields::Fields;
+use super::global::{StoredEvent, read_events, read_phase_one_at, write_events};
 use super::{CodecError, mode, mode_number, unknown};
 
 const REGISTERED: u32 = 1;
@@ -56,6 +57,11 @@ pub(super) struct StoredBranch {
     /// Absent if unknown, as in records from before the field existed.
     #[prost(string, tag = "17")]
     registered_by: String,
+    /// 0 if it was not reported.
+    #[prost(uint64, tag = "18")]
+    phase_one_at: u64,
+    #[prost(message, repeated, tag = "19")]
+    events: Vec<StoredEvent>,
 }
 
 /// Consecutive rows of the same table and lock mode.
@@ -141,6 +147,8 @@ pub(super) fn write(branch: &BranchRecord, fields: &mut Fields<'_>) {
         fields.optional_number(16, rows.held_events);
     }
     fields.text(17, branch.registered_by.as_deref().unwrap_or_default());
+    fields.number(18, branch.phase_one_at.unwrap_or_default().0);
+    write_events(19, &branch.events, fields);
 }
 
 /// Writes runs of rows of the same table and lock mode, as [`StoredRows`].
@@ -200,6 +208,8 @@ impl StoredBranch {
                 .last_failure
                 .map(|failure| (Timestamp(failure.at), failure.error.into())),
             registered_by: Some(self.registered_by).filter(|it| !it.is_empty()).map(Into::into),
+            phase_one_at: read_phase_one_at(self.phase_one_at),
+            events: read_events(self.events),
         })
     }
 

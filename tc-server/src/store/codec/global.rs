@@ -1,7 +1,10 @@
 //! The stored form of a global, version 1. Field numbers are never used for anything else again.
 
+use std::sync::Arc;
+
 use handfast_core::{
-    BranchId, Event, FinishedBranch, GlobalRecord, GlobalState, RollbackReason, Timestamp, Xid,
+    BranchId, Event, EventKind, FinishedBranch, GlobalRecord, GlobalState, Label, RollbackReason,
+    Timestamp, Xid,
 };
 
 use super::fields::Fields;
@@ -12,6 +15,11 @@ const COMMITTING: u32 = 2;
 const COMMITTED: u32 = 3;
 const ROLLING_BACK: u32 = 4;
 const ROLLED_BACK: u32 = 5;
+
+const DECIDED: u32 = 1;
+const ACTED: u32 = 2;
+const WAITED: u32 = 3;
+const FAILED: u32 = 4;
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct StoredGlobal {
@@ -41,6 +49,19 @@ pub(super) struct StoredGlobal {
     events: Vec<StoredEvent>,
     #[prost(message, repeated, tag = "12")]
     finished_branches: Vec<StoredFinishedBranch>,
+    /// Earlier versions ignore them, like every field of a higher number.
+    #[prost(message, repeated, tag = "13")]
+    labels: Vec<StoredLabel>,
+    #[prost(string, optional, tag = "14")]
+    key: Option<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct StoredLabel {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    value: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -49,6 +70,17 @@ pub(super) struct StoredEvent {
     at: u64,
     #[prost(string, tag = "2")]
     what: String,
+    /// 0 another one, 1 decided, 2 acted, 3 waited, 4 failed.
+    #[prost(uint32, tag = "3")]
+    kind: u32,
+    /// Set for a wait.
+    #[prost(uint64, tag = "4")]
+    ms: u64,
+    #[prost(uint64, tag = "5")]
+    behind: u64,
+    /// Set for a failed attempt.
+    #[prost(uint32, tag = "6")]
+    attempt: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -65,6 +97,11 @@ struct StoredFinishedBranch {
     finished_at: u64,
     #[prost(uint32, tag = "6")]
     attempts: u32,
+    /// 0 if it was not reported.
+    #[prost(uint64, tag = "7")]
+    phase_one_at: u64,
+    #[prost(message, repeated, tag = "8")]
+    events: Vec<StoredEvent>,
 }
 
 /// Writes what [`StoredGlobal`] reads.
@@ -80,12 +117,17 @@ pub(super) fn write(global: &GlobalRecord, fields: &mut Fields<'_>) {
     fields.number(8, finished_at);
     fields.number(9, global.paused);
     fields.number(10, global.rollback_only);
-    for event in global.events.iter() {
-        fields.message(11, |fields| write_event(event, fields));
-    }
+    write_events(11, &global.events, fields);
     for branch in global.finished_branches.iter() {
         fields.message(12, |fields| write_finished_branch(branch, fields));
     }
+    for label in global.labels.iter() {
+        fields.message(13, |fields| {
+            fields.text(1, &label.name);
+            fields.text(2, &label.value);
+        });
+    }
+    fields.optional(14, global.key.as_deref());
 }
 
 impl StoredGlobal {
@@ -102,7 +144,9 @@ impl StoredGlobal {
             state,
             paused: self.paused,
             rollback_only: self.rollback_only,
-            events: self.events.into_iter().map(StoredEvent::read).collect(),
+            events: read_events(self.events),
+            labels: self.labels.into_iter().map(|it| Label::new(it.name, it.value)).collect(),
+            key: self.key.map(Into::into),
             finished_branches: finished.collect::<Result<_, _>>()?,
         })
     }
@@ -120,14 +164,46 @@ impl StoredGlobal {
     }
 }
 
-pub(super) fn write_event(event: &Event, fields: &mut Fields<'_>) {
+fn write_event(event: &Event, fields: &mut Fields<'_>) {
     fields.number(1, event.at.0);
     fields.text(2, &event.what);
+    match event.kind {
+        EventKind::Note => {}
+        EventKind::Decided => fields.number(3, DECIDED),
+        EventKind::Acted => fields.number(3, ACTED),
+        EventKind::Waited { ms, behind } => {
+            fields.number(3, WAITED);
+            fields.number(4, ms);
+            fields.number(5, behind.0);
+        }
+        EventKind::Failed { attempt } => {
+            fields.number(3, FAILED);
+            fields.number(6, attempt);
+        }
+    }
+}
+
+pub(super) fn write_events(tag: u32, events: &[Event], fields: &mut Fields<'_>) {
+    for event in events {
+        fields.message(tag, |fields| write_event(event, fields));
+    }
+}
+
+pub(super) fn read_events(events: Vec<StoredEvent>) -> Arc<[Event]> {
+    events.into_iter().map(StoredEvent::read).collect()
 }
 
 impl StoredEvent {
-    pub(super) fn read(self) -> Event {
-        Event { at: Timestamp(self.at), what: self.what.into() }
+    fn read(self) -> Event {
+        let kind = match self.kind {
+            DECIDED => EventKind::Decided,
+            ACTED => EventKind::Acted,
+            WAITED => EventKind::Waited { ms: self.ms, behind: Xid(self.behind) },
+            FAILED => EventKind::Failed { attempt: self.attempt },
+            // Kinds are for display alone: a later version may have more of them.
+            _ => EventKind::Note,
+        };
+        Event { at: Timestamp(self.at), what: self.what.into(), kind }
     }
 }
 
@@ -138,6 +214,8 @@ fn write_finished_branch(branch: &FinishedBranch, fields: &mut Fields<'_>) {
     fields.number(4, branch.registered_at.0);
     fields.number(5, branch.finished_at.0);
     fields.number(6, branch.attempts);
+    fields.number(7, branch.phase_one_at.unwrap_or_default().0);
+    write_events(8, &branch.events, fields);
 }
 
 impl StoredFinishedBranch {
@@ -149,8 +227,15 @@ impl StoredFinishedBranch {
             registered_at: Timestamp(self.registered_at),
             finished_at: Timestamp(self.finished_at),
             attempts: self.attempts,
+            phase_one_at: read_phase_one_at(self.phase_one_at),
+            events: read_events(self.events),
         })
     }
+}
+
+/// Reads when phase one was reported done: 0 if it was not.
+pub(super) fn read_phase_one_at(at: u64) -> Option<Timestamp> {
+    (at > 0).then_some(Timestamp(at))
 }
 
 fn state_numbers(state: GlobalState) -> (u32, u32, u64) {

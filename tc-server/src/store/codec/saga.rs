@@ -9,7 +9,7 @@ use handfast_core::{
 };
 
 use super::fields::Fields;
-use super::global::{StoredEvent, write_event};
+use super::global::{StoredEvent, read_events, write_events};
 use super::{CodecError, unknown};
 
 const RUNNING: u32 = 1;
@@ -149,9 +149,7 @@ pub(super) fn write(saga: &SagaRecord, fields: &mut Fields<'_>) {
             fields.optional_number(20, definition.parent.map(|parent| parent.0));
         });
     }
-    for event in saga.events.iter() {
-        fields.message(14, |fields| write_event(event, fields));
-    }
+    write_events(14, &saga.events, fields);
     for child in &saga.definition.children {
         fields.message(15, |fields| write_child(child, fields));
     }
@@ -224,7 +222,7 @@ impl StoredSaga {
             cause_error: self.cause_error.map(Into::into),
             paused: self.paused,
             steps,
-            events: self.events.into_iter().map(StoredEvent::read).collect(),
+            events: read_events(self.events),
         })
     }
 

@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::{BoxFuture, FutureExt};
 use handfast_core::{
-    BranchId, Change, Command, Correlation, DecidedBy, Decision, Effect, Epoch, Holding, LockMode,
-    LockShare, LockToken, LockWait, Mode, NewBranch, NewLease, Record, Reply, ReplyWhen, RowLock,
-    Timestamp, VotingRounds, Xid,
+    BranchId, Change, Command, Correlation, DecidedBy, Decision, Effect, Epoch, Holding, Labels,
+    LockMode, LockShare, LockToken, LockWait, Mode, NewBranch, NewLease, Record, Reply, ReplyWhen,
+    RowLock, Timestamp, VotingRounds, Xid,
 };
 use handfast_server::clock::{Clock, WallClock};
 use handfast_server::dispatch::EffectSink;
@@ -111,7 +111,13 @@ async fn begin(engine: &EngineHandle) -> Xid {
 }
 
 fn begin_request() -> Command {
-    Command::Begin { application: "a".into(), name: "b".into(), timeout_ms: None }
+    Command::Begin {
+        application: "a".into(),
+        name: "b".into(),
+        timeout_ms: None,
+        labels: Labels::NONE,
+        key: None,
+    }
 }
 
 fn register(xid: Xid, branch: u64) -> Command {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use futures::future::BoxFuture;
 use handfast_core::{
-    Change, Command, Epoch, GlobalStatus, NewLease, Record, Reply, RollbackReason,
+    Change, Command, Epoch, GlobalStatus, Labels, NewLease, Record, Reply, RollbackReason,
 };
 use handfast_server::clock::Clock;
 use handfast_server::engine::{Engine, ReplySink, Settings};
@@ -128,8 +128,13 @@ async fn time_passes_while_requests_keep_arriving() {
     let store = Arc::new(MemoryStore::new());
     let engine_clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
     let engine = Engine::start(store, engine_clock, settings, phase_two).await.unwrap();
-    let command =
-        Command::Begin { application: "a".into(), name: "b".into(), timeout_ms: Some(1_000_000) };
+    let command = Command::Begin {
+        application: "a".into(),
+        name: "b".into(),
+        timeout_ms: Some(1_000_000),
+        labels: Labels::NONE,
+        key: None,
+    };
     let Ok(Reply::Begun { xid, .. }) = engine.handle.call(command).await else { panic!() };
     let collected = Arc::new(CollectedReplies::default());
     let mailbox: Arc<dyn ReplySink> = Arc::<CollectedReplies>::clone(&collected);
@@ -148,7 +153,13 @@ async fn time_passes_while_requests_keep_arriving() {
 async fn an_undecided_global_is_rolled_back_when_its_time_is_up() {
     let (engine, _) = start(Arc::new(MemoryStore::new()), Settings::new("tc")).await;
     let timeout_ms = Some(1);
-    let command = Command::Begin { application: "a".into(), name: "b".into(), timeout_ms };
+    let command = Command::Begin {
+        application: "a".into(),
+        name: "b".into(),
+        timeout_ms,
+        labels: Labels::NONE,
+        key: None,
+    };
     let Ok(Reply::Begun { xid, .. }) = engine.handle.call(command).await else { panic!() };
     until("it is rolled back", async || {
         let status = engine.handle.view(move |coordinator| coordinator.status(xid)).await;

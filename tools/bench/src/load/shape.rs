@@ -66,6 +66,7 @@ impl Shape {
             application: "handfast-bench".to_owned(),
             name: "place-order".to_owned(),
             timeout_ms: 0,
+            ..v1::BeginRequest::default()
         }
     }
 

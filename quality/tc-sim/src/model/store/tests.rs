@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 
 use futures::channel::oneshot;
-use handfast_core::{Change, Epoch, GlobalRecord, GlobalState, Record, Timestamp, Xid};
+use handfast_core::{Change, Epoch, GlobalRecord, GlobalState, Labels, Record, Timestamp, Xid};
 use handfast_server::store::{Leader, MemoryStore, Store, StoreError};
 
 use super::host::StoreHost;
@@ -55,6 +55,8 @@ fn put(number: u64, name: &str) -> Vec<Change> {
         paused: false,
         rollback_only: false,
         events: [].into(),
+        labels: Labels::NONE,
+        key: None,
         finished_branches: [].into(),
     }))]
 }

@@ -1,5 +1,6 @@
 //! Begins, commits and rolls back globals: the rules of `tm/global.rs`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +31,13 @@ impl ClientProcess {
     /// If the coordinator refuses, or does not reply.
     pub(super) async fn begin(self: &Arc<Self>, timeout_ms: u64) -> Result<Global, Error> {
         let (application, name) = (format!("service-{}", self.index), "order".to_owned());
-        let request = BeginRequest { application, name, timeout_ms };
+        let request = BeginRequest {
+            application,
+            name,
+            timeout_ms,
+            labels: BTreeMap::new(),
+            key: String::new(),
+        };
         let reply = self.request("begin", ClientBody::Begin(request), Duration::ZERO).await?;
         let ServerBody::Begin(reply) = reply else { return Err(unexpected("begin", &reply)) };
         let deadline = self.world.now() + reply.timeout_ms * MS;
