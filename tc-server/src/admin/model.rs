@@ -6,21 +6,29 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+mod audit;
 mod cluster;
+mod live;
 mod named_lock;
 mod query;
+mod recent;
 mod refusal;
+mod sign_in;
 
+pub use audit::{AuditLine, AuditPage, AuditQuery};
 pub use cluster::{Cluster, ClusterNode, NodeStanding, SeenClusterNode, TransferReply};
+pub use live::LiveQuery;
 pub use named_lock::{
     Lease, NamedLock, NamedLockPage, NamedLockQuery, NamedLockWaiter, OneNamedLockQuery,
     ReleaseReply, ReleaseRequest,
 };
 pub use query::{BranchQuery, LockQuery, OneLockQuery, TransactionQuery};
+pub use recent::{Recent, RecentStep, Timing};
 pub use refusal::{
     DirtyColumn, DirtyRow, EventFate, HeldEvents, Refusal, Resolution, ResolveRequest, RowChange,
     RowStanding,
 };
+pub use sign_in::{AdminRole, Me, SignInRequest};
 
 /// The status of a global.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
