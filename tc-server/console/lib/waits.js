@@ -4,7 +4,9 @@ import { short } from "./format.js";
 import { Empty, html } from "./parts.js";
 
 const NODES_MAX = 80;
-const [WIDTH, HEIGHT, GAP_X, GAP_Y] = [150, 44, 150, 18];
+/** An edge begins with a straight part, on which its label stands. */
+const STUB = 110;
+const [WIDTH, HEIGHT, GAP_X, GAP_Y] = [150, 44, 200, 18];
 
 /** Draws the edges `{ from, to, label }`. `note(xid)` is the second line of a node. */
 export function WaitGraph({ edges, note = (_xid) => "", marked = "" }) {
@@ -37,8 +39,7 @@ function Edge({ edge, places }) {
   const bend = isBack ? y1 + HEIGHT + GAP_Y : 0;
   const path = isBack
     ? `M${x1} ${y1}C${x1 + 50} ${bend + 30} ${x2 - 50} ${bend + 30} ${x2} ${y2}`
-    : `M${x1} ${y1}C${x1 + 50} ${y1} ${x2 - 50} ${y2} ${x2} ${y2}`;
-  // Where it begins: many may end at one node.
+    : `M${x1} ${y1}H${x1 + STUB}C${x1 + STUB + 50} ${y1} ${x2 - 50} ${y2} ${x2} ${y2}`;
   const [x, y] = [x1 + 10, isBack ? bend + 12 : y1 - 7];
   return html`<g class="edge ${isBack ? "back" : ""}"><path d=${path} marker-end="url(#tip)" />
     <text x=${x} y=${y}>${clipped(edge.label)}</text>
