@@ -6,13 +6,16 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
 use crate::time_format;
+
+/// The most bytes of the log that are read at a time (BOUNDED): some hundred actions.
+const PART_BYTES: u64 = 64 << 10;
 
 /// The audit log. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -22,7 +25,11 @@ pub struct AuditLog {
 
 #[derive(Clone, Debug)]
 enum Sink {
-    File(Arc<Mutex<Appender>>),
+    File {
+        appender: Arc<Mutex<Appender>>,
+        /// Apart from the appender: a reader does not wait for a sync.
+        reader: Arc<File>,
+    },
     /// The process's log, for the memory store, which has no directory.
     Log,
 }
@@ -143,7 +150,10 @@ impl AuditLog {
     pub fn open(path: &Path) -> Result<Self, AuditError> {
         let appender =
             Appender::open(path).map_err(|source| AuditError { path: path.to_owned(), source })?;
-        Ok(Self { sink: Sink::File(Arc::new(Mutex::new(appender))) })
+        let reader = appender.file.try_clone();
+        let reader = reader.map_err(|source| AuditError { path: path.to_owned(), source })?;
+        let (appender, reader) = (Arc::new(Mutex::new(appender)), Arc::new(reader));
+        Ok(Self { sink: Sink::File { appender, reader } })
     }
 
     /// Records one stage of an action durably.
@@ -154,7 +164,7 @@ impl AuditLog {
     pub async fn record(&self, action: &Action, stage: ActionStage<'_>) -> io::Result<()> {
         let mut line = line(action, stage)?;
         log(action, stage);
-        let Sink::File(appender) = &self.sink else { return Ok(()) };
+        let Sink::File { appender, .. } = &self.sink else { return Ok(()) };
         line.push('\n');
         let appender = Arc::clone(appender);
         // A sync may take long. Begun, it is finished even if the request is dropped.
@@ -164,6 +174,45 @@ impl AuditLog {
         });
         written.await.map_err(io::Error::other)?
     }
+
+    /// Returns the lines before a position, by default the end: as many as are read at a time.
+    /// Returns `None` if there is no file.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub async fn part(&self, before: Option<u64>) -> io::Result<Option<AuditPart>> {
+        let Sink::File { reader, .. } = &self.sink else { return Ok(None) };
+        let reader = Arc::clone(reader);
+        let read = tokio::task::spawn_blocking(move || read_part(&reader, before));
+        read.await.map_err(io::Error::other)?.map(Some)
+    }
+}
+
+/// Lines of the audit log that follow one another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditPart {
+    /// The lines, the oldest first.
+    pub lines: Vec<String>,
+    /// The position of the first of them in the file.
+    pub from: u64,
+}
+
+fn read_part(file: &File, before: Option<u64>) -> io::Result<AuditPart> {
+    let length = file.metadata()?.len();
+    let end = before.unwrap_or(length).min(length);
+    let start = end.saturating_sub(PART_BYTES);
+    let mut bytes = vec![0; usize::try_from(end - start).map_err(io::Error::other)?];
+    file.read_exact_at(&mut bytes, start)?;
+    // The first line may have begun before; it belongs to the part before this one. A line that is
+    // longer than a part is left out as a whole.
+    let cut = match bytes.iter().position(|byte| *byte == b'\n') {
+        Some(at) if start > 0 && at + 1 < bytes.len() => at + 1,
+        _ => 0,
+    };
+    let text = String::from_utf8_lossy(&bytes[cut..]);
+    let from = start + u64::try_from(cut).map_err(io::Error::other)?;
+    Ok(AuditPart { lines: text.lines().map(str::to_owned).collect(), from })
 }
 
 fn line(action: &Action, stage: ActionStage<'_>) -> io::Result<String> {

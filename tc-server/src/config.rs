@@ -151,6 +151,10 @@ pub struct AdminConfig {
     /// few: operators and dashboards must try again. Too many: their answers, up to a megabyte
     /// each, fill the memory.
     pub views_max: usize,
+    /// Live views that are open at a time; a further one is refused, and a page of the console then
+    /// asks every few seconds. Too few: consoles are less lively. Too many: each asks once a
+    /// second, and takes a connection.
+    pub live_max: usize,
     /// Records that one request for a page examines. Then it is answered with the items found,
     /// perhaps none, and a cursor. Too few: scripts need many requests for rare items. Too many:
     /// such requests delay others.
@@ -332,6 +336,7 @@ impl Default for AdminConfig {
             body_bytes_max: 16 * 1024,
             page_items_max: 1_000,
             views_max: 8,
+            live_max: 32,
             scan_records_max: 65_536,
             connections_max: 256,
             silence_timeout_ms: 60_000,

@@ -373,7 +373,7 @@ impl Running {
             metrics::histogram!("handfast_batch_changes").record(sealed.changes.len() as f64);
             let started = Instant::now();
             let written = store.commit(epoch, sealed.changes).await;
-            metrics::histogram!("handfast_store_commit_seconds").record(started.elapsed());
+            crate::metrics::record_store_commit(started.elapsed());
             written
         };
         Some(Writing { outgoing: sealed.outgoing, write: Box::pin(write) })

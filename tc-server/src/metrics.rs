@@ -10,6 +10,7 @@ use handfast_core::{Change, Counts, Epoch, GlobalState, Record, RollbackReason};
 use metrics::Unit;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
+use crate::recent::{self, Timed};
 use crate::turned_away;
 
 /// From the reply of a healthy disk to a delay that users notice.
@@ -148,13 +149,23 @@ pub(crate) fn count_ended(changes: &[Change]) {
     for change in changes {
         let Change::Put(Record::Global(record)) = change else { continue };
         match record.state {
-            GlobalState::Committed(_) => ended("committed", "").increment(1),
+            GlobalState::Committed(_) => {
+                ended("committed", "").increment(1);
+                recent::record_committed();
+            }
             GlobalState::RolledBack(reason, _) => {
                 ended("rolled_back", reason_label(reason)).increment(1);
+                recent::record_rolled_back();
             }
             GlobalState::Active | GlobalState::Committing | GlobalState::RollingBack(_) => {}
         }
     }
+}
+
+/// Records how long a batch took to become durable.
+pub(crate) fn record_store_commit(took: Duration) {
+    metrics::histogram!("handfast_store_commit_seconds").record(took);
+    recent::record(Timed::StoreCommit, took);
 }
 
 fn ended(outcome: &'static str, reason: &'static str) -> metrics::Counter {

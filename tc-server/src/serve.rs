@@ -99,6 +99,14 @@ pub enum StartError {
     /// The audit log cannot be opened.
     #[error(transparent)]
     Audit(#[from] AuditError),
+    /// The key of the console's cookies cannot be used.
+    #[error("key of the console's cookies {path}: {source}")]
+    ConsoleKey {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// The data directory cannot be created.
     #[error("data directory {directory}: {source}")]
     DataDir {
@@ -139,6 +147,7 @@ impl StartError {
             Self::Tls(_) => "HF-CFG-TLS",
             Self::Tokens(_) => "HF-CFG-TOKENS",
             Self::Audit(_) => "HF-CFG-AUDIT-LOG",
+            Self::ConsoleKey { .. } => "HF-CFG-CONSOLE-KEY",
             Self::DataDir { .. } => "HF-CFG-DATA-DIR",
             Self::Listen { .. } => "HF-CFG-LISTEN",
             Self::Peers(_) => "HF-CFG-PEERS",
@@ -210,7 +219,17 @@ impl Server {
         };
         let started_at = clock.now();
         let advertised_address = advertised;
-        let about = About { node, store, records, advertised_address, started_at, seata, peers };
+        let is_encrypted = config.tls.certificate.is_some();
+        let about = About {
+            node,
+            store,
+            records,
+            advertised_address,
+            started_at,
+            seata,
+            peers,
+            is_encrypted,
+        };
         let mut running = serve(runtime, listeners, &config, clock, about)?;
         running.background.push(tokio::spawn(announce));
         Ok(running)
@@ -258,7 +277,8 @@ fn serve(
     clock: Arc<dyn Clock>,
     about: About,
 ) -> Result<RunningServer, StartError> {
-    let Listeners { access, audit, grpc, grpc_address, admin, admin_address, seata } = listeners;
+    let Listeners { access, audit, cookie_seal, grpc, grpc_address, admin, admin_address, seata } =
+        listeners;
     let seata_address = seata.as_ref().map(|(_, address, _)| *address);
     let Runtime { dispatcher, background, engine, store, over_http, registrations } = runtime;
     let (handle, standing) = (engine.handle.clone(), engine.standing.clone());
@@ -283,7 +303,7 @@ fn serve(
         handle,
         dispatcher,
         Arc::clone(&clock),
-        (access.clone(), audit),
+        (access.clone(), audit, cookie_seal),
         readiness.clone(),
         config.admin.clone(),
         about,
@@ -306,7 +326,7 @@ fn serve(
             pass_on,
             grpc_silence_limit,
         ),
-        admin: serve_admin(admin, admin::router(state), admin_silence_limit),
+        admin: serve_admin(admin, admin::router(state.clone()), admin_silence_limit),
         seata,
         access,
         _registrations: registrations,
@@ -315,6 +335,7 @@ fn serve(
             tokio::spawn(metrics::keep_up(metrics::recorder())),
             tokio::spawn(turned_away::log_periodically()),
             observing,
+            tokio::spawn(admin::keep_recent(state)),
         ],
         shutdown_limit: Duration::from_millis(config.shutdown_limit_ms),
     })

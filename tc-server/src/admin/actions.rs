@@ -114,10 +114,12 @@ pub(super) async fn resolve(
 ) -> Result<Json<ActionReply>, ApiError> {
     let (branch, resolution) = (extract::branch(&branch)?, view::resolution(request.resolution));
     let operation = Operation::Action(OperatorAction::Resolve { branch, resolution });
+    let (word, reason) = (view::word(resolution), request.reason);
     let mut request =
         operator_request(&operator, "resolve", &xid, operation, &ActionRequest::default())?;
     request.action.branch = Some(branch.to_string());
-    request.action.detail = Some(view::word(resolution).to_owned());
+    let detail = if reason.is_empty() { word.to_owned() } else { format!("{word}: {reason}") };
+    request.action.detail = Some(cut(&detail));
     execute(state, request).await
 }
 

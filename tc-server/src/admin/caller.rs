@@ -9,7 +9,7 @@ use crate::turned_away::{PortName, Why, note};
 
 /// A caller that may read.
 #[derive(Debug)]
-pub(super) struct Viewer;
+pub(super) struct Viewer(pub(super) Caller);
 
 /// A caller that may act, with its name.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl FromRequestParts<AdminState> for Viewer {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AdminState) -> Result<Self, ApiError> {
-        check(parts, state, Permission::Read).map(|_caller| Self)
+        check(parts, state, Permission::Read).map(Self)
     }
 }
 
@@ -32,9 +32,11 @@ impl FromRequestParts<AdminState> for Operator {
 }
 
 fn check(parts: &Parts, state: &AdminState, wanted: Permission) -> Result<Caller, ApiError> {
-    let refused = |error: AccessError| {
-        note(PortName::Admin, Why::Token, None, &error);
-        error.into()
-    };
     state.access().check(&parts.headers, wanted).map_err(refused)
+}
+
+/// Notes that a caller is turned away.
+pub(super) fn refused(error: AccessError) -> ApiError {
+    note(PortName::Admin, Why::Token, None, &error);
+    error.into()
 }

@@ -4,16 +4,17 @@
 //! Without tokens a browser needs no credentials, so the origin of the page is checked. The browser
 //! sends it in headers that a page cannot set. A site can also point its own name at this machine's
 //! address; its pages then count as same-site, and are detected by the host name. Programs other
-//! than browsers send no such headers and are not rejected.
+//! than browsers send no such headers and are not rejected. Only browsers send the cookie of the
+//! console, and an action with it must show by these headers that it comes from the console.
 
 use std::net::IpAddr;
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use http::HeaderMap;
 use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
+use http::{HeaderMap, Method};
 
 use super::{AdminState, ApiError};
 use crate::security::Access;
@@ -52,6 +53,17 @@ fn is_of_this_site(headers: &HeaderMap) -> bool {
     match (origin, text(headers, HOST.as_str())) {
         (Some((_scheme, origin)), Some(host)) => origin.eq_ignore_ascii_case(host),
         _ => false,
+    }
+}
+
+/// Returns whether a request comes from a page of the coordinator. Other than for programs, an
+/// action must show that it does.
+pub(super) fn is_of_own_page(method: &Method, headers: &HeaderMap) -> bool {
+    let shows_it = headers.contains_key(SEC_FETCH_SITE) || headers.contains_key(ORIGIN);
+    match text(headers, SEC_FETCH_SITE) {
+        // The address bar opens pages, and sends no action.
+        Some("none") => method.is_safe(),
+        _ => is_of_this_site(headers) && (shows_it || method.is_safe()),
     }
 }
 

@@ -1,28 +1,33 @@
 //! The admin API: REST under `/api/v1`, health, metrics, and discovery for clients of Seata, all on
-//! one port.
+//! one port, with the console beside them.
 //!
 //! It views the coordinator's state through the engine and translates it to [`model`]'s messages.
 //! It decides nothing. The OpenAPI document is generated from the same routes.
 
 use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
-use axum::{Json, Router, middleware};
+use axum::{Extension, Json, Router, middleware};
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::console;
+
 mod actions;
+mod audit_view;
 mod backup;
 mod bounds;
 mod caller;
 mod cluster;
+mod cookie;
 mod csrf;
 mod cursor;
 mod discovery;
 mod extract;
 mod health;
 mod list;
+mod live;
 mod locks;
 pub mod model;
 mod named_lock_view;
@@ -30,7 +35,9 @@ mod named_locks;
 mod overview;
 mod pass_on;
 mod problem;
+mod recent_view;
 mod row_key;
+mod sign_in;
 mod state;
 mod timeline;
 mod to_come;
@@ -40,6 +47,7 @@ mod view_permit;
 mod waits;
 
 pub use problem::{ApiError, XID_FORM};
+pub(crate) use recent_view::keep as keep_recent;
 pub use state::{About, AdminState, Readiness, SeataAddress};
 
 #[derive(OpenApi)]
@@ -55,30 +63,34 @@ struct ApiDocument;
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = routes().into_openapi();
     document.merge(local_routes().into_openapi());
+    document.merge(live_routes().into_openapi());
     document.merge(probes().into_openapi());
     document
 }
 
 /// Returns the router of the admin port.
 pub fn router(state: AdminState) -> Router {
-    let (api, mut document) = routes().split_for_parts();
-    let (local, local_document) = local_routes().split_for_parts();
-    let (probe, probe_document) = probes().split_for_parts();
-    document.merge(local_document);
-    document.merge(probe_document);
-    let document = Json(document);
+    let document = Json(openapi());
+    let (api, _) = routes().split_for_parts();
+    let (local, _) = local_routes().split_for_parts();
+    let (live, _) = live_routes().split_for_parts();
+    let (probe, _) = probes().split_for_parts();
+    let pass_on = middleware::from_fn_with_state(state.clone(), pass_on::to_the_leader);
+    let api = api.route_layer(pass_on).merge(local);
+    let watched = live::Api(api.clone().with_state(state.clone()));
     let body_bytes_max = state.config().body_bytes_max;
     let health = Router::new()
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics));
-    api.route_layer(middleware::from_fn_with_state(state.clone(), pass_on::to_the_leader))
-        .merge(local)
+    api.merge(live.layer(Extension(watched)))
         .route("/api/v1/openapi.json", get(async move |_viewer: caller::Viewer| document.clone()))
         // Outside of passing on: the headers that name a page are not sent to the leader.
+        .route_layer(middleware::from_fn_with_state(state.clone(), cookie::to_bearer))
         .route_layer(middleware::from_fn_with_state(state.clone(), csrf::reject_cross_site))
         .merge(health)
         .merge(probe)
+        .merge(console::router())
         .merge(discovery::router())
         .fallback(problem::no_route)
         .method_not_allowed_fallback(problem::no_method)
@@ -94,7 +106,18 @@ fn probes() -> OpenApiRouter<AdminState> {
 
 /// Returns the routes that every node answers itself.
 fn local_routes() -> OpenApiRouter<AdminState> {
-    OpenApiRouter::new().routes(routes!(cluster::show)).routes(routes!(backup::make))
+    OpenApiRouter::new()
+        .routes(routes!(cluster::show))
+        .routes(routes!(backup::make))
+        .routes(routes!(audit_view::list))
+        .routes(routes!(sign_in::me))
+        .routes(routes!(sign_in::sign_in))
+        .routes(routes!(sign_in::sign_out))
+}
+
+/// Returns the route that watches the others. A node that follows watches the leader's answers.
+fn live_routes() -> OpenApiRouter<AdminState> {
+    OpenApiRouter::new().routes(routes!(live::watch))
 }
 
 /// Returns the routes that the leader answers.
@@ -120,6 +143,7 @@ fn routes() -> OpenApiRouter<AdminState> {
         .routes(routes!(named_locks::list))
         .routes(routes!(named_locks::one))
         .routes(routes!(named_locks::release))
+        .routes(routes!(recent_view::show))
         .routes(routes!(overview::resources))
         .routes(routes!(overview::processes))
         .routes(routes!(overview::status))

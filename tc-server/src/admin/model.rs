@@ -8,14 +8,20 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+mod audit;
 mod cluster;
+mod live;
 mod named_lock;
 mod query;
+mod recent;
 mod refusal;
+mod sign_in;
 mod timeline;
 mod wait;
 
+pub use audit::{AuditLine, AuditPage, AuditQuery};
 pub use cluster::{Cluster, ClusterNode, NodeStanding, SeenClusterNode, TransferReply};
+pub use live::LiveQuery;
 pub use named_lock::{
     Lease, NamedLock, NamedLockPage, NamedLockQuery, NamedLockWaiter, OneNamedLockQuery,
     ReleaseReply, ReleaseRequest,
@@ -24,10 +30,12 @@ pub use query::{
     BranchQuery, ListOrder, LockQuery, LockQueueQuery, OneLockQuery, TransactionQuery,
     WaitGraphQuery,
 };
+pub use recent::{Recent, RecentStep, Timing};
 pub use refusal::{
     DirtyColumn, DirtyRow, EventFate, HeldEvents, Refusal, Resolution, ResolveRequest, RowChange,
     RowStanding,
 };
+pub use sign_in::{AdminRole, Me, SignInRequest};
 pub use timeline::{EventKind, TimelineEntry, Timer, TimerKind};
 pub use wait::{
     Deadlock, DeadlockMember, Deadlocks, LockQueuePage, LockWait, WaitEdge, WaitGraph, WaitNode,

@@ -74,6 +74,9 @@ pub enum ApiError {
     /// The limit of concurrent views is reached.
     #[error("`admin.views_max` views are under way: try again shortly")]
     TooManyViews,
+    /// The limit of concurrent live views is reached.
+    #[error("`admin.live_max` live views are open: close a console, or ask without `live`")]
+    TooManyLiveViews,
     /// The path does not exist.
     #[error("there is no such path: see /api/v1/openapi.json")]
     NoRoute,
@@ -117,6 +120,7 @@ impl ApiError {
             Self::UrlTooLong => "HF-ADM-URL-TOO-LONG",
             Self::NotLocked { .. } => "HF-ADM-NOT-LOCKED",
             Self::TooManyViews => "HF-ADM-TOO-MANY-VIEWS",
+            Self::TooManyLiveViews => "HF-ADM-TOO-MANY-LIVE-VIEWS",
             Self::NoRoute => "HF-ADM-NO-ROUTE",
             Self::NoMethod => "HF-ADM-NO-METHOD",
             Self::Timeout => "HF-ADM-TIMEOUT",
@@ -139,7 +143,7 @@ impl ApiError {
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UrlTooLong => StatusCode::URI_TOO_LONG,
-            Self::TooManyViews => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyViews | Self::TooManyLiveViews => StatusCode::TOO_MANY_REQUESTS,
             Self::NotLocked { .. } | Self::NoRoute => StatusCode::NOT_FOUND,
             Self::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
@@ -185,7 +189,7 @@ impl IntoResponse for ApiError {
         let mut response = (status, Json(problem)).into_response();
         let problem = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(CONTENT_TYPE, problem);
-        if matches!(self, Self::TooManyViews) {
+        if matches!(self, Self::TooManyViews | Self::TooManyLiveViews) {
             note(PortName::Admin, Why::Busy, None, &self);
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }

@@ -1,10 +1,11 @@
 //! The state that the admin API's handlers share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use handfast_core::Timestamp;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_util::sync::CancellationToken;
 
 use super::ApiError;
 use super::view_permit::ViewPermit;
@@ -15,7 +16,8 @@ use crate::dispatch::Dispatcher;
 use crate::engine::{EngineHandle, Standing, changed};
 use crate::metrics;
 use crate::peers::Peers;
-use crate::security::Access;
+use crate::recent::RecentSteps;
+use crate::security::{Access, CookieSeal};
 use crate::store::{CoordinatorNode, Leader, RecordSource};
 
 /// The shared state. Cheap to clone.
@@ -31,10 +33,13 @@ struct Parts {
     clock: Arc<dyn Clock>,
     access: Access,
     audit: AuditLog,
+    cookie_seal: CookieSeal,
     readiness: Readiness,
     config: AdminConfig,
     about: About,
     views: Arc<Semaphore>,
+    live: Arc<Semaphore>,
+    recent: RecentSteps,
 }
 
 /// Facts about the server that do not change while it runs.
@@ -54,6 +59,8 @@ pub struct About {
     pub seata: Option<SeataAddress>,
     /// The way to the other nodes, where others can lead.
     pub peers: Option<Peers>,
+    /// Whether the admin port is encrypted.
+    pub is_encrypted: bool,
 }
 
 /// The address at which clients of Seata find the coordinator.
@@ -80,7 +87,7 @@ impl SeataAddress {
 /// Whether the server accepts requests: it leads, and is not shutting down.
 #[derive(Clone, Debug)]
 pub struct Readiness {
-    stopping: Arc<AtomicBool>,
+    stopping: CancellationToken,
     since_ms: Arc<AtomicU64>,
     standing: watch::Receiver<Standing>,
 }
@@ -89,12 +96,17 @@ impl Readiness {
     /// Creates a state that is ready for as long as the engine leads.
     #[must_use]
     pub fn new(standing: watch::Receiver<Standing>) -> Self {
-        Self { stopping: Arc::default(), since_ms: Arc::default(), standing }
+        Self { stopping: CancellationToken::new(), since_ms: Arc::default(), standing }
     }
 
     /// Marks the beginning of a shutdown.
     pub fn stop(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
+        self.stopping.cancel();
+    }
+
+    /// Waits for the beginning of a shutdown.
+    pub(super) async fn stopping(&self) {
+        self.stopping.cancelled().await;
     }
 
     /// Returns whether the server leads, and so answers requests itself.
@@ -150,7 +162,7 @@ impl Readiness {
     }
 
     fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
+        self.stopping.is_cancelled()
     }
 
     /// Returns a receiver of the engine's standing.
@@ -166,14 +178,27 @@ impl AdminState {
         engine: EngineHandle,
         dispatcher: Dispatcher,
         clock: Arc<dyn Clock>,
-        (access, audit): (Access, AuditLog),
+        (access, audit, cookie_seal): (Access, AuditLog, CookieSeal),
         readiness: Readiness,
         config: AdminConfig,
         about: About,
     ) -> Self {
-        let views = Arc::new(Semaphore::new(config.views_max.min(Semaphore::MAX_PERMITS)));
-        let parts =
-            Parts { engine, dispatcher, clock, access, audit, readiness, config, about, views };
+        let places = |max: usize| Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
+        let (views, live) = (places(config.views_max), places(config.live_max));
+        let parts = Parts {
+            engine,
+            dispatcher,
+            clock,
+            access,
+            audit,
+            cookie_seal,
+            readiness,
+            config,
+            about,
+            views,
+            live,
+            recent: RecentSteps::new(),
+        };
         Self { parts: Arc::new(parts) }
     }
 
@@ -186,6 +211,12 @@ impl AdminState {
         // Refused at once: waiting views would take memory too (BOUNDED).
         let place = Arc::clone(&self.parts.views).try_acquire_owned();
         place.map(ViewPermit::new).map_err(|_| ApiError::TooManyViews)
+    }
+
+    /// Returns the place of a live view, if one is free.
+    pub(super) fn begin_live(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        let place = Arc::clone(&self.parts.live).try_acquire_owned();
+        place.map_err(|_| ApiError::TooManyLiveViews)
     }
 
     pub(super) fn dispatcher(&self) -> &Dispatcher {
@@ -202,6 +233,14 @@ impl AdminState {
 
     pub(super) fn audit(&self) -> &AuditLog {
         &self.parts.audit
+    }
+
+    pub(super) fn cookie_seal(&self) -> &CookieSeal {
+        &self.parts.cookie_seal
+    }
+
+    pub(super) fn recent(&self) -> &RecentSteps {
+        &self.parts.recent
     }
 
     pub(super) fn readiness(&self) -> &Readiness {

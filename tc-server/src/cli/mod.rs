@@ -142,6 +142,9 @@ pub enum TransactionCommand {
         /// image over every row.
         #[arg(default_value = "restore_clean")]
         resolution: Resolution,
+        /// The reason, for the audit log.
+        #[arg(long, default_value = "")]
+        reason: String,
         #[command(flatten)]
         remote: Remote,
     },

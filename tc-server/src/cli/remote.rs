@@ -38,10 +38,10 @@ pub(super) fn transactions(
         Tx::Retry(one) => end(&one.xid, "retry", String::new(), &one.remote, output),
         Tx::Pause(one) => end(&one.xid, "pause", String::new(), &one.remote, output),
         Tx::Resume(one) => end(&one.xid, "resume", String::new(), &one.remote, output),
-        Tx::Resolve { xid, branch, resolution, remote } => {
+        Tx::Resolve { xid, branch, resolution, reason, remote } => {
             let branch = segment(&branch, "a branch is a number")?;
             let path = format!("{}/branches/{branch}/resolve", transaction_path(&xid)?);
-            act(&remote, &path, &ResolveRequest { resolution }, output)
+            act(&remote, &path, &ResolveRequest { resolution, reason }, output)
         }
     }
 }

@@ -189,6 +189,7 @@ impl From<StartError> for CliFailure {
             | StartError::Peers(_) => Self::new(Exit::Configuration, error.code(), causes(&error)),
             StartError::Descriptors(_)
             | StartError::Audit(_)
+            | StartError::ConsoleKey { .. }
             | StartError::DataDir { .. }
             | StartError::Listen { .. }
             | StartError::Grpc(_)

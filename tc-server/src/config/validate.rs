@@ -46,6 +46,7 @@ impl Config {
             ("admin.body_bytes_max", as_u64(self.admin.body_bytes_max)),
             ("admin.page_items_max", as_u64(self.admin.page_items_max)),
             ("admin.views_max", as_u64(self.admin.views_max)),
+            ("admin.live_max", as_u64(self.admin.live_max)),
             ("admin.scan_records_max", as_u64(self.admin.scan_records_max)),
             ("seata.connections_max", as_u64(self.seata.connections_max)),
             ("seata.silence_timeout_ms", self.seata.silence_timeout_ms),

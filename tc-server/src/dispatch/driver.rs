@@ -20,6 +20,7 @@ use super::resource_queue::ResourceLoad;
 use super::{EffectSink, Settings};
 use crate::clock::Clock;
 use crate::crash_point::crash_point;
+use crate::recent::{self, Timed};
 use crate::turned_away::{PortName, Why, note};
 
 /// Receives the calls for a process, such as the send queue of its connection.
@@ -255,6 +256,7 @@ impl Dispatcher {
             if let Some(owed_ms) = state.queue.outcome(now, Some(by), answer) {
                 let owed = Duration::from_millis(owed_ms);
                 metrics::histogram!("handfast_phase_two_seconds").record(owed);
+                recent::record(Timed::PhaseTwo, owed);
             }
         }
         self.pump(&mut state);

@@ -5,7 +5,7 @@
 //! waiters.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use metrics::Histogram;
@@ -16,6 +16,7 @@ use super::batch_builder::Outgoing;
 use super::handle::{Destination, EngineError, EngineResult, ReplySink};
 use crate::crash_point::crash_point;
 use crate::dispatch::EffectSink;
+use crate::recent::{self, Timed};
 
 /// The destinations of all unanswered requests.
 #[derive(Debug)]
@@ -163,9 +164,9 @@ impl Histograms {
     fn record(&self, unanswered: &Unanswered, answered: &EngineResult, now: Instant) {
         let elapsed = now.saturating_duration_since(unanswered.taken_at);
         match unanswered.kind {
-            Kind::Begin => self.begin.record(elapsed),
-            Kind::Register => self.register.record(elapsed),
-            Kind::Commit => self.commit.record(elapsed),
+            Kind::Begin => note(&self.begin, Timed::Begin, elapsed),
+            Kind::Register => note(&self.register, Timed::Register, elapsed),
+            Kind::Commit => note(&self.commit, Timed::Commit, elapsed),
             Kind::AcquireLock if matches!(answered, Ok(Reply::LockGranted { .. })) => {
                 self.lock_granted.record(elapsed);
             }
@@ -173,9 +174,15 @@ impl Histograms {
             Kind::CheckLocks | Kind::Other => {}
         }
         if unanswered.waits && matches!(unanswered.kind, Kind::Register | Kind::CheckLocks) {
-            self.lock_wait.record(elapsed);
+            note(&self.lock_wait, Timed::LockWait, elapsed);
         }
     }
+}
+
+/// Records a duration for Prometheus and for the console.
+fn note(histogram: &Histogram, what: Timed, took: Duration) {
+    histogram.record(took);
+    recent::record(what, took);
 }
 
 /// Logs the one line that operators' alarms look for, without the error, which may quote rows: `tx

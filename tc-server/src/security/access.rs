@@ -75,7 +75,9 @@ impl Caller {
         Arc::clone(&self.name)
     }
 
-    fn may(&self, permission: Permission) -> bool {
+    /// Returns whether the caller has a permission.
+    #[must_use]
+    pub fn may(&self, permission: Permission) -> bool {
         match (self.role, permission) {
             (None, _)
             | (Some(Role::Client), Permission::UseGrpc)

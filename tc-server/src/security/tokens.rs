@@ -217,23 +217,25 @@ fn check_name(name: &str) -> Result<(), &'static str> {
 
 fn read_hash(text: &str) -> Result<[u8; 32], &'static str> {
     const WRONG: &str = "the hash is 64 hexadecimal digits";
-    if text.len() != 64 || !text.is_ascii() {
-        return Err(WRONG);
-    }
-    let mut hash = [0; 32];
-    for (byte, at) in hash.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| WRONG)?;
-    }
-    Ok(hash)
+    from_hexadecimal(text).and_then(|hash| hash.try_into().ok()).ok_or(WRONG)
 }
 
 fn hash(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("a string takes every write");
         text
     })
+}
+
+/// Returns the bytes of hexadecimal digits, if the text is nothing else.
+pub(super) fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
+    if !text.is_ascii() || !text.len().is_multiple_of(2) {
+        return None;
+    }
+    let bytes = (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16));
+    bytes.collect::<Result<_, _>>().ok()
 }

@@ -14,7 +14,7 @@ use crate::admin::SeataAddress;
 use crate::audit::AuditLog;
 use crate::config::{Config, StoreKind};
 use crate::seata::Members;
-use crate::security::{Access, Listener, Tokens, admin_acceptor, grpc_acceptor};
+use crate::security::{Access, CookieSeal, Listener, Tokens, admin_acceptor, grpc_acceptor};
 use crate::store;
 use crate::turned_away::PortName;
 
@@ -22,6 +22,7 @@ use crate::turned_away::PortName;
 pub(super) struct Listeners {
     pub(super) access: Access,
     pub(super) audit: AuditLog,
+    pub(super) cookie_seal: CookieSeal,
     pub(super) grpc: Listener,
     pub(super) grpc_address: SocketAddr,
     pub(super) admin: Listener,
@@ -41,6 +42,7 @@ impl Listeners {
         Ok(Self {
             access: open_access(config)?,
             audit: open_audit(config)?,
+            cookie_seal: open_cookie_seal(config)?,
             grpc: Listener::new(grpc, grpc_acceptor(&config.tls)?, grpc_limit),
             grpc_address,
             admin: Listener::new(admin, admin_acceptor(&config.tls)?, admin_limit),
@@ -100,6 +102,17 @@ fn open_audit(config: &Config) -> Result<AuditLog, StartError> {
             Ok(AuditLog::open(&config.data_dir.join("audit.jsonl"))?)
         }
     }
+}
+
+/// Opens the key of the console's cookies: none is needed without tokens, and a memory store
+/// outlives no process either.
+fn open_cookie_seal(config: &Config) -> Result<CookieSeal, StartError> {
+    if config.security.tokens.is_none() || config.store == StoreKind::Memory {
+        return Ok(CookieSeal::draw());
+    }
+    make_data_dir(&config.data_dir)?;
+    let path = config.data_dir.join("console.key");
+    CookieSeal::open(&path).map_err(|source| StartError::ConsoleKey { path, source })
 }
 
 fn make_data_dir(directory: &Path) -> Result<(), StartError> {

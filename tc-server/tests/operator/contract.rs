@@ -8,19 +8,23 @@ use http::Method;
 use crate::application::Application;
 use crate::port::{Admin, TokensFile, roomy};
 
-const ROUTES: [(&str, &str); 22] = [
+const ROUTES: [(&str, &str); 26] = [
+    ("get", "/api/v1/audit"),
     ("post", "/api/v1/backup"),
     ("get", "/api/v1/cluster"),
     ("post", "/api/v1/cluster/transfer"),
+    ("get", "/api/v1/live"),
     ("get", "/api/v1/locks"),
     ("get", "/api/v1/locks/deadlocks"),
     ("get", "/api/v1/locks/graph"),
     ("get", "/api/v1/locks/one"),
     ("get", "/api/v1/locks/queue"),
+    ("get", "/api/v1/me"),
     ("get", "/api/v1/named-locks"),
     ("get", "/api/v1/named-locks/one"),
     ("post", "/api/v1/named-locks/release"),
     ("get", "/api/v1/processes"),
+    ("get", "/api/v1/recent"),
     ("get", "/api/v1/resources"),
     ("get", "/api/v1/status"),
     ("get", "/api/v1/transactions"),
@@ -34,7 +38,8 @@ const ROUTES: [(&str, &str); 22] = [
 ];
 
 /// The routes that need no token.
-const OPEN: [(&str, &str); 1] = [("get", "/health")];
+const OPEN: [(&str, &str); 3] =
+    [("post", "/api/v1/sign-in"), ("post", "/api/v1/sign-out"), ("get", "/health")];
 
 #[test]
 fn the_document_lists_every_route() {

@@ -12,6 +12,8 @@ mod command_line;
 #[cfg(test)]
 mod config;
 #[cfg(test)]
+mod console;
+#[cfg(test)]
 mod contract;
 #[cfg(test)]
 mod csrf;

@@ -14,7 +14,7 @@ use handfast_server::clock::{Clock as _, WallClock};
 use handfast_server::config::AdminConfig;
 use handfast_server::dispatch::{self, Dispatcher};
 use handfast_server::engine::{Engine, EngineHandle, Settings};
-use handfast_server::security::Access;
+use handfast_server::security::{Access, CookieSeal};
 use handfast_server::store::{
     CoordinatorNode, MemoryStore, RecordSnapshot, RecordSource, Store, StoreError,
 };
@@ -98,8 +98,17 @@ async fn start_on(
         seata: None,
     };
     let (started_at, seata, peers) = (clock.now(), None, None);
-    let about = About { node, store, records, advertised_address, started_at, seata, peers };
-    let doors = (Access::Open, audit);
+    let about = About {
+        node,
+        store,
+        records,
+        advertised_address,
+        started_at,
+        seata,
+        peers,
+        is_encrypted: false,
+    };
+    let doors = (Access::Open, audit, CookieSeal::draw());
     let config = AdminConfig { request_timeout_ms: 3_600_000, ..AdminConfig::default() };
     let readiness = Readiness::new(standing);
     let state = AdminState::new(handle.clone(), dispatcher, clock, doors, readiness, config, about);

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::console_test;
 use crate::differential;
 use crate::docs;
 use crate::driver_features;
@@ -58,6 +59,7 @@ pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()
     let programs = Programs::build(interrupts)?;
     interop::run_clients(interrupts, programs.command("handfast-interop")?, &["--short"])?;
     sim::run_seeds(interrupts, programs.command("handfast-sim")?, &["--seeds", SEEDS])?;
+    console_test::run_scenes::<&str>(interrupts, &[])?;
     run_examples(interrupts, programs)?;
     // Last: it builds everything again that depends on SQLite's driver.
     differential::run_with_hook(interrupts, HOOK_CASES)

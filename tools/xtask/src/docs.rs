@@ -10,6 +10,7 @@ mod quotes;
 mod stage;
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -18,7 +19,7 @@ use clap::Args;
 use crate::interrupt::Interrupts;
 use crate::say::say;
 use crate::test::cargo;
-use crate::tree::{SourceFile, root, source_files};
+use crate::tree::{SourceFile, paths, root, source_files};
 
 /// Where the finished book is.
 const BOOK: &str = "target/book";
@@ -38,12 +39,13 @@ pub(crate) struct Options {
 /// Checks the pages and builds the book, installing mdBook if it is missing.
 pub(crate) fn build(interrupts: &Interrupts, options: &Options) -> Result<()> {
     let files = source_files()?;
-    check(&files)?;
+    let pictures = stage::pictures(paths()?);
+    check(&files, &pictures)?;
     if options.check {
         return Ok(());
     }
     install_mdbook(interrupts)?;
-    write_stage(&files)?;
+    write_stage(&files, &pictures)?;
     let book = root().join(BOOK);
     let mut mdbook = Command::new("mdbook");
     mdbook.args(["build", STAGE, "--dest-dir"]).arg(&book).current_dir(root());
@@ -52,9 +54,9 @@ pub(crate) fn build(interrupts: &Interrupts, options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn check(files: &[SourceFile]) -> Result<()> {
+fn check(files: &[SourceFile], pictures: &[String]) -> Result<()> {
     let complaints = [
-        links::check(files),
+        links::check(files, pictures),
         links::check_summary(files),
         quotes::check(files),
         commands::check(files, &commands::subcommands()),
@@ -86,16 +88,25 @@ fn install_mdbook(interrupts: &Interrupts) -> Result<()> {
 }
 
 /// Writes every page again, so that none stays that has been removed from the tree.
-fn write_stage(files: &[SourceFile]) -> Result<()> {
+fn write_stage(files: &[SourceFile], pictures: &[String]) -> Result<()> {
     let stage = root().join(STAGE);
     if stage.exists() {
         fs::remove_dir_all(&stage).context("removing the last stage")?;
     }
-    for (path, text) in stage::pages(files)? {
-        let path = stage.join(path);
-        let folder = path.parent().context("a page has no folder")?;
-        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    for (path, text) in stage::pages(files, pictures)? {
+        let path = made_room_for(stage.join(path))?;
         fs::write(&path, text).with_context(|| path.display().to_string())?;
     }
+    for picture in pictures {
+        let path = made_room_for(stage.join(picture))?;
+        fs::copy(root().join(picture), &path).with_context(|| path.display().to_string())?;
+    }
     Ok(())
+}
+
+/// Makes the folder of a file.
+fn made_room_for(path: PathBuf) -> Result<PathBuf> {
+    let folder = path.parent().context("a page has no folder")?;
+    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    Ok(path)
 }

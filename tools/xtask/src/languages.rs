@@ -25,7 +25,7 @@ const PYTHON: Needed = Needed {
     otherwise: OTHERWISE,
 };
 
-const NODE: Needed = Needed {
+pub(crate) const NODE: Needed = Needed {
     name: "Node",
     is_installed: || in_path("node") && in_path("npm"),
     packages: |installer| match installer {

@@ -3,6 +3,7 @@
 //! It starts other programs and reads the source tree; it knows nothing of the crates it tests.
 
 mod ci;
+mod console_test;
 mod corpus;
 mod crash;
 mod deploy;
@@ -89,6 +90,13 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Drive the console in a browser, at a coordinator with real databases.
+    #[command(disable_help_flag = true)]
+    ConsoleTest {
+        /// `--scene NAME`, `--pictures FOLDER`, `--help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Break the code on purpose, one mutation at a time, and show which check notices.
     Mutations {
         /// Only mutations whose name or area (a file of `quality/mutations/`) holds one of these.
@@ -143,6 +151,7 @@ fn run(task: Task) -> Result<()> {
             interop::run_clients(&interrupts, program::package("handfast-interop"), &arguments)
         }
         Task::Languages { arguments } => languages::run_programs(&interrupts, &arguments),
+        Task::ConsoleTest { arguments } => console_test::run_scenes(&interrupts, &arguments),
         Task::Mutations { names } => mutations::run_all(&interrupts, &names),
         Task::Pauses(options) => pauses::run_pauses(&interrupts, &options),
         Task::Optimize => optimize::build(&interrupts),

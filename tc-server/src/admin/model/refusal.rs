@@ -134,4 +134,7 @@ pub struct ResolveRequest {
     /// The resolution; by default the clean rows are restored.
     #[serde(default)]
     pub resolution: Resolution,
+    /// For the audit log; at most 1,024 bytes are kept.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
 }

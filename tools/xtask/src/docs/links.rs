@@ -7,9 +7,10 @@ use crate::tree::SourceFile;
 use super::markdown::{anchors, is_external, lines, links, resolve};
 use super::stage::SUMMARY;
 
-/// Finds links to files and headings that are not there.
-pub(super) fn check(files: &[SourceFile]) -> Vec<String> {
-    let paths: BTreeSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
+/// Finds links to files and headings that are not there. Pictures are files without text.
+pub(super) fn check(files: &[SourceFile], pictures: &[String]) -> Vec<String> {
+    let texts = files.iter().map(|file| file.path.as_str());
+    let paths: BTreeSet<&str> = texts.chain(pictures.iter().map(String::as_str)).collect();
     let headings: BTreeMap<&str, Vec<String>> =
         pages(files).map(|page| (page.path.as_str(), anchors(&page.text))).collect();
     let mut complaints = Vec::new();
@@ -84,17 +85,19 @@ mod tests {
     use super::*;
 
     fn complaints(readme: &str) -> Vec<String> {
-        check(&[
+        let files = [
             SourceFile::sample("README.md", readme),
             SourceFile::sample("docs/a.md", "# One\n"),
             SourceFile::sample("src/lib.rs", ""),
-        ])
+        ];
+        check(&files, &["docs/images/a.png".to_owned()])
     }
 
     #[test]
     fn links_to_what_is_there_are_fine() {
         let page = "# Top\n[a](docs/a.md#one) [b](src) [c](#top) [d](https://example.org/x)\n";
         assert!(complaints(page).is_empty());
+        assert!(complaints("![a](docs/images/a.png)\n").is_empty());
     }
 
     #[test]

@@ -18,27 +18,29 @@ const SETTINGS: &str = "book.toml";
 /// The folder of pages, in the tree and on the stage.
 const PAGES: &str = "docs/";
 
-/// Returns the files of the stage: path and text.
-pub(super) fn pages(files: &[SourceFile]) -> Result<Vec<(String, String)>> {
+/// Returns the pages of the stage: path and text. Pictures keep their paths, and are copied.
+pub(super) fn pages(files: &[SourceFile], pictures: &[String]) -> Result<Vec<(String, String)>> {
     let file = |path: &str| files.iter().find(|file| file.path == path).context(path.to_owned());
-    let mut places = places(file(SUMMARY)?);
-    places.extend(files.iter().filter_map(place_of_picture));
+    let own = places(file(SUMMARY)?);
+    let mut places = own.clone();
+    places.extend(
+        pictures
+            .iter()
+            .filter_map(|path| Some((path.clone(), path.strip_prefix(PAGES)?.to_owned()))),
+    );
     let mut staged = vec![(SETTINGS.to_owned(), file(SETTINGS)?.text.clone())];
-    for (path, place) in &places {
-        let file = file(path)?;
-        let text = if is_picture(path) { file.text.clone() } else { rewritten(file, &places) };
-        staged.push((format!("{PAGES}{place}"), text));
+    for (path, place) in &own {
+        staged.push((format!("{PAGES}{place}"), rewritten(file(path)?, &places)));
     }
     Ok(staged)
 }
 
-fn is_picture(path: &str) -> bool {
-    path.ends_with(".svg")
-}
-
-fn place_of_picture(file: &SourceFile) -> Option<(String, String)> {
-    let place = file.path.strip_prefix(PAGES).filter(|place| is_picture(place))?;
-    Some((file.path.clone(), place.to_owned()))
+/// Returns the pictures among the paths of the tree.
+pub(super) fn pictures(paths: Vec<String>) -> Vec<String> {
+    let is_picture = |path: &String| {
+        path.starts_with(PAGES) && [".png", ".svg"].iter().any(|ending| path.ends_with(ending))
+    };
+    paths.into_iter().filter(is_picture).collect()
 }
 
 /// Returns the path of each page on the stage, by its path in the tree.
@@ -112,15 +114,14 @@ mod tests {
                 "docs/b/c.md",
                 "[a](../a.md) ![p](../images/p.svg)\n```\n[s](../src)\n```\n",
             ),
-            SourceFile::sample("docs/images/p.svg", "<svg/>"),
             SourceFile::sample("docs/d/README.md", "D\n"),
             SourceFile::sample("TOP.md", "[c](docs/b/c.md) [d](docs/d)\n"),
         ];
-        let staged: BTreeMap<String, String> = pages(&files).unwrap().into_iter().collect();
+        let staged: BTreeMap<String, String> =
+            pages(&files, &["docs/images/p.svg".to_owned()]).unwrap().into_iter().collect();
         assert_eq!(staged["docs/a.md"], "[t](TOP.md#x) s [u](https://u)\n");
         let with_picture = "[a](../a.md) ![p](../images/p.svg)\n```\n[s](../src)\n```\n";
         assert_eq!(staged["docs/b/c.md"], with_picture);
-        assert_eq!(staged["docs/images/p.svg"], "<svg/>");
         assert_eq!(staged["docs/TOP.md"], "[c](b/c.md) [d](d/index.md)\n");
         assert_eq!(staged["docs/d/index.md"], "D\n");
         let summary = "- [A](a.md)\n- [B](b/c.md)\n- [D](d/index.md)\n- [Top](TOP.md)\n";

@@ -150,6 +150,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "handfast-crash-tests",
         &["handfast", "handfast-locks", "handfast-server", "handfast-test-services"],
     ),
+    ("handfast-console-tests", &["handfast", "handfast-locks", "handfast-test-services"]),
     ("handfast-interop", &["handfast-test-services"]),
     ("handfast-languages", &["handfast-test-services"]),
     ("xtask", &["handfast-test-services"]),

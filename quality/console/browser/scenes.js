@@ -1,0 +1,271 @@
+// The scenes: each is played on a page of an operator, who has signed in.
+import { CONSOLE, TOKENS, act, ensure, openPage, signedIn, until, visit } from "./stage.js";
+
+const text = (page) => page.locator("main").innerText();
+const rows = (page) => page.locator(".table .row");
+/** How many rows a list has, in sight or not. */
+const rowCount = async (page) => Number(await page.locator(".table").getAttribute("aria-rowcount"));
+const isRolledBack = (page) => async () => (await page.locator(".summary .badge.rolled_back").count()) === 1;
+
+/** Signing in gives a cookie that no script reads; the page keeps no token. */
+export async function signIn({ browser }) {
+  const context = await browser.newContext();
+  const { page } = await openPage(context);
+  await page.goto(CONSOLE);
+  await page.fill("input[name=token]", "hft_wrong");
+  await page.click("button[type=submit]");
+  await page.waitForSelector(".problem");
+  ensure((await text(page)).includes("HF-ADM-UNAUTHENTICATED"), "a wrong token is refused by its code");
+  await page.fill("input[name=token]", TOKENS.operator);
+  await page.click("button[type=submit]");
+  await page.waitForSelector("nav .caller");
+  ensure((await page.locator("nav .caller").innerText()).includes("alice"), "the caller is named");
+  const cookies = await context.cookies(`${CONSOLE}/api/v1/me`);
+  const [cookie] = cookies.filter(({ name }) => name.startsWith("handfast_console"));
+  ensure(cookie?.httpOnly && cookie.sameSite === "Strict", `HttpOnly, Strict: ${JSON.stringify(cookie)}`);
+  ensure(!cookie.value.includes("hft_"), "the cookie is not the token");
+  const kept = await page.evaluate(() => JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie]));
+  ensure(!kept.includes("hft_") && !kept.includes("handfast_console"), `kept by the page: ${kept}`);
+  await page.reload();
+  await page.waitForSelector("nav .caller");
+  await page.click("nav .caller button");
+  await page.waitForSelector("input[name=token]");
+  ensure((await context.cookies(`${CONSOLE}/api/v1/me`)).length === 0, "signing out ends the cookie");
+  await context.close();
+}
+
+/** Transactions appear without a reload, are found, and are opened by keys. */
+export async function transactions({ page }) {
+  await act("orders 12");
+  await visit(page, "#/transactions");
+  await page.waitForSelector(".table");
+  await until("twelve orders are listed", async () => (await rowCount(page)) >= 12);
+  const before = await rowCount(page);
+  await act("orders 3");
+  await until("three more appear", async () => (await rowCount(page)) === before + 3);
+  await page.keyboard.press("/");
+  ensure(await page.evaluate(() => document.activeElement?.hasAttribute("data-search")), "`/` searches");
+  await page.keyboard.type("place-order");
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("Escape");
+  await page.selectOption("select[name=status]", "rolled_back");
+  await until("only those rolled back are listed", async () => {
+    const seen = await page.locator(".table .row .badge").allInnerTexts();
+    return seen.length > 0 && seen.every((status) => status.startsWith("rolled back"));
+  });
+  await page.keyboard.press("j");
+  await page.keyboard.press("j");
+  await page.keyboard.press("Enter");
+  await page.waitForSelector(".waterfall");
+  ensure((await page.locator(".waterfall .lane").count()) === 4, "an axis, the transaction and two branches");
+  ensure((await text(page)).includes("rolled back"), "its end is told");
+  await page.click("button:has-text('JSON')");
+  ensure(JSON.parse(await page.locator("pre.json").innerText()).branches.length === 2, "JSON is shown");
+}
+
+/** Exported, a transaction is opened again from its file. */
+export async function file({ page }) {
+  const [saved] = await Promise.all([page.waitForEvent("download"), page.click("button:has-text('Export')")]);
+  const path = await saved.path();
+  await visit(page, "#/transactions");
+  await page.setInputFiles("input[type=file]", path);
+  await page.waitForSelector(".waterfall");
+  ensure((await text(page)).includes("From a file"), "it says that it is from a file");
+}
+
+/** A name of a client is text, wherever it is shown. */
+export async function hostile({ page }) {
+  const { xid, name } = await act("hostile");
+  for (const address of ["#/transactions", `#/transactions/${encodeURIComponent(xid)}`, "#/processes"]) {
+    await visit(page, address);
+    await until(`the name stands on ${address}`, async () => (await text(page)).includes(name));
+    ensure((await page.locator("img").count()) === 0, `no image on ${address}`);
+  }
+  ensure((await page.title()) !== "markup", "it is not run");
+}
+
+/** A wait for a row is seen, drawn, and gone once the row is free. */
+export async function waits({ page }) {
+  const holder = await act("hold 1");
+  const waiter = await act("wait 1");
+  await visit(page, "#/locks");
+  await until("one request waits", async () => (await page.locator(".row .waiting").count()) === 1);
+  await page.waitForSelector(".graph .edge");
+  const nodes = await page.locator(".graph .node").evaluateAll((all) => all.map((it) => it.title));
+  ensure(nodes.includes(holder) && nodes.includes(waiter), `drawn: ${nodes}, not ${holder}, ${waiter}`);
+  await page.locator(".row:has(.waiting)").first().click();
+  const beside = page.locator(".panel:has(h3)");
+  ensure((await beside.innerText()).includes(waiter), "the queue names the waiter");
+  await act("release");
+  await until("nothing waits", async () => (await page.locator(".row .waiting").count()) === 0);
+}
+
+/** Two transactions in opposite order: one is refused, and the rest goes on. */
+export async function deadlock({ page }) {
+  const refused = await act("deadlock");
+  ensure(refused.includes("deadlock"), `refused as a deadlock: ${refused}`);
+  const ends = [];
+  for (const name of ["move-left", "move-right"]) {
+    await visit(page, `#/transactions?name=${name}`);
+    await until(`${name} is listed`, async () => (await rows(page).count()) === 1);
+    ends.push(await until(`${name} has ended`, async () => {
+      const status = await page.locator(".table .row .badge").innerText();
+      return ["committed", "rolled back"].includes(status) && status;
+    }));
+  }
+  ensure(ends.sort().join() === "committed,rolled back", `their ends: ${ends}`);
+}
+
+/** A dirty write is made by another program, and ended by clicks. */
+export async function dirtyWrite({ page }) {
+  await visit(page, "#/");
+  const xid = await act("dirty 3");
+  await until("it appears where it is needed", async () => (await text(page)).includes(xid));
+  await page.click(`a[title="${xid}"]`);
+  await page.click("a:has-text('Look at its rows')");
+  await page.waitForSelector(".images");
+  const cells = await page.locator(".images tbody tr:has-text('units')").innerText();
+  ensure(/10\s+7\s+3/.test(cells), `before, after and current: ${cells}`);
+  await page.click("label:has(input[value=restore_clean])");
+  await page.fill("input[name=reason]", "four were sold at the counter");
+  await page.click(".answer button[type=submit]");
+  await page.waitForSelector(".line");
+  const audit = await page.locator(".panel:has(.line)").innerText();
+  ensure(audit.includes("alice") && audit.includes("restore_clean: four were sold"), `audit: ${audit}`);
+  await until("it is rolled back", isRolledBack(page));
+  ensure((await act("units 3")) === 3, "the other program's write stays");
+}
+
+/** The other answer overwrites. */
+export async function dirtyForced({ page }) {
+  const before = await act("units 3");
+  const xid = await act("dirty 3");
+  await visit(page, "#/transactions?status=needs_operator");
+  await page.waitForSelector(".table .row");
+  await page.keyboard.press("j");
+  await page.keyboard.press("Enter");
+  await page.click("a:has-text('Look at its rows')");
+  await page.click("label:has(input[value=force_before])");
+  await page.fill("input[name=reason]", "the counter has told us");
+  await page.click(".answer button[type=submit]");
+  await until("it is rolled back", isRolledBack(page));
+  ensure((await act("units 3")) === before, `the value of before is back, of ${xid}`);
+}
+
+/** Several are selected and rolled back, each with its result. */
+export async function bulk({ page }) {
+  await act("begin 3");
+  await visit(page, "#/transactions?name=long-list");
+  await until("three are listed", async () => (await rows(page).count()) === 3);
+  for (const box of await page.locator(".row input[type=checkbox]").all()) await box.check();
+  await page.click(".bulk button:has-text('rollback')");
+  await page.fill("dialog input[name=reason]", "test");
+  await page.click("dialog button[type=submit]");
+  await until("each has its result", async () => {
+    const results = await page.locator(".results li").allInnerTexts();
+    return results.every((result) => result.includes("rolled back"));
+  });
+  await page.click("dialog footer button");
+  await until("they are rolled back", async () =>
+    (await page.locator(".row .badge.rolled_back").count()) === 3);
+}
+
+/** A viewer sees the same and cannot act, neither by the page nor past it. */
+export async function viewer({ browser }) {
+  const holder = await act("hold 2");
+  const { page, context, faults } = await signedIn(browser, TOKENS.viewer);
+  await visit(page, `#/transactions/${encodeURIComponent(holder)}`);
+  await page.waitForSelector(".waterfall");
+  const buttons = await page.locator(".title button").allInnerTexts();
+  ensure(buttons.join() === "JSON,Export", `a viewer has these buttons: ${buttons}`);
+  const status = await page.evaluate(async (xid) => {
+    const path = `/api/v1/transactions/${encodeURIComponent(xid)}/rollback`;
+    const response = await fetch(path, { method: "POST", body: "{}", headers: { "content-type": "application/json" } });
+    return `${response.status} ${(await response.json()).code}`;
+  }, holder);
+  ensure(status === "403 HF-ADM-FORBIDDEN", `past the page: ${status}`);
+  ensure(faults.every((fault) => fault.includes("403")), faults.join("\n"));
+  await context.close();
+  await act("release");
+}
+
+/** The coordinator is killed under the page, which says so, and goes on when it is back. */
+export async function killed({ page, faults }) {
+  await visit(page, "#/transactions");
+  await page.waitForSelector(".table .row");
+  const before = await rowCount(page);
+  await act("kill");
+  await page.waitForSelector(".lost");
+  ensure((await rowCount(page)) === before, "what was seen stays");
+  await act("start");
+  await page.waitForSelector(".lost", { state: "detached" });
+  await act("orders 2");
+  await until("what is new appears, without a reload", async () => (await rowCount(page)) > before);
+  ensure((await page.locator("nav .caller").innerText()).includes("alice"), "the page is still signed in");
+  // Refused connections are what this scene is about.
+  const others = faults.filter((fault) => !/ERR_|Failed to load/.test(fault));
+  ensure(others.length === 0, others.join("\n"));
+  faults.length = 0;
+}
+
+/** Ten thousand rows scroll, of which few are in the page. */
+export async function long({ page }) {
+  await act("begin 10000");
+  await visit(page, "#/transactions?name=long-list");
+  await page.waitForSelector(".table .row");
+  const box = page.locator(".table .rows");
+  const started = Date.now();
+  await until("all are there", async () => {
+    await box.evaluate((it) => it.scrollTo(0, it.scrollHeight));
+    return (await rowCount(page)) >= 10_000;
+  });
+  ensure((await rows(page).count()) < 100, "few rows are in the page");
+  const slowest = await box.evaluate(async (it) => {
+    let slowest = 0;
+    for (let at = 0; at < 60; at += 1) {
+      const before = performance.now();
+      it.scrollTo(0, (it.scrollHeight / 60) * at);
+      await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+      slowest = Math.max(slowest, performance.now() - before);
+    }
+    return slowest;
+  });
+  console.log(`  10,000 rows after ${Date.now() - started} ms; slowest step of scrolling ${slowest.toFixed()} ms`);
+  ensure(slowest < 500, `a step of scrolling takes ${slowest} ms`);
+}
+
+/** Every screen fits, from a narrow phone to a wide desk. */
+export async function widths({ page }) {
+  const xid = await act("dirty 6");
+  const transaction = `transactions/${encodeURIComponent(xid)}`;
+  await visit(page, `#/${transaction}`);
+  const rows = await until("the dirty write is refused", () =>
+    page.locator("a:has-text('Look at its rows')").first().getAttribute("href"));
+  for (const width of [320, 768, 2560]) {
+    await page.setViewportSize({ width, height: 800 });
+    for (const address of [
+      "", "transactions", transaction, rows.slice(2), "locks", "named-locks", "processes", "cluster", "audit",
+      "first-start",
+    ]) {
+      await visit(page, `#/${address}`);
+      await page.waitForTimeout(150);
+      const wide = await page.evaluate(() => document.scrollingElement?.scrollWidth ?? 0);
+      ensure(wide <= width, `${address || "needs you"} is ${wide} wide at ${width}`);
+    }
+  }
+  await page.setViewportSize({ width: 1280, height: 800 });
+}
+
+/** The first paint, and that nothing is loaded from elsewhere or refused by the policy. */
+export async function paint({ page, faults }) {
+  await page.reload();
+  await page.waitForSelector("h1");
+  const paint = await page.evaluate(() =>
+    performance.getEntriesByName("first-contentful-paint").map(({ startTime }) => startTime)[0]);
+  const bytes = await page.evaluate(() =>
+    performance.getEntriesByType("resource").filter(({ name }) => name.includes("/console/"))
+      .reduce((sum, entry) => sum + /** @type {PerformanceResourceTiming} */ (entry).decodedBodySize, 0));
+  console.log(`  first paint after ${paint?.toFixed()} ms; ${bytes} bytes`);
+  ensure(bytes < 250_000, `${bytes} bytes`);
+  ensure(faults.length === 0, faults.join("\n"));
+}

@@ -1,0 +1,128 @@
+// Locks: rows with their holders and queues, who waits for whom, and deadlocks that were refused.
+import { useEffect, useState } from "../vendor/hooks.js";
+import { has, query } from "../lib/api.js";
+import { count, short, when } from "../lib/format.js";
+import { useLive, usePolled, useResourceNames } from "../lib/live.js";
+import { Age, Badge, Empty, Panel, ProblemNote, Screen, Xid, html } from "../lib/parts.js";
+import { setQuery } from "../lib/route.js";
+import { Table } from "../lib/table.js";
+import { WaitGraph } from "../lib/waits.js";
+
+const GRAPH = "/api/v1/locks/graph";
+const DEADLOCKS = "/api/v1/locks/deadlocks";
+const LIMIT = 200;
+
+export function Locks({ query: filter }) {
+  const { data, problem } = useLive(`/api/v1/locks${query({ ...filter, limit: LIMIT })}`);
+  const [opened, setOpened] = useState("");
+  const nameOf = useResourceNames();
+  const rows = data?.items ?? [];
+  const keyOf = (lock) => `${lock.resource} ${lock.table} ${lock.canonical_key}`;
+  const shown = rows.find((lock) => keyOf(lock) === opened) ?? (rows.length === 1 ? rows[0] : null);
+  const columns = [
+    { head: "row", basis: 10, grow: 3, cell: (lock) => html`<b>${lock.table}</b> ${lock.key}` },
+    { head: "held by", basis: 8, grow: 2, cell: (lock) => lock.holders.length === 0 ? "–" : html`
+      <${Xid} xid=${lock.holders[0].xid}>${short(lock.holders[0].xid)}<//>
+      ${lock.holding > 1 && ` and ${lock.holding - 1} more`}` },
+    { head: "for", basis: 4, grow: 0, hide: 40, kind: "number", cell: (lock) => lock.holders[0] && html`
+      <${Age} ageMs=${lock.holders[0].age_ms} since=${lock.holders[0].since} />` },
+    { head: "mode", basis: 6, grow: 0, hide: 60, cell: (lock) => lock.holders[0]?.mode },
+    { head: "waiting", basis: 4, grow: 0, kind: "number", cell: (lock) =>
+      lock.waiting > 0 ? html`<b class="waiting">${lock.waiting}</b>` : "0" },
+    { head: "resource", basis: 12, grow: 3, hide: 80, cell: (lock) => nameOf(lock.resource) },
+  ];
+  return html`<${Screen} title="Locks">
+    <${Filters} filter=${filter} />
+    <${ProblemNote} problem=${problem} />
+    ${has(GRAPH) ? html`<${Graph} />` : html`<${Panel} title="Who waits for whom">
+      <${WaitGraph} edges=${edgesOf(rows)} /><//>`}
+    <div class="halves">
+      <${Panel} title="Rows" beside=${data?.next && html`<span class="muted">the first ${rows.length}</span>`}>
+        ${data && html`<${Table} label="locked rows" columns=${columns} rows=${rows} keyOf=${keyOf}
+          open=${(lock) => setOpened(keyOf(lock))} none="No row is locked." />`}
+      <//>
+      ${shown && html`<${One} lock=${shown} />`}
+    </div>
+    ${has(DEADLOCKS) && html`<${Deadlocks} />`}
+  <//>`;
+}
+
+/** The waits that a page of locks tells of, where there is no graph to be asked for. */
+function edgesOf(locks) {
+  const edges = [];
+  for (const lock of locks) {
+    for (const { xid } of lock.queue) {
+      if (!xid) continue;
+      const label = `${lock.table} ${lock.key}`;
+      edges.push(...lock.holders.map((holder) => ({ from: xid, to: holder.xid, label })));
+    }
+  }
+  return edges;
+}
+
+function Graph() {
+  const { data, problem } = useLive(`${GRAPH}?limit=200`);
+  const names = new Map((data?.nodes ?? []).map((node) => [node.xid, node.name]));
+  const edges = (data?.edges ?? []).map((edge) => ({
+    from: edge.from,
+    to: edge.to,
+    label: edge.lock ?? `${edge.table} ${edge.key}`,
+  }));
+  return html`<${Panel} title="Who waits for whom">
+    <${ProblemNote} problem=${problem} />
+    ${data && html`<${WaitGraph} edges=${edges} note=${(xid) => names.get(xid) ?? ""} />`}
+    ${data?.next && html`<p class="muted">There are more waits than are drawn.</p>`}<//>`;
+}
+
+function Deadlocks() {
+  const { data, problem } = usePolled(DEADLOCKS, 5000);
+  if (!data) return html`<${ProblemNote} problem=${problem} />`;
+  return html`<${Panel} title="Deadlocks that were refused">
+    ${data.items.length === 0 && html`<${Empty}>None since this node leads.<//>`}
+    ${data.items.map((deadlock) => html`<details key=${deadlock.at + deadlock.xid}>
+      <summary><time>${when(deadlock.at)}</time> <b>${short(deadlock.xid)}</b> was refused:
+        a cycle of ${deadlock.length}</summary>
+      <${WaitGraph} marked=${deadlock.xid}
+        note=${(xid) => deadlock.cycle.find((it) => it.xid === xid)?.name ?? ""}
+        edges=${deadlock.cycle.map((wait, at) => ({
+          from: wait.xid,
+          to: deadlock.cycle[(at + 1) % deadlock.cycle.length].xid,
+          label: wait.lock ?? `${wait.table} ${wait.key}`,
+        }))} />
+    </details>`)}<//>`;
+}
+
+/** One row: its holders and its queue in order. */
+function One({ lock }) {
+  return html`<${Panel} title=${`${lock.table} ${lock.key}`}>
+    <p class="muted id">${lock.resource}</p>
+    <h3>${count(lock.holding, "holder")}</h3>
+    <ul class="list">${lock.holders.map((holder) => html`<li key=${holder.xid}>
+      <${Xid} xid=${holder.xid} /> <${Badge} word=${holder.mode} />
+      <span>for <${Age} ageMs=${holder.age_ms} since=${holder.since} /></span></li>`)}</ul>
+    <h3>${count(lock.waiting, "request")} waiting</h3>
+    <ol class="list">${lock.queue.map((waiter, at) => html`<li key=${at}>
+      ${waiter.xid ? html`<${Xid} xid=${waiter.xid} />` : "a read outside of transactions"}
+      <${Badge} word=${waiter.mode} />
+      <span>for <${Age} ageMs=${waiter.age_ms} since=${waiter.since} /></span></li>`)}</ol>
+    ${lock.waiting > lock.queue.length && html`<p class="muted">The first ${lock.queue.length} are shown.</p>`}
+  <//>`;
+}
+
+function Filters({ filter }) {
+  const [draft, setDraft] = useState(filter);
+  useEffect(() => setDraft(filter), [JSON.stringify(filter)]);
+  const submit = (event) => {
+    event.preventDefault();
+    setQuery(draft);
+  };
+  const field = (name, label, isSearch = false) => html`<label>${label} <input name=${name}
+    data-search=${isSearch || null} value=${draft[name] ?? ""}
+    onInput=${(event) => setDraft({ ...draft, [name]: event.target.value })} /></label>`;
+  return html`<form class="filters" onSubmit=${submit} role="search">
+    ${field("table", "Table", true)} ${field("key", "Key")} ${field("resource", "Resource")}
+    ${field("holder", "Held by XID")}
+    <button type="submit">Search</button>
+    ${Object.values(filter).some(Boolean) && html`<a href="#/locks">all</a>`}
+  </form>`;
+}
