@@ -102,6 +102,7 @@ pub use coordinator::Coordinator;
 pub use named_lock::view::{NamedLockView, NamedLockWaiter};
 pub use operator::list::{GlobalFilter, LockCursor, LockFilter};
 pub use operator::page::{Page, PageBounds};
+pub use operator::saga::{SagaFilter, SagaSummary, SagaView};
 pub use operator::view::{
     BranchView, GlobalPart, GlobalSummary, GlobalView, LockHolder, LockView, LockWaiter, SHOWN_MAX,
 };

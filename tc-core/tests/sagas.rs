@@ -325,7 +325,7 @@ impl World {
             Move::Signal { step } => {
                 let signal = self.saga().definition.path(SagaPart::Step(StepRef(step)));
                 let payload = Arc::default();
-                self.ask(Command::SignalSaga { xid, signal, payload });
+                self.ask(Command::SignalSaga { xid, signal, payload, operator: None });
             }
             Move::Cancel(by) => {
                 self.ask(Command::CancelSaga { xid, by, reason: "".into() });

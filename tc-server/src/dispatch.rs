@@ -14,6 +14,7 @@ mod pick;
 mod process_names;
 mod queue;
 mod resource_queue;
+mod standing;
 
 use std::fmt;
 
@@ -27,6 +28,7 @@ pub use driver::{
 };
 pub use queue::Queue;
 pub use resource_queue::ResourceLoad;
+pub use standing::CallStanding;
 
 /// The limits and pauses of phase two.
 #[derive(Clone, Debug)]

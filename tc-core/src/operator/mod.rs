@@ -3,4 +3,5 @@
 
 pub(crate) mod list;
 pub(crate) mod page;
+pub(crate) mod saga;
 pub(crate) mod view;

@@ -94,6 +94,12 @@ impl ScriptRunner {
             "show" => self.show(arguments.next_pos().ok_or("show what?")?),
             "globals" => self.list_globals(&mut arguments)?,
             "locks" => self.list_locks(&mut arguments)?,
+            "sagas" => self.list_sagas(&mut arguments)?,
+            "timeouts" => {
+                let name = arguments.next_pos().ok_or("of which saga?")?;
+                let saga = self.coordinator.saga_view(self.names.xid(name));
+                saga.map_or("unknown\n".to_owned(), |saga| saga::timeouts(&saga))
+            }
             "named" => self.names.put_in(&lease::list(&self.coordinator, self.now)),
             "counts" => text::counts(self.coordinator.counts()),
             "changes" => {
@@ -151,6 +157,22 @@ impl ScriptRunner {
         let bounds = PageBounds { items_max: limit, ..PageBounds::NONE };
         let globals = self.coordinator.globals(&filter, before, bounds).items;
         Ok(globals.iter().map(|global| self.names.put_in(&text::summary(global))).collect())
+    }
+
+    fn list_sagas(&self, arguments: &mut ArgumentConsumer<'_>) -> Fallible<String> {
+        let filter = saga::filter(arguments)?;
+        let page_size = arguments.take_key("page").map_or(Ok(100), str::parse)?;
+        let (mut told, mut before) = (String::new(), None);
+        loop {
+            // Page by page, to see that the pages fit together.
+            let bounds = PageBounds { items_max: page_size, ..PageBounds::NONE };
+            let page = self.coordinator.saga_page(&filter, before, bounds);
+            told.extend(page.items.iter().map(|it| self.names.put_in(&saga::summary(it))));
+            before = page.next;
+            if before.is_none() {
+                return Ok(told);
+            }
+        }
     }
 
     fn list_locks(&self, arguments: &mut ArgumentConsumer<'_>) -> Fallible<String> {

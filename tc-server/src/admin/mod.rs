@@ -31,6 +31,9 @@ mod overview;
 mod pass_on;
 mod problem;
 mod row_key;
+mod saga_actions;
+mod saga_view;
+mod sagas;
 mod state;
 mod timeline;
 mod transactions;
@@ -115,6 +118,10 @@ fn routes() -> OpenApiRouter<AdminState> {
         .routes(routes!(named_locks::list))
         .routes(routes!(named_locks::one))
         .routes(routes!(named_locks::release))
+        .routes(routes!(sagas::list, saga_actions::start))
+        .routes(routes!(sagas::show))
+        .routes(routes!(saga_actions::signal))
+        .routes(routes!(saga_actions::cancel))
         .routes(routes!(overview::resources))
         .routes(routes!(overview::processes))
         .routes(routes!(overview::status))

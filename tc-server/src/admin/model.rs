@@ -10,6 +10,7 @@ mod cluster;
 mod named_lock;
 mod query;
 mod refusal;
+mod saga;
 
 pub use cluster::{Cluster, ClusterNode, NodeStanding, SeenClusterNode, TransferReply};
 pub use named_lock::{
@@ -20,6 +21,11 @@ pub use query::{BranchQuery, LockQuery, OneLockQuery, TransactionQuery};
 pub use refusal::{
     DirtyColumn, DirtyRow, EventFate, HeldEvents, Refusal, Resolution, ResolveRequest, RowChange,
     RowStanding,
+};
+pub use saga::{
+    NextAttempt, NextAttemptState, OneSagaQuery, Payload, SagaDetail, SagaOverview, SagaPage,
+    SagaQuery, SagaReply, SagaRetry, SagaStanding, SagaStep, SagaStepKind, SagaStepState,
+    SignalRequest, StartSagaRequest,
 };
 
 /// The status of a global.

@@ -91,8 +91,8 @@ struct Shared {
 }
 
 #[derive(Debug)]
-struct State {
-    queue: Queue,
+pub(super) struct State {
+    pub(super) queue: Queue,
     connected: BTreeMap<ProcessId, Connected>,
     /// A few matchers, fixed at the start.
     matchers: Vec<(ProcessId, Arc<dyn ResourceMatcher>)>,
@@ -294,7 +294,7 @@ impl Dispatcher {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().expect("no holder of the dispatcher lock panics")
     }
 }

@@ -8,7 +8,7 @@ use http::Method;
 use crate::application::Application;
 use crate::port::{Admin, TokensFile, roomy};
 
-const ROUTES: [(&str, &str); 19] = [
+const ROUTES: [(&str, &str); 24] = [
     ("post", "/api/v1/backup"),
     ("get", "/api/v1/cluster"),
     ("post", "/api/v1/cluster/transfer"),
@@ -19,6 +19,11 @@ const ROUTES: [(&str, &str); 19] = [
     ("post", "/api/v1/named-locks/release"),
     ("get", "/api/v1/processes"),
     ("get", "/api/v1/resources"),
+    ("get", "/api/v1/sagas"),
+    ("post", "/api/v1/sagas"),
+    ("get", "/api/v1/sagas/{xid}"),
+    ("post", "/api/v1/sagas/{xid}/cancel"),
+    ("post", "/api/v1/sagas/{xid}/signal"),
     ("get", "/api/v1/status"),
     ("get", "/api/v1/transactions"),
     ("get", "/api/v1/transactions/{xid}"),

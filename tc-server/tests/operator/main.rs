@@ -40,6 +40,8 @@ mod rest;
 #[cfg(test)]
 mod saga;
 #[cfg(test)]
+mod sagas;
+#[cfg(test)]
 mod serving;
 #[cfg(test)]
 mod stopping;

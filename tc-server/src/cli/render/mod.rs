@@ -11,6 +11,7 @@ mod cluster;
 mod lock;
 mod named_lock;
 mod refusal;
+mod saga;
 mod sheet;
 mod transaction;
 
@@ -19,6 +20,8 @@ pub use lock::render_lock;
 pub(super) use lock::render_locks;
 pub use named_lock::render_named_lock;
 pub(super) use named_lock::{render_named_locks, render_release};
+pub use saga::render_saga;
+pub(super) use saga::{render_saga_action, render_sagas};
 use sheet::{Sheet, flowing, whole};
 pub use transaction::render_transaction;
 pub(super) use transaction::render_transactions;
