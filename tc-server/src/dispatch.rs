@@ -14,6 +14,7 @@ mod pick;
 mod process_names;
 mod queue;
 mod resource_queue;
+mod sending;
 mod standing;
 
 use std::fmt;

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use handfast_core::{Effect, Timestamp};
+use handfast_core::{Effect, PhaseTwoOutcome, RowStanding, Timestamp};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -19,6 +19,7 @@ use super::resource_queue::ResourceLoad;
 use super::{EffectSink, Settings};
 use crate::clock::Clock;
 use crate::crash_point::crash_point;
+use crate::metrics::{count_dirty_write, count_retries};
 use crate::turned_away::{PortName, Why, note};
 
 /// Receives the calls for a process, such as the send queue of its connection.
@@ -245,9 +246,14 @@ impl Dispatcher {
         let mut state = self.lock();
         answers.retain(|answer| state.may_answer(by, answer));
         for answer in &answers {
+            let was_owed = has_dirty_rows(answer) && state.queue.resource_of(answer).is_some();
             if let Some(owed_ms) = state.queue.outcome(now, Some(by), answer) {
                 let owed = Duration::from_millis(owed_ms);
                 metrics::histogram!("handfast_phase_two_seconds").record(owed);
+            }
+            // A refusal that counts ends the call; a repeated or late one does not.
+            if was_owed && state.queue.resource_of(answer).is_none() {
+                count_dirty_write();
             }
         }
         self.pump(&mut state);
@@ -287,6 +293,7 @@ impl Dispatcher {
                 crash_point("mid-dispatch");
             }
         }
+        count_retries(state.queue.take_resent());
         // A deadline later than the alarm needs no wake-up: the timer looks again at its alarm.
         let sleeps_past = |due| state.alarm.is_none_or(|alarm| due < alarm);
         if state.queue.next_deadline().is_some_and(sleeps_past) {
@@ -423,6 +430,18 @@ impl State {
             note(PortName::Answers, Why::Malformed, Some(&client), &what);
         }
         may
+    }
+}
+
+/// Returns whether a rollback was refused because rows were written by others.
+fn has_dirty_rows(answer: &CallReply) -> bool {
+    match &answer.outcome {
+        PhaseTwoOutcome::Refused { rows, .. } => {
+            rows.dirty > 0 || rows.listed.iter().any(|row| row.standing == RowStanding::Dirty)
+        }
+        PhaseTwoOutcome::Done
+        | PhaseTwoOutcome::Output { .. }
+        | PhaseTwoOutcome::Retryable { .. } => false,
     }
 }
 

@@ -10,12 +10,15 @@ use std::time::Instant;
 use hashbrown::HashMap;
 use metrics::Histogram;
 
-use handfast_core::{Command, Correlation, Decision, Effect, OperatorNeeded, Reply, XidText};
+use handfast_core::{
+    Command, Correlation, Decision, Effect, OperatorNeeded, Rejection, Reply, XidText,
+};
 
 use super::batch_builder::Outgoing;
 use super::handle::{Destination, EngineError, EngineResult, ReplySink};
 use crate::crash_point::crash_point;
 use crate::dispatch::EffectSink;
+use crate::metrics::count_deadlock;
 
 /// The destinations of all unanswered requests.
 #[derive(Debug)]
@@ -92,6 +95,9 @@ impl PendingReplies {
         for leaving in outgoing {
             match leaving {
                 Outgoing::Effect(Effect::Reply { to, reply, .. }) => {
+                    if let Reply::Rejected(Rejection::Deadlock { .. }) = reply {
+                        count_deadlock();
+                    }
                     self.answer(to, Ok(reply), now, &mut filled);
                 }
                 Outgoing::Effect(

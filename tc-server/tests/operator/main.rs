@@ -26,6 +26,8 @@ mod faults;
 #[cfg(test)]
 mod hanging;
 #[cfg(test)]
+mod metrics;
+#[cfg(test)]
 mod named_locks;
 #[cfg(test)]
 mod operator_log;
