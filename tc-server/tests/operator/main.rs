@@ -8,6 +8,8 @@ mod application;
 #[cfg(test)]
 mod audit;
 #[cfg(test)]
+mod boards;
+#[cfg(test)]
 mod command_line;
 #[cfg(test)]
 mod config;

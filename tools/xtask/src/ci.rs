@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::alerts;
 use crate::differential;
 use crate::docs;
 use crate::interop;
@@ -36,6 +37,7 @@ pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()
     interrupts.run(cargo().args(["fmt", "--all", "--check"]))?;
     tidy::check_tree()?;
     docs::build(interrupts, &docs::Options::default())?;
+    alerts::check(interrupts)?;
     interrupts.run(cargo().args([
         "clippy",
         "--workspace",
