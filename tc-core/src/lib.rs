@@ -86,17 +86,17 @@ mod tick;
 mod waiting;
 
 pub use contract::{
-    After, Asker, BranchId, BranchRecord, BranchState, Change, ChildDefinition, ChildRef, ClientId,
-    ClosureReason, ClosureRecord, Command, Correlation, Counts, Decided, DecidedBy, Decision,
-    DirtyColumn, DirtyRow, Effect, Epoch, Event, FencingToken, FinishedBranch, GlobalRecord,
-    GlobalState, GlobalStatus, Holding, LeaseId, LeaseRecord, Limits, LoadError, LockHeld,
-    LockMode, LockShare, LockToken, LockWait, Mode, NewBranch, NewLease, OperatorAction,
-    OperatorNeeded, Outcome, PhaseOneOutcome, PhaseTwoCall, PhaseTwoOutcome, Record, RecordKey,
-    RefusedRows, Rejection, Reply, ReplyWhen, Request, Resolution, Retry, RollbackReason,
-    RowChange, RowLock, RowStanding, SagaDefinition, SagaFault, SagaPart, SagaRecord, SagaState,
-    SagaStatus, ShareOf, StatusKind, StepCall, StepDefinition, StepKind, StepOutput, StepRecord,
-    StepRef, StepState, Timestamp, TurnCause, VoteCall, VoteRequest, VotingRounds, Xid, XidText,
-    XidTextError, display_row_key,
+    After, Alert, AlertKind, Asker, BranchId, BranchRecord, BranchState, Change, ChildDefinition,
+    ChildRef, ClientId, ClosureReason, ClosureRecord, Command, Correlation, Counts, Decided,
+    DecidedBy, Decision, DirtyColumn, DirtyRow, Effect, Epoch, Event, FencingToken, FinishedBranch,
+    GlobalRecord, GlobalState, GlobalStatus, Holding, LeaseId, LeaseRecord, Limits, LoadError,
+    LockHeld, LockMode, LockShare, LockToken, LockWait, Mode, NewBranch, NewLease, OperatorAction,
+    Outcome, PhaseOneOutcome, PhaseTwoCall, PhaseTwoOutcome, Record, RecordKey, RefusedRows,
+    Rejection, Reply, ReplyWhen, Request, Resolution, Retry, RollbackReason, RowChange, RowLock,
+    RowStanding, SagaDefinition, SagaFault, SagaPart, SagaRecord, SagaState, SagaStatus, ShareOf,
+    StatusKind, StepCall, StepDefinition, StepKind, StepOutput, StepRecord, StepRef, StepState,
+    Timestamp, TurnCause, VoteCall, VoteRequest, VotingRounds, Xid, XidText, XidTextError,
+    display_row_key,
 };
 pub use coordinator::Coordinator;
 pub use named_lock::view::{NamedLockView, NamedLockWaiter};

@@ -271,7 +271,7 @@ impl World {
             match effect {
                 Effect::PhaseTwo(call) => self.called(call),
                 Effect::Reply { reply, .. } => replies.push(reply),
-                Effect::Vote(_) | Effect::Hold { .. } | Effect::NeedsOperator(_) => {}
+                Effect::Vote(_) | Effect::Hold { .. } | Effect::Alert(_) => {}
             }
         }
         replies

@@ -29,7 +29,7 @@ pub use driver::{
 };
 pub use queue::Queue;
 pub use resource_queue::ResourceLoad;
-pub use standing::CallStanding;
+pub use standing::{CallStanding, OverdueCalls};
 
 /// The limits and pauses of phase two.
 #[derive(Clone, Debug)]

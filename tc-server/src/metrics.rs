@@ -14,7 +14,9 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use crate::turned_away;
 
-pub(crate) use counters::{count_deadlock, count_dirty_write, count_ended, count_retries};
+pub(crate) use counters::{
+    AlertResult, count_alert, count_deadlock, count_dirty_write, count_ended, count_retries,
+};
 
 /// From the reply of a healthy disk to a delay that users notice.
 const LATENCY_BUCKETS: [f64; 14] = [

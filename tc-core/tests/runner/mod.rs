@@ -14,8 +14,8 @@ use std::fmt::Write as _;
 
 use goldenscript::{ArgumentConsumer, Command as ScriptLine, Context};
 use handfast_core::{
-    Change, Command, Coordinator, Correlation, Effect, GlobalFilter, Limits, LockFilter,
-    OperatorNeeded, Outcome, PageBounds, Reply, Request, Timestamp, Xid,
+    Change, Command, Coordinator, Correlation, Effect, GlobalFilter, Limits, LockFilter, Outcome,
+    PageBounds, Reply, Request, Timestamp, Xid,
 };
 
 use crate::support::{Store, recorded};
@@ -101,6 +101,10 @@ impl ScriptRunner {
                 saga.map_or("unknown\n".to_owned(), |saga| saga::timeouts(&saga))
             }
             "named" => self.names.put_in(&lease::list(&self.coordinator, self.now)),
+            "alerts" => {
+                let alerts = self.coordinator.alerts();
+                self.names.put_in(&alerts.map(|it| text::alert(&it) + "\n").collect::<String>())
+            }
             "counts" => text::counts(self.coordinator.counts()),
             "changes" => {
                 let changes = std::mem::take(&mut self.changes);
@@ -219,7 +223,7 @@ impl Names {
                 | Effect::PhaseTwo(_)
                 | Effect::Vote(_)
                 | Effect::Hold { .. }
-                | Effect::NeedsOperator(_) => {}
+                | Effect::Alert(_) => {}
             }
         }
     }
@@ -251,9 +255,7 @@ impl Names {
             Effect::Vote(call) => format!("ask {}\n", text::vote_call(call)),
             Effect::Hold { xid, branch: None } => format!("hold {xid}\n"),
             Effect::Hold { xid, branch: Some(branch) } => format!("hold {xid}/{branch}\n"),
-            Effect::NeedsOperator(OperatorNeeded { xid, branch, resource, error, .. }) => {
-                format!("warn: {xid}/{branch} on {resource} needs an operator: {error}\n")
-            }
+            Effect::Alert(alert) => format!("warn: {}\n", text::alert(alert)),
         });
         self.put_in(&lines.collect::<String>())
     }

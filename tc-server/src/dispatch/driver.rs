@@ -319,7 +319,7 @@ impl State {
         let (id, mode) = match effect {
             Effect::PhaseTwo(call) => (&call.resource, call.mode),
             Effect::Vote(call) => (&call.resource, call.mode),
-            Effect::Hold { .. } | Effect::Reply { .. } | Effect::NeedsOperator(_) => return None,
+            Effect::Hold { .. } | Effect::Reply { .. } | Effect::Alert(_) => return None,
         };
         (!self.matchers.is_empty()).then(|| ResourceKey { id: Arc::clone(id), mode })
     }

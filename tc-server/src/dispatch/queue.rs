@@ -73,7 +73,7 @@ impl Queue {
             Effect::Vote(call) => self.call(now, call),
             Effect::Hold { xid, branch: None } => self.hold(xid),
             Effect::Hold { xid, branch: Some(branch) } => self.remove((xid, branch)),
-            Effect::Reply { .. } | Effect::NeedsOperator(_) => {}
+            Effect::Reply { .. } | Effect::Alert(_) => {}
         }
     }
 

@@ -17,12 +17,16 @@ const DIRTY_WRITES: &str = "handfast_dirty_writes_total";
 /// Counts the calls of phase two that were made again.
 const RETRIES: &str = "handfast_phase_two_retries_total";
 
-const MEANINGS: [(&str, &str); 5] = [
+/// Counts the alerts of the webhook.
+const ALERTS: &str = "handfast_webhook_alerts_total";
+
+const MEANINGS: [(&str, &str); 6] = [
     (GLOBALS_ENDED, "transactions that have ended, by outcome and reason"),
     (SAGAS_ENDED, "sagas that have ended, by outcome and cause"),
     (DEADLOCKS, "requests refused as part of a deadlock"),
     (DIRTY_WRITES, "rollbacks of branches that found a dirty write"),
     (RETRIES, "calls of phase two, and votes, that were made again"),
+    (ALERTS, "alerts for the webhook's receiver, by result"),
 ];
 
 const REASONS: [RollbackReason; 5] = [
@@ -44,6 +48,17 @@ const CAUSES: [TurnCause; 7] = [
     TurnCause::Operator,
 ];
 
+/// The end of an alert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AlertResult {
+    /// The receiver has taken it.
+    Delivered,
+    /// No attempt has succeeded.
+    GivenUp,
+    /// There was no room in the queue.
+    Dropped,
+}
+
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     MEANINGS.iter().map(|(name, _)| *name)
 }
@@ -62,6 +77,9 @@ pub(super) fn register() {
         globals_ended("rolled_back", reason_label(reason)).absolute(0);
     }
     sagas_ended("completed", "").absolute(0);
+    for result in [AlertResult::Delivered, AlertResult::GivenUp, AlertResult::Dropped] {
+        alerts(result).absolute(0);
+    }
     for cause in CAUSES {
         sagas_ended("compensated", cause_label(cause)).absolute(0);
     }
@@ -104,6 +122,19 @@ pub(crate) fn count_retries(count: u64) {
     if count > 0 {
         metrics::counter!(RETRIES).increment(count);
     }
+}
+
+pub(crate) fn count_alert(result: AlertResult) {
+    alerts(result).increment(1);
+}
+
+fn alerts(result: AlertResult) -> metrics::Counter {
+    let label = match result {
+        AlertResult::Delivered => "delivered",
+        AlertResult::GivenUp => "given_up",
+        AlertResult::Dropped => "dropped",
+    };
+    metrics::counter!(ALERTS, "result" => label)
 }
 
 fn globals_ended(outcome: &'static str, reason: &'static str) -> metrics::Counter {

@@ -59,3 +59,5 @@ mod tokens;
 mod turned_away;
 #[cfg(test)]
 mod views;
+#[cfg(test)]
+mod webhook;
