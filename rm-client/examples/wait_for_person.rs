@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use handfast::saga::{Saga, SagaAction, SagaCall, SagaReport, SagaStep, StepError};
+use handfast::saga::{Saga, SagaAction, SagaCall, SagaStep, StepError};
 use handfast::{Error, Handfast, Xid};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use sqlx::{Sqlite, Transaction};
@@ -20,12 +20,13 @@ async fn main() -> anyhow::Result<()> {
     let file = SqliteConnectOptions::new().filename(folder.path().join("budget.db"));
     let pool = SqlitePool::connect_with(file.create_if_missing(true)).await?;
     take_part(&handfast, &pool).await?;
-    for (number, is_approved) in [(1, true), (2, false)] {
-        let xid = ask(&handfast, &format!("expense-{}-{number}", std::process::id()), 300).await?;
-        println!("expense {number} waits; a person looks at it, days later");
-        let report = answer(&handfast, &xid, is_approved).await?;
-        println!("expense {number}: {:?} {}", report.status(), report.cause());
-    }
+    let key = format!("expense-{}", std::process::id());
+    let xid = ask(&handfast, &key, 300).await?;
+    println!("{key} waits for a person, who says in a second terminal");
+    println!("  yes: handfast saga signal {xid} approval --payload '\"Ada\"'");
+    println!("  no:  handfast saga cancel {xid} --reason 'not approved by Ada'");
+    let report = handfast.saga(&xid).ended(DAY).await?;
+    println!("{key}: {:?} {}", report.status(), report.cause());
     handfast.close().await;
     Ok(())
 }
@@ -48,21 +49,6 @@ pub(crate) async fn ask(handfast: &Handfast, key: &str, cents: i64) -> Result<Xi
         .step(SagaStep::signal("approval").timeout(14 * DAY))
         .step(SagaStep::pivot("pay", "budget", "pay").input(&cents).takes("approval"));
     Ok(handfast.start_saga(key, saga).await?.xid().clone())
-}
-
-/// Behind the button, in any process: the XID is on the page that the person sees.
-pub(crate) async fn answer(
-    handfast: &Handfast,
-    xid: &Xid,
-    is_approved: bool,
-) -> Result<SagaReport, Error> {
-    let saga = handfast.saga(xid);
-    if is_approved {
-        saga.signal("approval", &"Ada").await?;
-    } else {
-        saga.cancel("not approved by Ada").await?;
-    }
-    saga.ended(Duration::from_secs(30)).await
 }
 
 struct SetAside;

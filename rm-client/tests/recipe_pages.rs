@@ -95,7 +95,14 @@ async fn an_expense_waits_for_a_person() {
     ] {
         let cents = if is_approved { 300 } else { 100 };
         let xid = wait_for_person::ask(&handfast, key, cents).await.unwrap();
-        let report = wait_for_person::answer(&handfast, &xid, is_approved).await.unwrap();
+        let saga = handfast.saga(&xid);
+        let answered = if is_approved {
+            saga.signal("approval", &"Ada").await
+        } else {
+            saga.cancel("not approved by Ada").await
+        };
+        answered.unwrap();
+        let report = saga.ended(Duration::from_secs(30)).await.unwrap();
         assert_eq!(report.status(), status, "{}", report.cause());
         assert_eq!(budget().await, left);
     }

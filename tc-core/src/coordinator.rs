@@ -185,8 +185,8 @@ impl Coordinator {
                 let room = self.global_wing(now, out).check_room_to_wait();
                 self.saga_wing(now, out).get_saga(to, xid, reply_when, room)
             }
-            Command::SignalSaga { xid, signal, payload } => {
-                self.saga_wing(now, out).signal_saga(xid, signal, payload)
+            Command::SignalSaga { xid, signal, payload, operator } => {
+                self.saga_wing(now, out).signal_saga(xid, signal, payload, operator.as_deref())
             }
             Command::CancelSaga { xid, by, reason } => {
                 self.saga_wing(now, out).cancel_saga(xid, by, &reason)

@@ -88,12 +88,12 @@ mod tick;
 mod waiting;
 
 pub use contract::{
-    After, Asker, BranchId, BranchRecord, BranchState, Change, ChildDefinition, ChildRef, ClientId,
-    ClosureReason, ClosureRecord, Command, Correlation, Counts, Decided, DecidedBy, Decision,
-    DirtyColumn, DirtyRow, Effect, Epoch, Event, EventKind, FencingToken, FinishedBranch,
-    GlobalRecord, GlobalState, GlobalStatus, Holding, Label, Labels, LeaseId, LeaseRecord, Limits,
-    LoadError, LockHeld, LockMode, LockShare, LockToken, LockWait, Mode, NewBranch, NewLease,
-    OperatorAction, OperatorNeeded, Outcome, PhaseOneOutcome, PhaseTwoCall, PhaseTwoOutcome,
+    After, Alert, AlertKind, Asker, BranchId, BranchRecord, BranchState, Change, ChildDefinition,
+    ChildRef, ClientId, ClosureReason, ClosureRecord, Command, Correlation, Counts, Decided,
+    DecidedBy, Decision, DirtyColumn, DirtyRow, Effect, Epoch, Event, EventKind, FencingToken,
+    FinishedBranch, GlobalRecord, GlobalState, GlobalStatus, Holding, Label, Labels, LeaseId,
+    LeaseRecord, Limits, LoadError, LockHeld, LockMode, LockShare, LockToken, LockWait, Mode,
+    NewBranch, NewLease, OperatorAction, Outcome, PhaseOneOutcome, PhaseTwoCall, PhaseTwoOutcome,
     Record, RecordKey, RefusedRows, Rejection, Reply, ReplyWhen, Request, Resolution, Retry,
     RollbackReason, RowChange, RowLock, RowStanding, SagaDefinition, SagaFault, SagaPart,
     SagaRecord, SagaState, SagaStatus, ShareOf, StatusKind, StepCall, StepDefinition, StepKind,
@@ -105,6 +105,7 @@ pub use deadlock_log::{DeadlockMember, RefusedDeadlock};
 pub use named_lock::view::{NamedLockView, NamedLockWaiter};
 pub use operator::list::{GlobalFilter, ListOrder, LockCursor, LockFilter};
 pub use operator::page::{Page, PageBounds};
+pub use operator::saga::{SagaFilter, SagaSummary, SagaView};
 pub use operator::view::{
     BranchView, GlobalPart, GlobalSummary, GlobalView, LockHolder, LockView, LockWaiter, SHOWN_MAX,
 };

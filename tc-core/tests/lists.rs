@@ -232,9 +232,7 @@ fn ask(coordinator: &mut Coordinator, command: Command) -> Reply {
     coordinator.decide(Timestamp(1), request, &mut out);
     let reply = out.effects.into_iter().find_map(|effect| match effect {
         Effect::Reply { reply, .. } => Some(reply),
-        Effect::PhaseTwo(_) | Effect::Vote(_) | Effect::Hold { .. } | Effect::NeedsOperator(_) => {
-            None
-        }
+        Effect::PhaseTwo(_) | Effect::Vote(_) | Effect::Hold { .. } | Effect::Alert(_) => None,
     });
     reply.expect("it is answered at once")
 }

@@ -56,7 +56,7 @@ impl World {
             | Effect::PhaseTwo(_)
             | Effect::Vote(_)
             | Effect::Hold { .. }
-            | Effect::NeedsOperator(_) => None,
+            | Effect::Alert(_) => None,
         })
     }
 

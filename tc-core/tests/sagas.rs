@@ -271,7 +271,7 @@ impl World {
             match effect {
                 Effect::PhaseTwo(call) => self.called(call),
                 Effect::Reply { reply, .. } => replies.push(reply),
-                Effect::Vote(_) | Effect::Hold { .. } | Effect::NeedsOperator(_) => {}
+                Effect::Vote(_) | Effect::Hold { .. } | Effect::Alert(_) => {}
             }
         }
         replies
@@ -325,7 +325,7 @@ impl World {
             Move::Signal { step } => {
                 let signal = self.saga().definition.path(SagaPart::Step(StepRef(step)));
                 let payload = Arc::default();
-                self.ask(Command::SignalSaga { xid, signal, payload });
+                self.ask(Command::SignalSaga { xid, signal, payload, operator: None });
             }
             Move::Cancel(by) => {
                 self.ask(Command::CancelSaga { xid, by, reason: "".into() });

@@ -62,6 +62,12 @@ pub struct Action {
     /// The token of the lease, for actions on one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
+    /// The key of a saga that is started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saga: Option<String>,
+    /// The step of a saga that is given a signal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
     /// Details of the action: a resolution, or the operator's reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
@@ -85,6 +91,8 @@ impl Action {
             branch: None,
             lock: None,
             lease: None,
+            saga: None,
+            step: None,
             detail: None,
             node: None,
             epoch: None,
@@ -113,15 +121,16 @@ struct Line<'a> {
 
 /// Tells the process's log, in fields: the line for the file would be JSON within a text.
 fn log(action: &Action, stage: ActionStage<'_>) {
-    let Action { id, operator, action, xid, branch, lock, lease, detail, node, epoch } = action;
+    let Action { saga, step, detail, node, epoch, .. } = action;
+    let Action { id, operator, action, xid, branch, lock, lease, .. } = action;
     let (stage, outcome) = match stage {
         ActionStage::Asked => ("asked", None),
         ActionStage::Answered(outcome) => ("answered", Some(outcome)),
     };
     tracing::info!(
         target: "handfast_server::audit",
-        id, operator, action, stage, outcome, xid, branch, lock, lease, detail, node, epoch,
-        "operator action"
+        id, operator, action, stage, outcome, xid, branch, lock, lease, saga, step, detail, node,
+        epoch, "operator action"
     );
 }
 

@@ -19,10 +19,12 @@ mod cluster;
 mod layers;
 mod seata;
 mod validate;
+mod webhook;
 
 pub use cluster::{ClusterConfig, EtcdConfig, SqlConfig};
 pub use layers::{ConfigError, ENVIRONMENT_PREFIX, Given, Problem, Source, environment_name, keys};
 pub use seata::SeataConfig;
+pub use webhook::WebhookConfig;
 
 /// The whole configuration of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +69,8 @@ pub struct Config {
     pub dispatch: DispatchConfig,
     /// Participants that are called over HTTP.
     pub http: HttpConfig,
+    /// Where alerts are sent.
+    pub webhook: WebhookConfig,
     /// Encryption.
     pub tls: TlsConfig,
     /// Tokens and the audit log.
@@ -308,6 +312,7 @@ impl Default for Config {
             limits: Limits::default(),
             dispatch: DispatchConfig::default(),
             http: HttpConfig::default(),
+            webhook: WebhookConfig::default(),
             tls: TlsConfig::default(),
             security: SecurityConfig::default(),
             log: LogConfig::default(),

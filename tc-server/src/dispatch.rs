@@ -15,6 +15,8 @@ mod pick;
 mod process_names;
 mod queue;
 mod resource_queue;
+mod sending;
+mod standing;
 
 use std::fmt;
 
@@ -29,6 +31,7 @@ pub use driver::{
 pub use next_attempt::{AttemptWait, NextAttempt};
 pub use queue::Queue;
 pub use resource_queue::ResourceLoad;
+pub use standing::{CallStanding, OverdueCalls};
 
 /// The limits and pauses of phase two.
 #[derive(Clone, Debug)]

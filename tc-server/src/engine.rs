@@ -37,7 +37,7 @@ use crate::off_the_loop::off_the_loop;
 use crate::store::{Leader, Store, StoreError};
 use alarm::Alarm;
 use inbox::{EngineTask, Inbox};
-use pending_replies::PendingReplies;
+use pending_replies::{PendingReplies, log_globals_in_need};
 use scans::Scans;
 
 pub use batch_builder::{Batch, BatchBuilder, Outgoing};
@@ -131,7 +131,7 @@ impl Engine {
         let receiver = standing.subscribe();
         let running = Running {
             inbox: Arc::clone(&inbox),
-            replies: PendingReplies::new(phase_two),
+            replies: PendingReplies::new(phase_two, settings.alerts.clone()),
             store,
             clock,
             settings,
@@ -292,6 +292,7 @@ impl Running {
     /// Leads until asked to stop or to hand over the lead, or until a batch fails.
     async fn serve(&mut self, term: &mut Term) -> Result<(), StoreError> {
         log_globals_in_need(term.batch.coordinator());
+        self.settings.alerts.raise_standing(term.batch.coordinator());
         let (store, epoch) = (Arc::clone(&self.store), term.epoch);
         let mut deposed = store.lost(epoch);
         let mut writing: Option<Writing> = None;
@@ -455,18 +456,6 @@ impl Running {
             let clock = BatchClock { now, at: Instant::now() };
             self.decide(batch, clock, Request { reply_to: None, command: Command::Tick }, None);
         }
-    }
-}
-
-/// Logs at the beginning of a term how many transactions need an operator: a crash may have lost
-/// the line of each of them.
-fn log_globals_in_need(coordinator: &Coordinator) {
-    let transactions = coordinator.counts().needs_operator;
-    if transactions > 0 {
-        tracing::warn!(
-            transactions,
-            "transactions need an operator: list them with `handfast tx ls --status needs_operator`"
-        );
     }
 }
 

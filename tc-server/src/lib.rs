@@ -28,3 +28,4 @@ pub mod store;
 pub mod telemetry;
 pub mod time_format;
 pub mod turned_away;
+pub mod webhook;

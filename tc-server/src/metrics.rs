@@ -3,15 +3,21 @@
 //! Histograms are recorded where the work is done. Gauges are read from the coordinator when they
 //! are requested, so that they cannot drift from it.
 
+mod counters;
+
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use handfast_core::{Change, Counts, Epoch, GlobalState, Record, RollbackReason};
+use handfast_core::{Counts, Epoch};
 use metrics::Unit;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use crate::recent::{self, Timed};
 use crate::turned_away;
+
+pub(crate) use counters::{
+    AlertResult, count_alert, count_deadlock, count_dirty_write, count_ended, count_retries,
+};
 
 /// From the reply of a healthy disk to a delay that users notice.
 const LATENCY_BUCKETS: [f64; 14] = [
@@ -69,16 +75,19 @@ const HISTOGRAMS: [Histogram; 9] = [
 ];
 
 /// A gauge: name and meaning.
-const GAUGES: [(&str, &str); 10] = [
+const GAUGES: [(&str, &str); 13] = [
     ("handfast_epoch", "the epoch of the leader that this node knows"),
     ("handfast_leading", "1 while the coordinator leads"),
     ("handfast_answering", "1 while the engine answers: its store does not hang"),
-    ("handfast_globals", "unfinished globals, by state"),
+    ("handfast_globals", "unfinished globals and sagas, by state"),
+    ("handfast_sagas", "unfinished sagas, by state"),
     ("handfast_locks", "global locks held"),
     ("handfast_waiters", "requests waiting for global locks"),
     ("handfast_leases", "leases of named locks"),
     ("handfast_lock_queue", "requests waiting for named locks"),
     ("handfast_pending_branches", "branches whose phase two is decided and not carried out"),
+    (PROCESSES, "connected processes, and participants that are called over HTTP"),
+    (BUILD, "1, with the version of the program"),
     (SEATA_PASSED_ON, "connections of Seata clients that this node passes on to the leader"),
 ];
 
@@ -87,21 +96,16 @@ const SEATA_PASSED_ON: &str = "handfast_seata_passed_on";
 /// Counts the changes of leader that this node has seen.
 const LEADER_CHANGES: &str = "handfast_leader_changes_total";
 
-/// Counts the globals that have ended.
-const GLOBALS_ENDED: &str = "handfast_globals_total";
+const PROCESSES: &str = "handfast_processes";
 
-const REASONS: [RollbackReason; 5] = [
-    RollbackReason::Requested,
-    RollbackReason::Timeout,
-    RollbackReason::BranchUnknown,
-    RollbackReason::Operator,
-    RollbackReason::Refused,
-];
+/// Is 1, with the version of the program in a label.
+const BUILD: &str = "handfast_build_info";
 
 /// Returns the name of every metric, for the check of the documentation.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let histograms = HISTOGRAMS.iter().map(|histogram| histogram.0);
-    let counters = [turned_away::METRIC, LEADER_CHANGES, GLOBALS_ENDED];
+    let counters = [turned_away::METRIC, LEADER_CHANGES];
+    let counters = counters.into_iter().chain(counters::names());
     histograms.chain(GAUGES.iter().map(|(name, _)| *name)).chain(counters)
 }
 
@@ -112,8 +116,8 @@ pub fn recorder() -> &'static PrometheusHandle {
     RECORDER.get_or_init(install)
 }
 
-/// Sets the gauges to the coordinator's counts.
-pub fn set_gauges(counts: &Counts) {
+/// Sets the gauges to the coordinator's counts, of which `sagas` are those of sagas.
+pub fn set_gauges(counts: &Counts, sagas: &Counts) {
     let states = [
         ("active", counts.active),
         ("committing", counts.committing),
@@ -122,6 +126,14 @@ pub fn set_gauges(counts: &Counts) {
     ];
     for (state, count) in states {
         metrics::gauge!("handfast_globals", "state" => state).set(as_gauge(count));
+    }
+    let states = [
+        ("running", sagas.active + sagas.committing),
+        ("compensating", sagas.rolling_back),
+        ("needs_operator", sagas.needs_operator),
+    ];
+    for (state, count) in states {
+        metrics::gauge!("handfast_sagas", "state" => state).set(as_gauge(count));
     }
     metrics::gauge!("handfast_leading").set(1.0);
     metrics::gauge!("handfast_answering").set(1.0);
@@ -144,43 +156,15 @@ pub(crate) fn set_epoch(epoch: Epoch, is_change: bool) {
     metrics::counter!(LEADER_CHANGES).increment(u64::from(is_change));
 }
 
-/// Counts the globals that end with these changes. A global is stored as ended once.
-pub(crate) fn count_ended(changes: &[Change]) {
-    for change in changes {
-        let Change::Put(Record::Global(record)) = change else { continue };
-        match record.state {
-            GlobalState::Committed(_) => {
-                ended("committed", "").increment(1);
-                recent::record_committed();
-            }
-            GlobalState::RolledBack(reason, _) => {
-                ended("rolled_back", reason_label(reason)).increment(1);
-                recent::record_rolled_back();
-            }
-            GlobalState::Active | GlobalState::Committing | GlobalState::RollingBack(_) => {}
-        }
-    }
-}
-
 /// Records how long a batch took to become durable.
 pub(crate) fn record_store_commit(took: Duration) {
     metrics::histogram!("handfast_store_commit_seconds").record(took);
     recent::record(Timed::StoreCommit, took);
 }
 
-fn ended(outcome: &'static str, reason: &'static str) -> metrics::Counter {
-    metrics::counter!(GLOBALS_ENDED, "outcome" => outcome, "reason" => reason)
-}
-
-/// Returns the name of the reason in the admin API.
-fn reason_label(reason: RollbackReason) -> &'static str {
-    match reason {
-        RollbackReason::Requested => "requested",
-        RollbackReason::Timeout => "timeout",
-        RollbackReason::BranchUnknown => "branch_unknown",
-        RollbackReason::Operator => "operator",
-        RollbackReason::Refused => "refused",
-    }
+/// Sets the gauge of connected processes, which every node has.
+pub fn set_processes(count: usize) {
+    metrics::gauge!(PROCESSES).set(as_gauge(count));
 }
 
 /// Returns the gauge of the connections of Seata clients that are passed on to the leader.
@@ -229,13 +213,8 @@ fn install() -> PrometheusHandle {
     turned_away::register();
     metrics::describe_counter!(LEADER_CHANGES, Unit::Count, "changes of leader seen");
     metrics::counter!(LEADER_CHANGES).absolute(0);
-    let meaning = "transactions that have ended, by outcome and reason";
-    metrics::describe_counter!(GLOBALS_ENDED, Unit::Count, meaning);
-    // What has not happened yet is 0 and not missing: an alarm can be set on its growth.
-    ended("committed", "").absolute(0);
-    for reason in REASONS {
-        ended("rolled_back", reason_label(reason)).absolute(0);
-    }
+    counters::register();
+    metrics::gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     metrics::gauge!(SEATA_PASSED_ON).set(0.0);
     handle
 }

@@ -23,7 +23,7 @@ pub use outcome::CallOutcome;
 pub use prefix::{Prefix, PrefixError};
 pub use signature::{Secret, SecretError, SignedRequest};
 
-pub(crate) use client::TryRefusal;
+pub(crate) use client::{TryRefusal, with_causes};
 pub(crate) use operation::OperationRequest;
 
 /// The participants, and the limits of calls to them.

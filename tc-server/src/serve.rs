@@ -4,6 +4,7 @@
 //! The binary and the tests use the same entry point: [`Server::start`] returns a [`RunningServer`]
 //! with the addresses that it listens on.
 
+mod alerts;
 mod listeners;
 pub(crate) mod ports;
 mod preface_timeout;
@@ -35,6 +36,7 @@ use crate::seata;
 use crate::security::{Access, Reloaded, TlsError, TokensError};
 use crate::store::{Store, StoreError};
 use crate::turned_away;
+use crate::webhook::Alerts;
 use listeners::Listeners;
 use ports::{Port, serve_admin, serve_grpc, serve_seata};
 use runtime::Runtime;
@@ -132,6 +134,9 @@ pub enum StartError {
     /// Participants cannot be called over HTTP as configured.
     #[error("http: {0}")]
     Http(String),
+    /// Alerts cannot be sent as configured.
+    #[error("webhook: {0}")]
+    Webhook(String),
     /// The store cannot be led, or its records cannot be loaded.
     #[error(transparent)]
     Engine(#[from] EngineFailure),
@@ -153,6 +158,7 @@ impl StartError {
             Self::Peers(_) => "HF-CFG-PEERS",
             Self::Grpc(_) => "HF-CFG-GRPC",
             Self::Http(_) => "HF-CFG-HTTP",
+            Self::Webhook(_) => "HF-CFG-WEBHOOK",
             Self::Engine(failure) => failure.code(),
         }
     }
@@ -210,7 +216,9 @@ impl Server {
         let announce = store.announce(seeing);
         let peers = || Peers::new(&config, seen);
         let peers = config.store.is_shared().then(peers).transpose()?;
-        let runtime = launch_runtime(&config, store, &clock, &advertised)?;
+        let sending = alerts::open(&config, &listeners.audit, &advertised, &node)?;
+        let runtime = launch_runtime(&config, store, &clock, &advertised, sending.alerts())?;
+        let dispatcher = runtime.dispatcher.clone();
         let store = config.store.name();
         let seata = if config.store.is_shared() {
             SeataAddress::of(&node)
@@ -232,6 +240,7 @@ impl Server {
         };
         let mut running = serve(runtime, listeners, &config, clock, about)?;
         running.background.push(tokio::spawn(announce));
+        running.background.extend(sending.start(&dispatcher, &config));
         Ok(running)
     }
 }
@@ -241,11 +250,13 @@ fn launch_runtime(
     store: Arc<dyn Store>,
     clock: &Arc<dyn Clock>,
     advertised_address: &str,
+    alerts: Alerts,
 ) -> Result<Runtime, StartError> {
     let settings = engine::Settings {
         limits: config.limits.clone(),
         queue_max: config.engine.queue_max,
         batch_max: config.engine.batch_max,
+        alerts,
         ..engine::Settings::new(advertised_address)
     };
     let dispatch = (&config.dispatch).into();

@@ -38,7 +38,7 @@ pub use limits::Limits;
 pub use load_error::LoadError;
 pub use named_lock::{LeaseId, LeaseRecord, LockHeld, LockShare, LockToken, NewLease};
 pub use outcome::{
-    After, Change, Decided, Effect, OperatorNeeded, Outcome, PhaseTwoCall, Reply, VoteCall,
+    After, Alert, AlertKind, Change, Decided, Effect, Outcome, PhaseTwoCall, Reply, VoteCall,
 };
 pub use record::{
     BranchRecord, BranchState, FinishedBranch, GlobalRecord, GlobalState, Record, RecordKey,

@@ -66,9 +66,9 @@ pub enum Effect {
         /// The branch, if it is that one alone.
         branch: Option<BranchId>,
     },
-    /// A global or saga begins to need an operator, and operators are to be alarmed. Sent once each
-    /// time; after a crash the record shows it.
-    NeedsOperator(OperatorNeeded),
+    /// Operators are to be alarmed. Sent once each time; after a crash
+    /// [`Coordinator::alerts`](crate::Coordinator::alerts) has those whose cause stands.
+    Alert(Alert),
 }
 
 impl Effect {
@@ -77,9 +77,7 @@ impl Effect {
     pub fn when(&self) -> After {
         match self {
             Self::Reply { when, .. } => *when,
-            Self::PhaseTwo(_) | Self::Vote(_) | Self::Hold { .. } | Self::NeedsOperator(_) => {
-                After::Batch
-            }
+            Self::PhaseTwo(_) | Self::Vote(_) | Self::Hold { .. } | Self::Alert(_) => After::Batch,
         }
     }
 }
@@ -102,19 +100,36 @@ pub enum Decided {
     Waits,
 }
 
-/// The branch for whose sake a global begins to need an operator.
+/// Something that operators are to be alarmed of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OperatorNeeded {
-    /// The global.
+pub struct Alert {
+    /// The kind of thing that has happened.
+    pub kind: AlertKind,
+    /// The global or saga.
     pub xid: Xid,
     /// The address part of the XID's text form.
     pub address: Arc<str>,
-    /// The branch.
+    /// The branch for whose sake.
     pub branch: BranchId,
     /// The resource that it is on.
     pub resource: Arc<str>,
-    /// Why it cannot be ended.
+    /// The last error of the branch.
     pub error: Arc<str>,
+    /// Distinguishes this time from others for the same branch; the same after a restart.
+    pub occasion: u32,
+    /// The name of a saga's step, behind those of the children that it is in.
+    pub step: Option<Arc<str>>,
+    /// The key of a saga.
+    pub key: Option<Arc<str>>,
+}
+
+/// The kinds of things that operators are to be alarmed of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlertKind {
+    /// A global or saga begins to need an operator.
+    NeedsOperator,
+    /// A step of a saga has failed too often or taken too long, and the saga is compensated.
+    StepGivenUp,
 }
 
 /// Phase two of one branch.

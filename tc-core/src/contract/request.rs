@@ -161,6 +161,8 @@ pub enum Command {
         signal: Arc<str>,
         /// The step's output.
         payload: Arc<[u8]>,
+        /// The operator that gives the signal, for the timeline; `None` for an application.
+        operator: Option<Arc<str>>,
     },
     /// Compensates a saga, if its pivot has not begun.
     CancelSaga {

@@ -11,8 +11,8 @@ use super::branch::{Branch, BranchStage};
 use super::globals::Globals;
 use super::state::Global;
 use crate::contract::{
-    BranchId, Change, Decision, Effect, OperatorNeeded, PhaseTwoCall, PhaseTwoOutcome, Record,
-    RefusedRows, Timestamp, Xid,
+    BranchId, Change, Decision, Effect, PhaseTwoCall, PhaseTwoOutcome, Record, RefusedRows,
+    Timestamp, Xid,
 };
 use crate::row_lock::held_locks::HeldLocks;
 use crate::row_lock::table::Touched;
@@ -86,19 +86,18 @@ impl Globals<'_> {
             // Operators are alarmed once for the global, however many of its branches refuse.
             let begins = global.refused == 0;
             let branch = global.branch_mut(id)?;
-            branch.fail(self.on.now, error.clone()).refusal = Some((error.clone(), rows));
+            let extras = branch.fail(self.on.now, error.clone());
+            extras.refusal = Some((error, rows));
             let before = std::mem::replace(&mut branch.stage, BranchStage::Refused);
-            let resource = Arc::<str>::clone(&branch.resource);
             global.refused += u32::from(before != BranchStage::Refused);
-            let address = global.origin.address.clone();
-            begins.then_some(OperatorNeeded { xid, address, branch: id, resource, error })
+            begins.then(|| global.alert(id)).flatten()
         });
         self.put_branch(xid, id);
         // Requests that wait for the end are answered: no time limit bounds how long an operator
         // takes.
         self.answer_ends(xid, self.status(xid));
         self.refuse_waiters_of_stuck(xid, id);
-        self.on.out.effects.extend(begins.flatten().map(Effect::NeedsOperator));
+        self.on.out.effects.extend(begins.flatten().map(Effect::Alert));
     }
 
     /// Refuses the requests that wait for rows which are released only after an operator has acted.

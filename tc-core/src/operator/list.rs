@@ -22,12 +22,12 @@ use crate::row_lock::table::{Holder, LockId, LockTable};
 const ROWS_LOOKED_AT_MAX: usize = 4_096;
 
 /// One position in a list.
-struct Entry<T, C> {
-    at: C,
+pub(super) struct Entry<T, C> {
+    pub(super) at: C,
     /// The entry, if it passes.
-    item: Option<T>,
+    pub(super) item: Option<T>,
     /// The number of records that had to be looked at in addition to the entry itself.
-    besides: usize,
+    pub(super) besides: usize,
 }
 
 /// A filter of globals; `None` passes all.
@@ -320,7 +320,7 @@ fn merged<'a>(
 }
 
 /// Looks at places, one after the other, until a bound is reached.
-fn page<P, T, C: Copy>(
+pub(super) fn page<P, T, C: Copy>(
     places: impl Iterator<Item = P>,
     start: Option<C>,
     bounds: PageBounds,

@@ -240,6 +240,12 @@ impl Coordinator {
         globals + self.sagas.counts()
     }
 
+    /// Sizes of the sagas alone, which [`Coordinator::counts`] contains; cheap.
+    #[must_use]
+    pub fn saga_counts(&self) -> Counts {
+        self.sagas.counts()
+    }
+
     pub(crate) fn lock_view(&self, lock: LockId) -> LockView {
         let space = self.rows.table.space(lock);
         let mut holders: Vec<_> = self

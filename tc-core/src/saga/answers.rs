@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::sagas::Sagas;
 use crate::contract::{
-    BranchId, Change, Decision, Effect, Event, EventKind, OperatorNeeded, PhaseTwoOutcome, Record,
+    AlertKind, BranchId, Change, Decision, Effect, Event, EventKind, PhaseTwoOutcome, Record,
     RecordKey, Reply, SagaRecord, SagaState, SagaStatus, StatusKind, StepKind, StepRef, StepState,
     Timestamp, TurnCause, Xid, noted,
 };
@@ -48,8 +48,9 @@ impl Sagas<'_> {
             Some(Next::TurnBack(cause)) => self.turn_back(xid, cause, ""),
         }
         if !needed && self.status(xid).kind() == StatusKind::NeedsOperator {
-            let needed = self.table.get(xid).map(|saga| saga.operator_needed(step));
-            self.on.out.effects.extend(needed.map(Effect::NeedsOperator));
+            let saga = self.table.get(xid);
+            let needed = saga.map(|saga| saga.alert(AlertKind::NeedsOperator, step));
+            self.on.out.effects.extend(needed.map(Effect::Alert));
         }
         self.forget_sagas_for(xid);
     }
@@ -74,6 +75,8 @@ impl Sagas<'_> {
         let cause = self.table.get(xid).map_or(String::new(), |saga| saga.cause_text(cause));
         let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         self.note_saga(xid, &format!("to be compensated: {cause}{why}"));
+        let given_up = self.table.get(xid).and_then(SagaRecord::given_up);
+        self.on.out.effects.extend(given_up.map(Effect::Alert));
         self.advance_saga(xid);
     }
 
@@ -181,17 +184,6 @@ impl SagaRecord {
         let record = &mut self.steps[step.place()];
         record.state = state;
         record.ended_at = Some(now);
-    }
-
-    fn operator_needed(&self, step: StepRef) -> OperatorNeeded {
-        let failure = self.steps[step.place()].last_failure.as_ref();
-        OperatorNeeded {
-            xid: self.xid,
-            address: self.address.clone(),
-            branch: step.branch(),
-            resource: self.definition.steps[step.place()].resource.clone(),
-            error: failure.map_or_else(|| Arc::from(""), |(_, error)| error.clone()),
-        }
     }
 
     fn fail(&mut self, now: Timestamp, step: StepRef, error: Arc<str>) {

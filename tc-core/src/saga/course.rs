@@ -69,22 +69,29 @@ impl SagaRecord {
 
     /// When the next timeout is due, and which.
     pub(crate) fn next_timeout(&self, restart: Restart) -> Option<(Timestamp, TurnCause)> {
-        if !self.can_turn_back() {
-            return None;
-        }
-        let of_steps = self.each().filter_map(|(step, definition, record)| {
+        let counts = self.can_turn_back();
+        counts.then(|| self.timeouts(restart).min_by_key(|&(at, _)| at)).flatten()
+    }
+
+    /// The timeouts of the saga, and of its children and steps under way. They count for as long as
+    /// the saga can turn back.
+    pub(crate) fn timeouts(
+        &self,
+        restart: Restart,
+    ) -> impl Iterator<Item = (Timestamp, TurnCause)> + '_ {
+        let of_steps = self.each().filter_map(move |(step, definition, record)| {
             let runs = record.state == StepState::Running;
             let started_at = record.started_at.filter(|_| runs)?;
             let end = restart.end_of(started_at, definition.timeout_ms?);
             Some((end, TurnCause::StepTimeout(step)))
         });
-        let of_children = self.definition.each_child().filter_map(|child| {
+        let of_children = self.definition.each_child().filter_map(move |child| {
             let timeout_ms = self.definition.children[child.place()].timeout_ms?;
             let end = restart.end_of(self.under_way_since(child)?, timeout_ms);
             Some((end, TurnCause::ChildTimeout(child)))
         });
         let of_saga = self.deadline.map(|deadline| (deadline, TurnCause::Timeout));
-        of_steps.chain(of_children).chain(of_saga).min_by_key(|&(at, _)| at)
+        of_steps.chain(of_children).chain(of_saga)
     }
 
     /// Limits recorded times to that of the restart, since the clock may have been ahead, and sets

@@ -83,6 +83,7 @@ impl Sagas<'_> {
         xid: Xid,
         signal: Arc<str>,
         payload: Arc<[u8]>,
+        operator: Option<&str>,
     ) -> HandlerResult {
         let saga = self.table.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         let awaited = saga.each().find(|(step, definition, _)| {
@@ -97,7 +98,8 @@ impl Sagas<'_> {
                     saga.steps[step.place()].output = Some(payload);
                     saga.finish(self.on.now, step, StepState::Done);
                 });
-                self.note_saga(xid, &format!("signal {signal}"));
+                let by = operator.map_or_else(String::new, |operator| format!(" by {operator}"));
+                self.note_saga(xid, &format!("signal {signal}{by}"));
                 self.advance_saga(xid);
             }
             // Sent again it is answered as the first time.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::collections::xid_map::XidMap;
 use crate::contract::{ClientId, Counted, Counts, Limits, SagaRecord, Timestamp, Xid};
+use crate::operator::saga::SagaView;
 use crate::restart::Restart;
 use crate::shares::ShareTally;
 
@@ -43,6 +44,13 @@ impl SagaTable {
 
     pub(crate) fn of_key(&self, key: &str) -> Option<&SagaRecord> {
         self.by_key.get(key).and_then(|&xid| self.by_xid.get(xid))
+    }
+
+    /// Returns a saga with the timeouts that count.
+    pub(crate) fn view(&self, xid: Xid) -> Option<SagaView> {
+        let saga = self.get(xid)?;
+        let timeouts = saga.timeouts(self.restart).filter(|_| saga.can_turn_back()).collect();
+        Some(SagaView { record: saga.clone(), timeouts })
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &SagaRecord> {

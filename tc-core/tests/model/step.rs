@@ -192,7 +192,7 @@ fn reply_of(out: &Outcome, asker: Correlation) -> Option<&Reply> {
         | Effect::PhaseTwo(_)
         | Effect::Vote(_)
         | Effect::Hold { .. }
-        | Effect::NeedsOperator(_) => None,
+        | Effect::Alert(_) => None,
     })
 }
 

@@ -57,10 +57,7 @@ impl Witness {
                     self.see_decision(*xid, decision);
                 }
             }
-            Effect::Reply { .. }
-            | Effect::Vote(_)
-            | Effect::Hold { .. }
-            | Effect::NeedsOperator(_) => {}
+            Effect::Reply { .. } | Effect::Vote(_) | Effect::Hold { .. } | Effect::Alert(_) => {}
         }
     }
 

@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use goldenscript::{ArgumentConsumer, Command as ScriptLine, Context};
 use handfast_core::{
     Change, Command, Coordinator, Correlation, Effect, GlobalFilter, Limits, ListOrder, LockFilter,
-    OperatorNeeded, Outcome, PageBounds, Reply, Request, Timestamp, Xid,
+    Outcome, PageBounds, Reply, Request, Timestamp, Xid,
 };
 
 use crate::support::{Store, recorded};
@@ -98,7 +98,17 @@ impl ScriptRunner {
             "graph" => self.names.put_in(&waits::graph(&self.coordinator, &mut arguments)?),
             "queue" => self.names.put_in(&waits::queue(&self.coordinator, &mut arguments)?),
             "deadlocks" => self.names.put_in(&waits::deadlocks(&self.coordinator)),
+            "sagas" => self.list_sagas(&mut arguments)?,
+            "timeouts" => {
+                let name = arguments.next_pos().ok_or("of which saga?")?;
+                let saga = self.coordinator.saga_view(self.names.xid(name));
+                saga.map_or("unknown\n".to_owned(), |saga| saga::timeouts(&saga))
+            }
             "named" => self.names.put_in(&lease::list(&self.coordinator, self.now)),
+            "alerts" => {
+                let alerts = self.coordinator.alerts();
+                self.names.put_in(&alerts.map(|it| text::alert(&it) + "\n").collect::<String>())
+            }
             "counts" => text::counts(self.coordinator.counts()),
             "changes" => {
                 let changes = std::mem::take(&mut self.changes);
@@ -166,6 +176,22 @@ impl ScriptRunner {
         Ok(globals.iter().map(|global| self.names.put_in(&text::summary(global))).collect())
     }
 
+    fn list_sagas(&self, arguments: &mut ArgumentConsumer<'_>) -> Fallible<String> {
+        let filter = saga::filter(arguments)?;
+        let page_size = arguments.take_key("page").map_or(Ok(100), str::parse)?;
+        let (mut told, mut before) = (String::new(), None);
+        loop {
+            // Page by page, to see that the pages fit together.
+            let bounds = PageBounds { items_max: page_size, ..PageBounds::NONE };
+            let page = self.coordinator.saga_page(&filter, before, bounds);
+            told.extend(page.items.iter().map(|it| self.names.put_in(&saga::summary(it))));
+            before = page.next;
+            if before.is_none() {
+                return Ok(told);
+            }
+        }
+    }
+
     fn list_locks(&self, arguments: &mut ArgumentConsumer<'_>) -> Fallible<String> {
         let mut text_of = |name| arguments.take_key(name).map(str::to_owned);
         let filter = LockFilter {
@@ -210,7 +236,7 @@ impl Names {
                 | Effect::PhaseTwo(_)
                 | Effect::Vote(_)
                 | Effect::Hold { .. }
-                | Effect::NeedsOperator(_) => {}
+                | Effect::Alert(_) => {}
             }
         }
     }
@@ -242,9 +268,7 @@ impl Names {
             Effect::Vote(call) => format!("ask {}\n", text::vote_call(call)),
             Effect::Hold { xid, branch: None } => format!("hold {xid}\n"),
             Effect::Hold { xid, branch: Some(branch) } => format!("hold {xid}/{branch}\n"),
-            Effect::NeedsOperator(OperatorNeeded { xid, branch, resource, error, .. }) => {
-                format!("warn: {xid}/{branch} on {resource} needs an operator: {error}\n")
-            }
+            Effect::Alert(alert) => format!("warn: {}\n", text::alert(alert)),
         });
         self.put_in(&lines.collect::<String>())
     }

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use goldenscript::ArgumentConsumer;
 use handfast_core::{
-    ChildDefinition, ChildRef, Command, DecidedBy, Retry, SagaDefinition, SagaPart, SagaRecord,
-    StepCall, StepDefinition, StepKind, StepRecord, StepRef, StepState, Xid,
+    ChildDefinition, ChildRef, Command, DecidedBy, Retry, SagaDefinition, SagaFilter, SagaPart,
+    SagaRecord, SagaStatus, SagaSummary, SagaView, StepCall, StepDefinition, StepKind, StepRecord,
+    StepRef, StepState, Timestamp, TurnCause, Xid,
 };
 
 use super::Fallible;
@@ -139,7 +140,8 @@ impl Author {
 pub(crate) fn signal(xid: Xid, arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
     let signal = arguments.next_pos().ok_or("which signal?")?.into();
     let payload = arguments.take_key("data").unwrap_or("").as_bytes().into();
-    Ok(Command::SignalSaga { xid, signal, payload })
+    let operator = arguments.take_key("by").map(Into::into);
+    Ok(Command::SignalSaga { xid, signal, payload, operator })
 }
 
 pub(crate) fn cancel(xid: Xid, arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
@@ -149,6 +151,61 @@ pub(crate) fn cancel(xid: Xid, arguments: &mut ArgumentConsumer<'_>) -> Fallible
     };
     let reason = arguments.take_key("reason").unwrap_or("").into();
     Ok(Command::CancelSaga { xid, by, reason })
+}
+
+/// Reads the filter of a list.
+pub(crate) fn filter(arguments: &mut ArgumentConsumer<'_>) -> Fallible<SagaFilter> {
+    let mut text_of = |name| arguments.take_key(name).map(str::to_owned);
+    let status = text_of("status").map(|word| match &*word {
+        "running" => Ok(SagaStatus::Running),
+        "completed" => Ok(SagaStatus::Completed),
+        "compensating" => Ok(SagaStatus::Compensating),
+        "compensated" => Ok(SagaStatus::Compensated),
+        "needs-operator" => Ok(SagaStatus::NeedsOperator),
+        other => Err(format!("no such status: {other}")),
+    });
+    Ok(SagaFilter {
+        status: status.transpose()?,
+        application: text_of("application"),
+        name: text_of("name"),
+        key: text_of("key"),
+        awaits: text_of("awaits"),
+        begun_before: text_of("begun_before").map(|at| at.parse().map(Timestamp)).transpose()?,
+    })
+}
+
+pub(crate) fn summary(saga: &SagaSummary) -> String {
+    let list = |names: &[Arc<str>]| names.join(" ");
+    let cause = saga.cause.as_ref().map_or(String::new(), |cause| format!(" ({cause})"));
+    format!(
+        "{} {} {}/{} begun at {}: {}{cause}, {} of {} done, under way [{}], awaits [{}]\n",
+        saga.xid,
+        saga.key,
+        saga.application,
+        saga.name,
+        saga.begun_at.0,
+        saga.status,
+        saga.steps_done,
+        saga.steps,
+        list(&saga.under_way),
+        list(&saga.awaits),
+    )
+}
+
+pub(crate) fn timeouts(saga: &SagaView) -> String {
+    let name = |part| saga.record.definition.path(part);
+    let lines = saga.timeouts.iter().map(|(at, cause)| match cause {
+        TurnCause::StepTimeout(step) => format!("{} at {}\n", name(SagaPart::Step(*step)), at.0),
+        TurnCause::ChildTimeout(child) => {
+            format!("{} at {}\n", name(SagaPart::Child(*child)), at.0)
+        }
+        TurnCause::Timeout
+        | TurnCause::Refused(_)
+        | TurnCause::Exhausted(_)
+        | TurnCause::Cancelled
+        | TurnCause::Operator => format!("saga at {}\n", at.0),
+    });
+    lines.collect()
 }
 
 pub(crate) fn heading(saga: &SagaRecord) -> String {

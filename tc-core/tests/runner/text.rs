@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use handfast_core::{
-    BranchRecord, BranchState, Change, Counts, Decision, DirtyRow, Event, FencingToken,
-    GlobalRecord, GlobalSummary, GlobalView, Label, LockMode, LockView, PhaseTwoCall, Record,
-    RecordKey, Rejection, Reply, Resolution, RowLock, VoteCall, VoteRequest, display_row_key,
+    Alert, AlertKind, BranchRecord, BranchState, Change, Counts, Decision, DirtyRow, Event,
+    FencingToken, GlobalRecord, GlobalSummary, GlobalView, Label, LockMode, LockView, PhaseTwoCall,
+    Record, RecordKey, Rejection, Reply, Resolution, RowLock, VoteCall, VoteRequest,
+    display_row_key,
 };
 
 pub(crate) fn reply(reply: &Reply) -> String {
@@ -224,4 +225,14 @@ fn resolution(resolution: Resolution) -> &'static str {
         Resolution::AcceptCurrent => "accept current",
         Resolution::ForceBefore => "force before",
     }
+}
+
+pub(crate) fn alert(alert: &Alert) -> String {
+    let Alert { kind, xid, branch, resource, error, occasion, step, .. } = alert;
+    let what = match kind {
+        AlertKind::NeedsOperator => "needs an operator",
+        AlertKind::StepGivenUp => "is given up",
+    };
+    let step = step.as_ref().map_or_else(String::new, |step| format!(" ({step})"));
+    format!("{xid}/{branch}{step} on {resource} {what}: {error} [{occasion}]")
 }

@@ -341,10 +341,7 @@ impl World {
         self.coordinator.owed(&mut out);
         let call = |effect| match effect {
             Effect::PhaseTwo(call) => Some(call),
-            Effect::Reply { .. }
-            | Effect::Vote(_)
-            | Effect::Hold { .. }
-            | Effect::NeedsOperator(_) => None,
+            Effect::Reply { .. } | Effect::Vote(_) | Effect::Hold { .. } | Effect::Alert(_) => None,
         };
         out.effects.into_iter().filter_map(call).collect()
     }

@@ -148,16 +148,17 @@ fn operator_request(
 }
 
 /// Returns the operator's name, with the reason if one is given.
-fn reason(operator: &str, given: &str) -> String {
+pub(super) fn reason(operator: &str, given: &str) -> String {
     if given.is_empty() { operator.to_owned() } else { cut(&format!("{operator}: {given}")) }
 }
 
-fn action(operator: &str, name: &'static str, xid: Xid, reason: &str) -> Action {
-    Action {
-        xid: Some(xid.to_string()),
-        detail: Some(cut(reason)).filter(|reason| !reason.is_empty()),
-        ..Action::new(operator, name)
-    }
+pub(super) fn action(operator: &str, name: &'static str, xid: Xid, reason: &str) -> Action {
+    Action { xid: Some(xid.to_string()), detail: detail_of(reason), ..Action::new(operator, name) }
+}
+
+/// Returns the reason as the audit log keeps it, if one is given.
+pub(super) fn detail_of(reason: &str) -> Option<String> {
+    Some(cut(reason)).filter(|reason| !reason.is_empty())
 }
 
 pub(super) fn cut(reason: &str) -> String {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::extract::{Query, State};
+use handfast_core::Coordinator;
 use http::StatusCode;
 use serde::Deserialize;
 
@@ -61,9 +62,11 @@ pub(super) async fn of_seata(State(state): State<AdminState>) -> &'static str {
 /// store hangs or its queue is full, and while the coordinator does not lead, the gauges of its
 /// state keep their last values.
 pub(super) async fn metrics(_viewer: Viewer, State(state): State<AdminState>) -> String {
-    let counts = state.engine().view(|coordinator| coordinator.counts());
+    metrics::set_processes(state.dispatcher().process_count());
+    let look = |coordinator: &Coordinator| (coordinator.counts(), coordinator.saga_counts());
+    let counts = state.engine().view(look);
     match tokio::time::timeout(COUNTS_WITHIN, counts).await {
-        Ok(Ok(counts)) => metrics::set_gauges(&counts),
+        Ok(Ok((counts, sagas))) => metrics::set_gauges(&counts, &sagas),
         Ok(Err(EngineError::NotLeading | EngineError::Stopping)) => metrics::set_not_leading(),
         // A full queue does not mean that the lead is lost.
         Ok(Err(EngineError::Busy)) | Err(_) => metrics::set_stuck(),

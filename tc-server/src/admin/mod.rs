@@ -37,6 +37,9 @@ mod pass_on;
 mod problem;
 mod recent_view;
 mod row_key;
+mod saga_actions;
+mod saga_view;
+mod sagas;
 mod sign_in;
 mod state;
 mod timeline;
@@ -144,6 +147,10 @@ fn routes() -> OpenApiRouter<AdminState> {
         .routes(routes!(named_locks::one))
         .routes(routes!(named_locks::release))
         .routes(routes!(recent_view::show))
+        .routes(routes!(sagas::list, saga_actions::start))
+        .routes(routes!(sagas::show))
+        .routes(routes!(saga_actions::signal))
+        .routes(routes!(saga_actions::cancel))
         .routes(routes!(overview::resources))
         .routes(routes!(overview::processes))
         .routes(routes!(overview::status))

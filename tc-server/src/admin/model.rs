@@ -15,6 +15,7 @@ mod named_lock;
 mod query;
 mod recent;
 mod refusal;
+mod saga;
 mod sign_in;
 mod timeline;
 mod wait;
@@ -34,6 +35,11 @@ pub use recent::{Recent, RecentStep, Timing};
 pub use refusal::{
     DirtyColumn, DirtyRow, EventFate, HeldEvents, Refusal, Resolution, ResolveRequest, RowChange,
     RowStanding,
+};
+pub use saga::{
+    NextAttempt, NextAttemptState, OneSagaQuery, Payload, SagaDetail, SagaOverview, SagaPage,
+    SagaQuery, SagaReply, SagaRetry, SagaStanding, SagaStep, SagaStepKind, SagaStepState,
+    SignalRequest, StartSagaRequest,
 };
 pub use sign_in::{AdminRole, Me, SignInRequest};
 pub use timeline::{EventKind, TimelineEntry, Timer, TimerKind};

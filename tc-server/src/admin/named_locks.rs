@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::Response;
 use handfast_core::{Command, Coordinator, LockToken, NamedLockView, Rejection, Reply};
 
-use super::actions::{self, cut};
+use super::actions::{self, detail_of};
 use super::caller::{Operator, Viewer};
 use super::extract::{Body, Query};
 use super::model::{
@@ -100,7 +100,7 @@ pub(super) async fn release(
 ) -> Result<Json<ReleaseReply>, ApiError> {
     let token = request.token.as_deref().map(token).transpose()?;
     let action = Action {
-        detail: Some(cut(&request.reason)).filter(|reason| !reason.is_empty()),
+        detail: detail_of(&request.reason),
         lock: Some(request.name.clone()),
         lease: request.token.clone(),
         ..Action::new(&caller.name(), "release")

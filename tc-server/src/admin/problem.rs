@@ -4,11 +4,13 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::response::{IntoResponse, Response};
 use handfast_core::Rejection;
+use handfast_proto::saga_json::{self, SagaJsonError};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 
 use super::model::Problem;
 use crate::engine::EngineError;
+use crate::grpc::BadRequest;
 use crate::security::AccessError;
 use crate::store::StoreError;
 use crate::turned_away::{PortName, Why, note};
@@ -55,6 +57,12 @@ pub enum ApiError {
     /// The request cannot be read.
     #[error("{0}")]
     BadRequest(String),
+    /// The request says more than it may, or something impossible.
+    #[error(transparent)]
+    Unusable(#[from] BadRequest),
+    /// The definition of a saga cannot be read.
+    #[error("the saga: {0}")]
+    SagaForm(#[from] SagaJsonError),
     /// The body is larger than allowed.
     #[error("the body is larger than `admin.body_bytes_max`")]
     BodyTooLarge,
@@ -116,6 +124,8 @@ impl ApiError {
             Self::LeaderUnreachable { .. } => "HF-ADM-LEADER-UNREACHABLE",
             Self::NoOtherNode => "HF-ADM-NO-OTHER-NODE",
             Self::BadRequest(_) => "HF-ADM-BAD-REQUEST",
+            Self::Unusable(error) => error.code(),
+            Self::SagaForm(_) => saga_json::CODE,
             Self::BodyTooLarge => "HF-ADM-BODY-TOO-LARGE",
             Self::UrlTooLong => "HF-ADM-URL-TOO-LONG",
             Self::NotLocked { .. } => "HF-ADM-NOT-LOCKED",
@@ -140,7 +150,7 @@ impl ApiError {
             Self::Engine(_) | Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::LeaderUnreachable { .. } => StatusCode::BAD_GATEWAY,
             Self::NoOtherNode => StatusCode::CONFLICT,
-            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::BadRequest(_) | Self::Unusable(_) | Self::SagaForm(_) => StatusCode::BAD_REQUEST,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UrlTooLong => StatusCode::URI_TOO_LONG,
             Self::TooManyViews | Self::TooManyLiveViews => StatusCode::TOO_MANY_REQUESTS,

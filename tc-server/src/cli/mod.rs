@@ -31,8 +31,9 @@ pub use config_flags::ConfigFlags;
 pub use failure::{CliFailure, Exit, report_usage};
 pub use render::{
     Style, render_deadlocks, render_graph, render_lock, render_named_lock, render_queue,
-    render_transaction,
+    render_saga, render_transaction,
 };
+pub use saga::SagaCommand;
 
 /// The Handfast transaction coordinator and its operator's tool, without the commands that need the
 /// client library: the program `handfast` has those too.
@@ -59,7 +60,7 @@ pub enum Command {
     /// Shows named locks and ends leases.
     #[command(subcommand)]
     Lease(LeaseCommand),
-    /// Explains sagas before they are started.
+    /// Shows sagas, starts them and acts on them.
     #[command(subcommand)]
     Saga(SagaCommand),
     /// Lists the resources that connected processes serve.
@@ -256,18 +257,6 @@ pub enum ClusterCommand {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum SagaCommand {
-    /// Checks a saga's JSON file and draws it, without a coordinator.
-    Explain {
-        /// The file.
-        file: PathBuf,
-        /// Draw it for Graphviz instead of as text.
-        #[arg(long)]
-        dot: bool,
-    },
-}
-
-#[derive(Debug, Subcommand)]
 pub enum TokenCommand {
     /// Draws a token and prints it with the line for the coordinator's tokens file.
     New {
@@ -421,8 +410,7 @@ pub fn execute(command: Command, output: &mut dyn Write) -> Result<(), CliFailur
         Command::Tx(command) => remote::transactions(command, output),
         Command::Lock(command) => remote::locks(command, output),
         Command::Lease(command) => remote::leases(command, output),
-        Command::Saga(SagaCommand::Explain { file, dot: false }) => saga::draw(&file, output),
-        Command::Saga(SagaCommand::Explain { file, dot: true }) => saga::draw_dot(&file, output),
+        Command::Saga(command) => saga::run(command, output),
         Command::Resources(remote) => remote::resources(&remote, output),
         Command::Processes(remote) => remote::processes(&remote, output),
         Command::Status(remote) => remote::status(&remote, output),

@@ -210,7 +210,7 @@ fn act(
 
 /// Fetches pages of a list to its end, or to the limit. One page may have fewer items than
 /// requested, or none, although the list continues.
-fn collect_pages<Item>(
+pub(super) fn collect_pages<Item>(
     page: ListRange,
     mut ask: impl FnMut(Option<String>, usize) -> Result<(Vec<Item>, Option<String>), CliFailure>,
 ) -> Result<(Vec<Item>, Option<String>), CliFailure> {
@@ -241,7 +241,7 @@ fn fetch_transaction(remote: &Remote, path: &str) -> Result<TransactionDetail, C
     Ok(detail)
 }
 
-fn get<Answer: DeserializeOwned>(
+pub(super) fn get<Answer: DeserializeOwned>(
     remote: &Remote,
     path: &str,
     query: &impl Serialize,
@@ -257,7 +257,7 @@ fn transaction_path(xid: &str) -> Result<String, CliFailure> {
     Ok(format!("/transactions/{xid}"))
 }
 
-fn segment<'a>(text: &'a str, wrong: &str) -> Result<&'a str, CliFailure> {
+pub(super) fn segment<'a>(text: &'a str, wrong: &str) -> Result<&'a str, CliFailure> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:[]@".contains(c);
     if !text.is_empty() && text.chars().all(plain) && !text.trim_matches('.').is_empty() {
         return Ok(text);
@@ -267,7 +267,7 @@ fn segment<'a>(text: &'a str, wrong: &str) -> Result<&'a str, CliFailure> {
 }
 
 /// Prints an answer, as JSON or as a table.
-fn show<Answer: Serialize>(
+pub(super) fn show<Answer: Serialize>(
     remote: &Remote,
     output: &mut dyn Write,
     answer: &Answer,

@@ -186,6 +186,7 @@ impl From<StartError> for CliFailure {
             StartError::Tls(_)
             | StartError::Tokens(_)
             | StartError::Http(_)
+            | StartError::Webhook(_)
             | StartError::Peers(_) => Self::new(Exit::Configuration, error.code(), causes(&error)),
             StartError::Descriptors(_)
             | StartError::Audit(_)

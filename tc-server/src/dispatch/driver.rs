@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use handfast_core::{Effect, Timestamp, Xid};
+use handfast_core::{Effect, PhaseTwoOutcome, RowStanding, Timestamp, Xid};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -20,6 +20,7 @@ use super::resource_queue::ResourceLoad;
 use super::{EffectSink, Settings};
 use crate::clock::Clock;
 use crate::crash_point::crash_point;
+use crate::metrics::{count_dirty_write, count_retries};
 use crate::recent::{self, Timed};
 use crate::turned_away::{PortName, Why, note};
 
@@ -93,8 +94,8 @@ struct Shared {
 }
 
 #[derive(Debug)]
-struct State {
-    queue: Queue,
+pub(super) struct State {
+    pub(super) queue: Queue,
     connected: BTreeMap<ProcessId, Connected>,
     /// A few matchers, fixed at the start.
     matchers: Vec<(ProcessId, Arc<dyn ResourceMatcher>)>,
@@ -253,10 +254,15 @@ impl Dispatcher {
         let mut state = self.lock();
         answers.retain(|answer| state.may_answer(by, answer));
         for answer in &answers {
+            let was_owed = has_dirty_rows(answer) && state.queue.resource_of(answer).is_some();
             if let Some(owed_ms) = state.queue.outcome(now, Some(by), answer) {
                 let owed = Duration::from_millis(owed_ms);
                 metrics::histogram!("handfast_phase_two_seconds").record(owed);
                 recent::record(Timed::PhaseTwo, owed);
+            }
+            // A refusal that counts ends the call; a repeated or late one does not.
+            if was_owed && state.queue.resource_of(answer).is_none() {
+                count_dirty_write();
             }
         }
         self.pump(&mut state);
@@ -296,6 +302,7 @@ impl Dispatcher {
                 crash_point("mid-dispatch");
             }
         }
+        count_retries(state.queue.take_resent());
         // A deadline later than the alarm needs no wake-up: the timer looks again at its alarm.
         let sleeps_past = |due| state.alarm.is_none_or(|alarm| due < alarm);
         if state.queue.next_deadline().is_some_and(sleeps_past) {
@@ -303,7 +310,7 @@ impl Dispatcher {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().expect("no holder of the dispatcher lock panics")
     }
 }
@@ -321,7 +328,7 @@ impl State {
         let (id, mode) = match effect {
             Effect::PhaseTwo(call) => (&call.resource, call.mode),
             Effect::Vote(call) => (&call.resource, call.mode),
-            Effect::Hold { .. } | Effect::Reply { .. } | Effect::NeedsOperator(_) => return None,
+            Effect::Hold { .. } | Effect::Reply { .. } | Effect::Alert(_) => return None,
         };
         (!self.matchers.is_empty()).then(|| ResourceKey { id: Arc::clone(id), mode })
     }
@@ -432,6 +439,18 @@ impl State {
             note(PortName::Answers, Why::Malformed, Some(&client), &what);
         }
         may
+    }
+}
+
+/// Returns whether a rollback was refused because rows were written by others.
+fn has_dirty_rows(answer: &CallReply) -> bool {
+    match &answer.outcome {
+        PhaseTwoOutcome::Refused { rows, .. } => {
+            rows.dirty > 0 || rows.listed.iter().any(|row| row.standing == RowStanding::Dirty)
+        }
+        PhaseTwoOutcome::Done
+        | PhaseTwoOutcome::Output { .. }
+        | PhaseTwoOutcome::Retryable { .. } => false,
     }
 }
 

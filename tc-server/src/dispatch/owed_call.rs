@@ -12,6 +12,8 @@ pub(super) struct OwedCall {
     pub(super) call: Call,
     pub(super) state: CallState,
     pub(super) failures: u32,
+    /// Whether it was sent with this question, also by an earlier leader.
+    pub(super) was_sent: bool,
     pub(super) since: Timestamp,
     /// The process that failed the last attempt, or left it unanswered. Another process is asked
     /// before it is again.
@@ -50,8 +52,16 @@ impl OwedCall {
     pub(super) fn new(call: Call, now: Timestamp) -> Self {
         // Attempts under earlier leaders count: a change of leader does not begin the pauses again.
         let failures = call.attempts;
-        let state = CallState::Due { to: Addressee::Any };
-        Self { call, state, failures, since: now, failed_by: None }
+        let (state, was_sent) = (CallState::Due { to: Addressee::Any }, failures > 0);
+        Self { call, state, failures, was_sent, since: now, failed_by: None }
+    }
+
+    /// Takes the content of a later version of the call.
+    pub(super) fn replace(&mut self, call: Call) {
+        if self.call.ask != call.ask {
+            self.was_sent = call.attempts > 0;
+        }
+        self.call = call;
     }
 
     /// Returns the resource and the process that registered the branch, if it is known.

@@ -16,9 +16,8 @@ use std::sync::Arc;
 
 use handfast_core::{BranchId, Decision, Effect, PhaseTwoOutcome, Timestamp, Xid};
 
-use super::call::{Ask, Call, CallBatch, CallReply, ProcessId, ResourceKey};
+use super::call::{Ask, Call, CallReply, ProcessId, ResourceKey};
 use super::owed_call::{Addressee, CallState, OnFailure, OwedCall};
-use super::pick::NextBatch;
 use super::process_names::{ProcessNames, without_port};
 use super::resource_queue::{CallKey, ResourceLoad, ResourceQueue};
 use super::{Backoff, Settings};
@@ -33,7 +32,9 @@ pub struct Queue {
     pub(super) processes: BTreeMap<ProcessId, Process>,
     pub(super) names: ProcessNames,
     /// When delayed calls become due and calls in flight count as unanswered.
-    timers: BTreeSet<(Timestamp, CallKey)>,
+    pub(super) timers: BTreeSet<(Timestamp, CallKey)>,
+    /// Calls that were sent and not for the first time, since they were last taken.
+    pub(super) resent: u64,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +62,7 @@ impl Queue {
             processes: BTreeMap::new(),
             names: ProcessNames::default(),
             timers: BTreeSet::new(),
+            resent: 0,
         }
     }
 
@@ -71,7 +73,7 @@ impl Queue {
             Effect::Vote(call) => self.call(now, call),
             Effect::Hold { xid, branch: None } => self.hold(xid),
             Effect::Hold { xid, branch: Some(branch) } => self.remove((xid, branch)),
-            Effect::Reply { .. } | Effect::NeedsOperator(_) => {}
+            Effect::Reply { .. } | Effect::Alert(_) => {}
         }
     }
 
@@ -88,23 +90,21 @@ impl Queue {
         if self.calls.get(&key).is_some_and(|earlier| earlier.is_reversed_by(&call)) {
             self.remove(key);
         }
-        match self.calls.get_mut(&key) {
-            Some(OwedCall {
-                call: earlier, state: CallState::InFlight { on_failure, .. }, ..
-            }) => {
-                if (earlier.ask, earlier.resolution) != (call.ask, call.resolution) {
+        let Some(pending) = self.calls.get_mut(&key) else {
+            self.calls.insert(key, OwedCall::new(call, now));
+            return self.make_due(key);
+        };
+        match &mut pending.state {
+            CallState::InFlight { on_failure, .. } => {
+                if (pending.call.ask, pending.call.resolution) != (call.ask, call.resolution) {
                     *on_failure = OnFailure::AskAgain;
                 }
-                *earlier = call;
+                pending.replace(call);
             }
-            Some(_) => {
+            CallState::Due { .. } | CallState::Delayed { .. } => {
                 // Detached before the content changes: the earlier content decides the index entry.
                 self.detach(key);
-                self.calls.entry(key).and_modify(|pending| pending.call = call);
-                self.make_due(key);
-            }
-            None => {
-                self.calls.insert(key, OwedCall::new(call, now));
+                self.calls.entry(key).and_modify(|pending| pending.replace(call));
                 self.make_due(key);
             }
         }
@@ -285,23 +285,6 @@ impl Queue {
         }
     }
 
-    /// Returns the batches to send, and counts their calls as in flight.
-    pub fn sends(&mut self, now: Timestamp) -> Vec<CallBatch> {
-        let mut batches = Vec::new();
-        let ready: Vec<ResourceKey> = self
-            .queues
-            .iter()
-            .filter(|(_, queue)| queue.has_due() && !queue.processes.is_empty())
-            .map(|(resource, _)| resource.clone())
-            .collect();
-        for resource in ready {
-            while let Some(batch) = self.send(now, &resource) {
-                batches.push(batch);
-            }
-        }
-        batches
-    }
-
     /// Returns the load of each resource.
     #[must_use]
     pub fn loads(&self) -> Vec<ResourceLoad> {
@@ -312,25 +295,6 @@ impl Queue {
     #[must_use]
     pub fn in_flight(&self, process: ProcessId) -> usize {
         self.processes.get(&process).map_or(0, |process| process.in_flight.len())
-    }
-
-    fn send(&mut self, now: Timestamp, resource: &ResourceKey) -> Option<CallBatch> {
-        let NextBatch { group, process, room } = self.pick(resource)?;
-        let keys = self.queues.get(resource)?.due.get(&group)?;
-        let mut bytes = 0;
-        let batch: Vec<CallKey> = keys
-            .iter()
-            .copied()
-            .take(room.min(self.settings.batch_branches_max))
-            .take_while(|key| {
-                // The first call is sent whatever its size, or a larger one would never be.
-                let first = bytes == 0;
-                bytes += self.calls[key].bytes();
-                first || bytes <= self.settings.batch_bytes_max
-            })
-            .collect();
-        let calls = batch.into_iter().map(|key| self.send_to(now, key, process)).collect();
-        Some(CallBatch { process, resource: resource.clone(), ask: group.ask, calls })
     }
 
     fn unanswered(&mut self, now: Timestamp, key: CallKey, process: ProcessId) {
@@ -436,24 +400,8 @@ impl Queue {
         self.queues.entry(pending.call.resource.clone()).or_default().add_due(key, pending);
     }
 
-    fn send_to(&mut self, now: Timestamp, key: CallKey, process: ProcessId) -> Call {
-        self.detach(key);
-        let until = now.after_ms(self.settings.answer_timeout_ms);
-        let pending = self.calls.get_mut(&key).expect("a due call is among the calls");
-        let on_failure = match pending.state.addressee() {
-            Addressee::AnyMeanwhile => OnFailure::AskOwner,
-            Addressee::Any | Addressee::Owner(_) => OnFailure::BackOff,
-        };
-        pending.state = CallState::InFlight { process, until, on_failure };
-        let call = pending.call.clone();
-        self.queues.entry(call.resource.clone()).or_default().in_flight += 1;
-        self.processes.entry(process).or_default().in_flight.insert(key);
-        self.timers.insert((until, key));
-        call
-    }
-
     /// Removes a call from the indexes of its state. The caller must set the next state.
-    fn detach(&mut self, key: CallKey) {
+    pub(super) fn detach(&mut self, key: CallKey) {
         let Some(pending) = self.calls.get(&key) else { return };
         let queue = self.queues.entry(pending.call.resource.clone()).or_default();
         match pending.state {

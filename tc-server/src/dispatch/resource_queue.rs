@@ -24,7 +24,7 @@ pub struct ResourceLoad {
     pub in_flight: usize,
 }
 
-pub(super) type CallKey = (Xid, BranchId);
+pub(crate) type CallKey = (Xid, BranchId);
 
 /// The key of due calls that can be sent in one batch. The order of its values is the order of
 /// sending, last first.

@@ -10,19 +10,25 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use metrics::Histogram;
 
-use handfast_core::{Command, Correlation, Decision, Effect, OperatorNeeded, Reply, XidText};
+use handfast_core::{
+    Alert, AlertKind, Command, Coordinator, Correlation, Decision, Effect, Rejection, Reply,
+    XidText,
+};
 
 use super::batch_builder::Outgoing;
 use super::handle::{Destination, EngineError, EngineResult, ReplySink};
 use crate::crash_point::crash_point;
 use crate::dispatch::EffectSink;
+use crate::metrics::count_deadlock;
 use crate::recent::{self, Timed};
+use crate::webhook::Alerts;
 
 /// The destinations of all unanswered requests.
 #[derive(Debug)]
 pub(crate) struct PendingReplies {
     unanswered: HashMap<Correlation, Unanswered>,
     phase_two: Arc<dyn EffectSink>,
+    alerts: Alerts,
     histograms: Histograms,
 }
 
@@ -57,8 +63,8 @@ enum Kind {
 }
 
 impl PendingReplies {
-    pub(crate) fn new(phase_two: Arc<dyn EffectSink>) -> Self {
-        Self { unanswered: HashMap::new(), phase_two, histograms: Histograms::find() }
+    pub(crate) fn new(phase_two: Arc<dyn EffectSink>, alerts: Alerts) -> Self {
+        Self { unanswered: HashMap::new(), phase_two, alerts, histograms: Histograms::find() }
     }
 
     /// Remembers where a reply goes.
@@ -93,12 +99,18 @@ impl PendingReplies {
         for leaving in outgoing {
             match leaving {
                 Outgoing::Effect(Effect::Reply { to, reply, .. }) => {
+                    if let Reply::Rejected(Rejection::Deadlock { .. }) = reply {
+                        count_deadlock();
+                    }
                     self.answer(to, Ok(reply), now, &mut filled);
                 }
                 Outgoing::Effect(
                     effect @ (Effect::PhaseTwo(_) | Effect::Vote(_) | Effect::Hold { .. }),
                 ) => phase_two.push(effect),
-                Outgoing::Effect(Effect::NeedsOperator(needed)) => log_for_operators(&needed),
+                Outgoing::Effect(Effect::Alert(alert)) => {
+                    log_for_operators(&alert);
+                    self.alerts.raise(&alert);
+                }
                 Outgoing::Answer(answer) => answer(),
             }
         }
@@ -187,13 +199,31 @@ fn note(histogram: &Histogram, what: Timed, took: Duration) {
 
 /// Logs the one line that operators' alarms look for, without the error, which may quote rows: `tx
 /// show` has it.
-fn log_for_operators(needed: &OperatorNeeded) {
-    let OperatorNeeded { address, xid, branch, resource, .. } = needed;
+fn log_for_operators(alert: &Alert) {
+    let Alert { kind, address, xid, branch, resource, step, .. } = alert;
     let xid = XidText { address, xid: *xid };
-    tracing::warn!(
-        %xid, %branch, resource = &**resource,
-        "a transaction needs an operator: look at it with `handfast tx show {xid}`"
-    );
+    match kind {
+        AlertKind::NeedsOperator => tracing::warn!(
+            %xid, %branch, resource = &**resource,
+            "a transaction needs an operator: look at it with `handfast tx show {xid}`"
+        ),
+        AlertKind::StepGivenUp => tracing::warn!(
+            %xid, %branch, resource = &**resource, step = step.as_deref(),
+            "a step of a saga is given up: look at it with `handfast saga show {xid}`"
+        ),
+    }
+}
+
+/// Logs at the beginning of a term how many transactions need an operator: a crash may have lost
+/// the line of each of them.
+pub(super) fn log_globals_in_need(coordinator: &Coordinator) {
+    let transactions = coordinator.counts().needs_operator;
+    if transactions > 0 {
+        tracing::warn!(
+            transactions,
+            "transactions need an operator: list them with `handfast tx ls --status needs_operator`"
+        );
+    }
 }
 
 fn acquire(result: &'static str) -> Histogram {

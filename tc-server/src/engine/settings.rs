@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use handfast_core::Limits;
 
+use crate::webhook::Alerts;
+
 /// The settings that the engine is started with.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -17,6 +19,8 @@ pub struct Settings {
     /// Requests decided into one batch. Too low: more syncs than needed; too high: the first
     /// requests of a batch wait for the last.
     pub batch_max: usize,
+    /// Takes what operators are to be alarmed of.
+    pub alerts: Alerts,
 }
 
 impl Settings {
@@ -28,6 +32,7 @@ impl Settings {
             limits: Limits::default(),
             queue_max: 65_536,
             batch_max: 4_096,
+            alerts: Alerts::default(),
         }
     }
 }

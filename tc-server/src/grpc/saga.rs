@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use handfast_core::{
     ChildRef, Command, DecidedBy, SagaPart, SagaRecord, SagaStatus, StepCall, StepKind, StepState,
+    Xid,
 };
 use handfast_proto::v1 as wire;
 
@@ -16,7 +17,8 @@ use super::from_wire::{missing, present, reply_when};
 use super::to_wire::xid_text;
 
 impl Decoder {
-    pub(super) fn start_saga(
+    /// Converts the start of a saga, which operators ask for too.
+    pub(crate) fn start_saga(
         &self,
         request: wire::StartSagaRequest,
     ) -> Result<Command, BadRequest> {
@@ -39,13 +41,22 @@ impl Decoder {
         &self,
         request: wire::SignalSagaRequest,
     ) -> Result<Command, BadRequest> {
-        self.name("signal", &request.signal)?;
-        at_most_bytes("payload", request.payload.len(), self.bounds.application_data_bytes_max)?;
-        Ok(Command::SignalSaga {
-            xid: self.xid(&request.xid)?,
-            signal: request.signal.into(),
-            payload: request.payload.into(),
-        })
+        let xid = self.xid(&request.xid)?;
+        self.signal(xid, request.signal, request.payload, None)
+    }
+
+    /// Returns the signal of an application, or of the operator that is named.
+    pub(crate) fn signal(
+        &self,
+        xid: Xid,
+        signal: String,
+        payload: Vec<u8>,
+        operator: Option<Arc<str>>,
+    ) -> Result<Command, BadRequest> {
+        self.name("signal", &signal)?;
+        at_most_bytes("payload", payload.len(), self.bounds.application_data_bytes_max)?;
+        let (signal, payload) = (signal.into(), payload.into());
+        Ok(Command::SignalSaga { xid, signal, payload, operator })
     }
 
     pub(super) fn cancel_saga(

@@ -182,7 +182,7 @@ fn headers(
 }
 
 /// Formats an error with its causes: the error of the client alone says little.
-fn with_causes(error: reqwest::Error) -> String {
+pub(crate) fn with_causes(error: reqwest::Error) -> String {
     let error = error.without_url();
     let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))

@@ -4,9 +4,9 @@ use handfast_proto::v1::branch_outcome::Result as Outcome;
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_proto::v1::{
     BeginRequest, BranchOutcome, Decision, DirtyColumn, DirtyRow, Done, EndRequest,
-    FinishPhaseTwoRequest, Hello, LockMode, LockWait, Mode, PhaseTwoBranch, PhaseTwoCall,
-    PhaseTwoFrame, PhaseTwoOutcome, Refused, RegisterBranchRequest, Resource, RowChange, RowKeys,
-    RowStanding,
+    FinishPhaseTwoRequest, Given, Hello, LockMode, LockWait, Mode, PhaseTwoBranch, PhaseTwoCall,
+    PhaseTwoFrame, PhaseTwoOutcome, Refused, RegisterBranchRequest, Resource, Retryable, RowChange,
+    RowKeys, RowStanding,
 };
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
@@ -21,17 +21,35 @@ pub(crate) struct Application {
 
 impl Application {
     pub(crate) async fn connect(address: std::net::SocketAddr) -> Self {
+        let stock = Resource {
+            id: RESOURCE.to_owned(),
+            mode: Mode::At.into(),
+            label: "SQLite stock.db".to_owned(),
+        };
+        Self::connect_with(address, vec![stock]).await
+    }
+
+    /// Connects a process that carries out steps of sagas at these resources.
+    pub(crate) async fn connect_for_sagas(
+        address: std::net::SocketAddr,
+        resources: &[&str],
+    ) -> Self {
+        let resource = |id: &&str| Resource {
+            id: (*id).to_owned(),
+            mode: Mode::Saga.into(),
+            label: format!("sagas at {id}"),
+        };
+        Self::connect_with(address, resources.iter().map(resource).collect()).await
+    }
+
+    async fn connect_with(address: std::net::SocketAddr, resources: Vec<Resource>) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
         let mut client = CoordinatorClient::new(endpoint.connect().await.unwrap());
         let hello = Hello {
             client_id: CLIENT.to_owned(),
             application: "order-service".to_owned(),
             agent: "test 1.0".to_owned(),
-            resources: vec![Resource {
-                id: RESOURCE.to_owned(),
-                mode: Mode::At.into(),
-                label: "SQLite stock.db".to_owned(),
-            }],
+            resources,
         };
         let work = client.subscribe(hello).await.unwrap().into_inner();
         Self { client, work }
@@ -94,6 +112,27 @@ impl Application {
         let (call, branch) = self.asked().await;
         self.answer(&call, Outcome::Done(Done {})).await;
         (call, branch)
+    }
+
+    /// Answers the next call, of a step of a saga, with an output.
+    pub(crate) async fn give(&mut self, output: &str) -> (PhaseTwoCall, PhaseTwoBranch) {
+        let (call, branch) = self.asked().await;
+        let output = output.as_bytes().to_vec();
+        self.answer(&call, Outcome::Given(Given { output })).await;
+        (call, branch)
+    }
+
+    /// Refuses the next call, of a step of a saga.
+    pub(crate) async fn refuse_step(&mut self, error: &str) {
+        let (call, _branch) = self.asked().await;
+        let refused = Refused { error: error.to_owned(), ..Refused::default() };
+        self.answer(&call, Outcome::Refused(refused)).await;
+    }
+
+    /// Fails the next call, of a step of a saga.
+    pub(crate) async fn fail_step(&mut self, error: &str) {
+        let (call, _branch) = self.asked().await;
+        self.answer(&call, Outcome::Retryable(Retryable { error: error.to_owned() })).await;
     }
 
     /// Meets a dirty write: begins, registers row 42, rolls back, and refuses to undo.

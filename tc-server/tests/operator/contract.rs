@@ -8,7 +8,7 @@ use http::Method;
 use crate::application::Application;
 use crate::port::{Admin, TokensFile, roomy};
 
-const ROUTES: [(&str, &str); 26] = [
+const ROUTES: [(&str, &str); 31] = [
     ("get", "/api/v1/audit"),
     ("post", "/api/v1/backup"),
     ("get", "/api/v1/cluster"),
@@ -26,6 +26,11 @@ const ROUTES: [(&str, &str); 26] = [
     ("get", "/api/v1/processes"),
     ("get", "/api/v1/recent"),
     ("get", "/api/v1/resources"),
+    ("get", "/api/v1/sagas"),
+    ("post", "/api/v1/sagas"),
+    ("get", "/api/v1/sagas/{xid}"),
+    ("post", "/api/v1/sagas/{xid}/cancel"),
+    ("post", "/api/v1/sagas/{xid}/signal"),
     ("get", "/api/v1/status"),
     ("get", "/api/v1/transactions"),
     ("get", "/api/v1/transactions/{xid}"),

@@ -8,6 +8,8 @@ mod application;
 #[cfg(test)]
 mod audit;
 #[cfg(test)]
+mod boards;
+#[cfg(test)]
 mod command_line;
 #[cfg(test)]
 mod config;
@@ -30,6 +32,8 @@ mod hanging;
 #[cfg(test)]
 mod labels;
 #[cfg(test)]
+mod metrics;
+#[cfg(test)]
 mod named_locks;
 #[cfg(test)]
 mod operator_log;
@@ -43,6 +47,8 @@ mod render;
 mod rest;
 #[cfg(test)]
 mod saga;
+#[cfg(test)]
+mod sagas;
 #[cfg(test)]
 mod serving;
 #[cfg(test)]
@@ -59,3 +65,5 @@ mod turned_away;
 mod views;
 #[cfg(test)]
 mod waits;
+#[cfg(test)]
+mod webhook;

@@ -230,10 +230,9 @@ impl Core {
             .iter()
             .filter_map(|effect| match effect {
                 Effect::PhaseTwo(call) => Some(call.branch),
-                Effect::Reply { .. }
-                | Effect::Vote(_)
-                | Effect::Hold { .. }
-                | Effect::NeedsOperator(_) => None,
+                Effect::Reply { .. } | Effect::Vote(_) | Effect::Hold { .. } | Effect::Alert(_) => {
+                    None
+                }
             })
             .collect();
         for branch in branches {
@@ -250,10 +249,7 @@ impl Core {
     fn decide(&mut self, command: Command) -> Result<Option<Reply>> {
         let reply = self.ask(command)?.into_iter().find_map(|effect| match effect {
             Effect::Reply { reply, .. } => Some(reply),
-            Effect::PhaseTwo(_)
-            | Effect::Vote(_)
-            | Effect::Hold { .. }
-            | Effect::NeedsOperator(_) => None,
+            Effect::PhaseTwo(_) | Effect::Vote(_) | Effect::Hold { .. } | Effect::Alert(_) => None,
         });
         Ok(reply)
     }

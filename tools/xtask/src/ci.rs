@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::alerts;
 use crate::console_test;
 use crate::differential;
 use crate::docs;
@@ -38,6 +39,7 @@ pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()
     interrupts.run(cargo().args(["fmt", "--all", "--check"]))?;
     tidy::check_tree()?;
     docs::build(interrupts, &docs::Options::default())?;
+    alerts::check(interrupts)?;
     interrupts.run(cargo().args([
         "clippy",
         "--workspace",

@@ -54,6 +54,11 @@ pub(crate) fn build(interrupts: &Interrupts, options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Returns whether a page has a heading with this anchor.
+pub(crate) fn has_heading(page: &str, anchor: &str) -> bool {
+    markdown::anchors(page).iter().any(|heading| heading == anchor)
+}
+
 fn check(files: &[SourceFile], pictures: &[String]) -> Result<()> {
     let complaints = [
         links::check(files, pictures),

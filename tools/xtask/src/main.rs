@@ -2,6 +2,7 @@
 //!
 //! It starts other programs and reads the source tree; it knows nothing of the crates it tests.
 
+mod alerts;
 mod ci;
 mod console_test;
 mod corpus;
@@ -111,6 +112,8 @@ enum Task {
     Dist(dist::Options),
     /// Check the Helm chart, the Dockerfiles and the compose file.
     DeployCheck,
+    /// Check the alert rules for Prometheus, and run their tests.
+    AlertsCheck,
     /// Prepare a release up to publishing: version, changelog, comparison, packages.
     Release(release::Options),
     /// Compare the public items of the crates with those of the last release.
@@ -157,6 +160,7 @@ fn run(task: Task) -> Result<()> {
         Task::Optimize => optimize::build(&interrupts),
         Task::Dist(options) => dist::make(&interrupts, &options),
         Task::DeployCheck => deploy::check(&interrupts),
+        Task::AlertsCheck => alerts::check(&interrupts),
         Task::Release(options) => release::prepare(&interrupts, &options),
         Task::Semver(options) => semver::check(&interrupts, &options),
         Task::Fuzz { seconds } => fuzz::run_targets(&interrupts, seconds),

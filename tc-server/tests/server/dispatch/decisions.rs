@@ -141,3 +141,17 @@ fn a_step_is_compensated_while_its_action_is_in_flight() {
     assert_eq!(harness.outcome(FIRST, 1, PhaseTwoOutcome::Done), None);
     assert_eq!(harness.queue.in_flight(FIRST), 1);
 }
+
+#[test]
+fn a_decision_after_a_question_is_no_retry() {
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.queue.take(harness.now, Effect::Vote(question()));
+    assert_eq!(harness.sends(), ["1 a 1"]);
+    harness.call(1, "a");
+    // The question goes without an answer; the decision takes its turn.
+    harness.pass(10_000);
+    harness.pass(1_000);
+    assert_eq!(harness.sends(), ["1 a 1"]);
+    assert_eq!(harness.queue.take_resent(), 0);
+}

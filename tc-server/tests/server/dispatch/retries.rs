@@ -90,3 +90,26 @@ fn a_step_is_retried_with_its_own_pauses() {
         harness.pass(pause_ms);
     }
 }
+
+#[test]
+fn calls_that_are_sent_again_are_counted() {
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.call(1, "a");
+    harness.call(2, "a");
+    harness.sends();
+    assert_eq!(harness.queue.take_resent(), 0);
+    harness.retryable(FIRST, 1);
+    harness.pass(100);
+    assert_eq!(harness.sends(), ["1 a 1"]);
+    assert_eq!(harness.queue.take_resent(), 1);
+    // Both are without an answer: there is no other process.
+    harness.pass(10_000);
+    harness.pass(1_000);
+    assert_eq!(harness.sends(), ["1 a 1 2"]);
+    assert_eq!((harness.queue.take_resent(), harness.queue.take_resent()), (2, 0));
+    // One that an earlier leader has tried.
+    harness.queue.call(harness.now, PhaseTwoCall { attempts: 1, ..call(3, "a", Decision::Commit) });
+    assert_eq!(harness.sends(), ["1 a 3"]);
+    assert_eq!(harness.queue.take_resent(), 1);
+}
