@@ -198,9 +198,9 @@ pub struct BeginRequest {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
-    /// Makes the request repeatable: a second one of the same application with the same key is answered
-    /// with the XID of the first, as long as that global is unfinished or remembered, whatever else the
-    /// request says. At most 256 bytes; empty for none.
+    /// Makes the request repeatable: a second one of the same application with the same key is
+    /// answered with the XID of the first, as long as that global is unfinished or remembered,
+    /// whatever else the request says. At most 256 bytes; empty for none.
     #[prost(string, tag = "5")]
     pub key: ::prost::alloc::string::String,
 }

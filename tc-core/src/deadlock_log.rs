@@ -39,7 +39,7 @@ pub struct RefusedDeadlock {
 pub struct DeadlockMember {
     /// The global.
     pub global: WaitingGlobal,
-    /// What it waited for.
+    /// The thing that it waited for.
     pub waited_for: Option<WaitedFor>,
 }
 

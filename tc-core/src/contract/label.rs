@@ -44,7 +44,7 @@ impl Labels {
 }
 
 impl FromIterator<Label> for Labels {
-    /// Of two labels with one name the later one counts.
+    /// Keeps the later one of two labels with one name.
     fn from_iter<T: IntoIterator<Item = Label>>(labels: T) -> Self {
         let mut labels: Vec<Label> = labels.into_iter().collect();
         if labels.is_empty() {

@@ -32,7 +32,7 @@ pub enum Command {
         name: Arc<str>,
         /// If the global is undecided after this time, it is rolled back. `None` takes the default.
         timeout_ms: Option<u64>,
-        /// What the application calls it by, for operators.
+        /// The names and values that the application calls it by, for operators.
         labels: Labels,
         /// Made by the caller. A second begin of the application with the same key finds the
         /// global, as long as it is unfinished or remembered (idempotent).

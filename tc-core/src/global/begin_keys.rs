@@ -1,4 +1,5 @@
-//! Finds the global that was begun with a key, so that a begin whose reply was lost can be repeated.
+//! Finds the global that was begun with a key, so that a begin whose reply was lost can be
+//! repeated.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -235,7 +235,7 @@ impl Coordinator {
     }
 }
 
-/// What the graph shows of a global.
+/// Returns the part of a global that the graph shows.
 pub(crate) fn brief(xid: Xid, global: Option<&Global>, address: &Arc<str>) -> WaitingGlobal {
     let Some(global) = global else {
         return WaitingGlobal {

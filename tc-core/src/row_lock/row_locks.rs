@@ -25,7 +25,7 @@ pub(crate) struct Blocker {
     pub(crate) by: Xid,
 }
 
-/// What a request meets between itself and a row.
+/// A thing that a request meets between itself and a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// A global that holds the row in a conflicting mode.

@@ -112,7 +112,7 @@ pub struct Transaction {
     pub finished_at: Option<String>,
     /// How many branches it has.
     pub branch_count: usize,
-    /// What the application calls it by.
+    /// Names and values that the application calls it by.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
 }
@@ -140,7 +140,7 @@ pub struct TransactionDetail {
     /// Its requests that wait for rows, the first 32.
     #[serde(default)]
     pub waits: Vec<LockWait>,
-    /// What time will bring: its deadline, and the next attempts at phase two, the first 100.
+    /// Its timers: its deadline, and the next attempts at phase two, the first 100.
     #[serde(default)]
     pub to_come: Vec<Timer>,
     /// The `cursor` of its further branches, if there are any.
@@ -304,7 +304,7 @@ pub struct LockWaiter {
     pub deadline: String,
 }
 
-/// What an earlier coordinator does not say: nearly all requests take their rows.
+/// Returns the default for an earlier coordinator's answer: nearly all requests take their rows.
 fn takes() -> bool {
     true
 }

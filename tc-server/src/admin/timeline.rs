@@ -15,9 +15,9 @@ use crate::time_format;
 #[must_use]
 pub(super) fn timeline(part: &GlobalPart, is_first: bool) -> Vec<TimelineEntry> {
     let GlobalPart { record: global, branches, .. } = part;
-    let open = branches.iter().map(Course::open);
-    let courses: Vec<Course<'_>> =
-        open.chain(global.finished_branches.iter().map(Course::finished)).collect();
+    let open = branches.iter().map(BranchTimeline::open);
+    let courses: Vec<BranchTimeline<'_>> =
+        open.chain(global.finished_branches.iter().map(BranchTimeline::finished)).collect();
     let mut happened = Vec::new();
     if is_first {
         happened.push(entry(global.begun_at, model::EventKind::Begun, "begun".to_owned()));
@@ -38,8 +38,8 @@ pub(super) fn timeline(part: &GlobalPart, is_first: bool) -> Vec<TimelineEntry> 
 
 type Happened = (Timestamp, TimelineEntry);
 
-/// What a timeline shows of a branch.
-struct Course<'a> {
+/// The parts of a branch that a timeline shows.
+struct BranchTimeline<'a> {
     id: BranchId,
     resource: &'a str,
     registered_at: Timestamp,
@@ -50,7 +50,7 @@ struct Course<'a> {
     finished_at: Option<Timestamp>,
 }
 
-impl<'a> Course<'a> {
+impl<'a> BranchTimeline<'a> {
     fn open(branch: &'a BranchView) -> Self {
         let record = &branch.record;
         let finished_at = match record.state {

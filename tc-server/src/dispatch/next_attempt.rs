@@ -16,7 +16,7 @@ pub struct NextAttempt {
     pub resource: Arc<str>,
     /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// What it waits for.
+    /// The thing that it waits for.
     pub waits_for: AttemptWait,
 }
 

@@ -66,7 +66,7 @@ pub struct WaitNode {
     pub application: String,
     /// The application's name for this kind of transaction.
     pub name: String,
-    /// What the application calls it by.
+    /// Names and values that the application calls it by.
     pub labels: BTreeMap<String, String>,
     /// Its status, unless it has ended meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -145,9 +145,9 @@ pub struct DeadlockMember {
     pub application: String,
     /// The application's name for this kind of transaction.
     pub name: String,
-    /// What the application calls it by.
+    /// Names and values that the application calls it by.
     pub labels: BTreeMap<String, String>,
-    /// What it waited for, which the next one held or was before it in line for.
+    /// The thing that it waited for, which the next one held, or was before it in the queue for.
     #[serde(flatten)]
     pub target: WaitTarget,
 }
