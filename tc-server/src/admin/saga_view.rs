@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, ChildDefinition, ChildRef, SagaPart, SagaRecord, SagaStatus, SagaSummary, SagaView,
-    StepDefinition, StepKind, StepRecord, StepRef, StepState, Timestamp, TurnCause, XidText,
+    BranchId, ChildDefinition, ChildRef, Event, SagaPart, SagaRecord, SagaStatus, SagaSummary,
+    SagaView, StepDefinition, StepKind, StepRecord, StepRef, StepState, Timestamp, TurnCause,
+    XidText,
 };
 
 use super::model::{
-    Failure, NextAttempt, NextAttemptState, Payload, SagaDetail, SagaOverview, SagaReply,
-    SagaRetry, SagaStanding, SagaStep, SagaStepKind, SagaStepState, TimelineEntry,
+    EventKind, Failure, NextAttempt, NextAttemptState, Payload, SagaDetail, SagaOverview,
+    SagaReply, SagaRetry, SagaStanding, SagaStep, SagaStepKind, SagaStepState, TimelineEntry,
 };
 use crate::dispatch::CallStanding;
 use crate::time_format::rfc3339;
@@ -219,21 +220,33 @@ fn payload(bytes: &[u8], shown: &Shown, room: &mut usize) -> Payload {
 /// Returns the events of a saga and its steps, oldest first. Events of one millisecond are in
 /// causal order.
 fn timeline(saga: &SagaRecord) -> Vec<TimelineEntry> {
-    let mut happened = vec![(saga.begun_at, "begun".to_owned())];
-    happened.extend(saga.events.iter().map(|event| (event.at, event.what.to_string())));
+    let mut happened = vec![(saga.begun_at, EventKind::Begun, "begun".to_owned())];
+    let noted = |event: &Event| (event.at, EventKind::Note, event.what.to_string());
+    happened.extend(saga.events.iter().map(noted));
     for (place, record) in (0..).map(StepRef).zip(&saga.steps) {
         let name = saga.definition.path(SagaPart::Step(place));
-        let started = record.started_at.map(|at| (at, format!("step {name}: begun")));
+        let started =
+            record.started_at.map(|at| (at, EventKind::Note, format!("step {name}: begun")));
         let failed = record.last_failure.as_ref().map(|(at, error)| {
-            (*at, format!("step {name}: attempt {} failed: {error}", record.attempts))
+            let what = format!("step {name}: attempt {} failed: {error}", record.attempts);
+            (*at, EventKind::AttemptFailed, what)
         });
-        let ended = record.ended_at.map(|at| (at, format!("step {name}: {}", record.state)));
+        let ended = record
+            .ended_at
+            .map(|at| (at, EventKind::Note, format!("step {name}: {}", record.state)));
         happened.extend(started.into_iter().chain(failed).chain(ended));
     }
-    happened.extend(saga.ended_at().map(|at| (at, saga.status().to_string())));
+    happened.extend(saga.ended_at().map(|at| (at, EventKind::Ended, saga.status().to_string())));
     // A stable sort, because the events of one step were added in causal order.
-    happened.sort_by_key(|(at, _)| *at);
-    let entry = |(at, what)| TimelineEntry { at: rfc3339(at), what };
+    happened.sort_by_key(|(at, ..)| *at);
+    let entry = |(at, kind, what)| TimelineEntry {
+        at: rfc3339(at),
+        what,
+        kind,
+        branch: None,
+        ms: None,
+        by: None,
+    };
     happened.into_iter().map(entry).collect()
 }
 
