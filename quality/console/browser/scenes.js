@@ -236,7 +236,7 @@ export async function long({ page }) {
 
 /** Every screen fits, from a narrow phone to a wide desk. */
 export async function widths({ page }) {
-  const xid = await act("dirty 6");
+  const xid = await act("dirty 3");
   const transaction = `transactions/${encodeURIComponent(xid)}`;
   await visit(page, `#/${transaction}`);
   const rows = await until("the dirty write is refused", () =>
