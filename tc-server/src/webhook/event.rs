@@ -173,7 +173,25 @@ mod tests {
             step: Some("billing/charge".into()),
             key: Some("order-42".into()),
         };
-        expect![[""]].assert_eq(&shown(AlertEvent::of_core(&alert)));
+        expect![[r#"
+            {
+              "data": {
+                "branch": "2",
+                "command": "handfast saga show tc:7091:7",
+                "key": "order-42",
+                "resource": "account",
+                "step": "billing/charge",
+                "xid": "tc:7091:7"
+              },
+              "datacontenttype": "application/json",
+              "id": "7/2/handfast.saga_step_given_up/0",
+              "source": "handfast://tc:7091",
+              "specversion": "1.0",
+              "subject": "tc:7091:7",
+              "time": "2023-11-14T22:13:20.000Z",
+              "type": "handfast.saga_step_given_up"
+            }"#]]
+        .assert_eq(&shown(AlertEvent::of_core(&alert)));
     }
 
     #[test]
@@ -186,6 +204,24 @@ mod tests {
             branch: BranchId(641),
             address: "tc:7091".into(),
         };
-        expect![[""]].assert_eq(&shown(AlertEvent::of_overdue(&resource, &calls)));
+        expect![[r#"
+            {
+              "data": {
+                "branch": "641",
+                "command": "handfast tx show tc:7091:7",
+                "overdue": 3,
+                "resource": "postgres:7012/shop",
+                "since": "2023-11-14T21:56:40.000Z",
+                "xid": "tc:7091:7"
+              },
+              "datacontenttype": "application/json",
+              "id": "7/641/handfast.phase_two_overdue",
+              "source": "handfast://tc:7091",
+              "specversion": "1.0",
+              "subject": "tc:7091:7",
+              "time": "2023-11-14T22:13:20.000Z",
+              "type": "handfast.phase_two_overdue"
+            }"#]]
+        .assert_eq(&shown(AlertEvent::of_overdue(&resource, &calls)));
     }
 }
