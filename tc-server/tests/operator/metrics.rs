@@ -79,9 +79,10 @@ async fn sagas_are_counted_apart_by_outcome_and_cause() {
         .await;
     };
     let mut stock = Application::connect_for_sagas(coordinator.grpc, &["stock"]).await;
+    stock.begin("place-order").await;
     let completed = start("1").await;
     assert_eq!(value(&admin, r#"handfast_sagas{state="running"}"#).await, 1.0);
-    assert_eq!(value(&admin, r#"handfast_globals{state="active"}"#).await, 1.0);
+    assert_eq!(value(&admin, r#"handfast_globals{state="active"}"#).await, 2.0);
     stock.finish().await;
     let signal = format!("/api/v1/sagas/{completed}/signal");
     admin.post(&signal, Some(r#"{"signal": "yes"}"#)).await;
