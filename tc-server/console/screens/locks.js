@@ -2,7 +2,7 @@
 import { useEffect, useState } from "../vendor/hooks.js";
 import { query } from "../lib/api.js";
 import { count, short, waitedFor, when } from "../lib/format.js";
-import { useLive, usePolled, useResourceNames } from "../lib/live.js";
+import { useLive, useOlder, usePolled, useResourceNames } from "../lib/live.js";
 import { Age, Badge, Empty, Panel, ProblemNote, Screen, Xid, html } from "../lib/parts.js";
 import { setQuery } from "../lib/route.js";
 import { Table } from "../lib/table.js";
@@ -13,11 +13,16 @@ const DEADLOCKS = "/api/v1/locks/deadlocks";
 const LIMIT = 200;
 
 export function Locks({ query: filter }) {
-  const { data, problem } = useLive(`/api/v1/locks${query({ ...filter, limit: LIMIT })}`);
+  const path = `/api/v1/locks${query({ ...filter, limit: LIMIT })}`;
+  const { data, problem } = useLive(path);
+  // Among many transactions few may hold rows, and a page ends before it is full.
+  const { rows: older, load, problem: olderProblem } = useOlder(path, data?.next);
   const [opened, setOpened] = useState("");
   const nameOf = useResourceNames();
-  const rows = data?.items ?? [];
   const keyOf = (lock) => `${lock.resource} ${lock.table} ${lock.canonical_key}`;
+  const newest = data?.items ?? [];
+  const seen = new Set(newest.map(keyOf));
+  const rows = [...newest, ...older.filter((lock) => !seen.has(keyOf(lock)))];
   const shown = rows.find((lock) => keyOf(lock) === opened) ?? (rows.length === 1 ? rows[0] : null);
   const columns = [
     { head: "row", basis: 10, grow: 3, cell: (lock) => html`<b>${lock.table}</b> ${lock.key}` },
@@ -33,12 +38,13 @@ export function Locks({ query: filter }) {
   ];
   return html`<${Screen} title="Locks">
     <${Filters} filter=${filter} />
-    <${ProblemNote} problem=${problem} />
+    <${ProblemNote} problem=${problem ?? olderProblem} />
     <${Graph} />
     <div class="halves">
-      <${Panel} title="Rows" beside=${data?.next && html`<span class="muted">the first ${rows.length}</span>`}>
+      <${Panel} title="Rows" beside=${load && html`<span class="muted">the first ${rows.length}</span>`}>
         ${data && html`<${Table} label="locked rows" columns=${columns} rows=${rows} keyOf=${keyOf}
-          open=${(lock) => setOpened(keyOf(lock))} none="No row is locked." />`}
+          open=${(lock) => setOpened(keyOf(lock))} more=${load}
+          none=${load ? "…" : "No row is locked."} />`}
       <//>
       ${shown && html`<${One} lock=${shown} />`}
     </div>
