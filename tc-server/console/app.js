@@ -1,7 +1,7 @@
 // The frame of the console: menu, sign-in, the screen of the address, and keys.
 import { render } from "./vendor/preact.js";
 import { useEffect, useState } from "./vendor/hooks.js";
-import { begin, has, me, signOut } from "./lib/api.js";
+import { begin, me, signOut } from "./lib/api.js";
 import { KEYS, keysShown, listen } from "./lib/keys.js";
 import { reachable, usePolled } from "./lib/live.js";
 import { html } from "./lib/parts.js";
@@ -20,12 +20,12 @@ import { SignIn } from "./screens/sign-in.js";
 import { Transaction, TransactionFile } from "./screens/transaction.js";
 import { Transactions } from "./screens/transactions.js";
 
-/** The menu, in the order of use at night. `needs`: a path without which there is no such screen. */
+/** The menu, in the order of use at night. */
 const MENU = [
   { name: "", title: "Needs you", screen: NeedsYou },
   { name: "transactions", title: "Transactions", screen: Transactions },
   { name: "locks", title: "Locks", screen: Locks },
-  { name: "sagas", title: "Sagas", screen: Sagas, needs: "/api/v1/sagas" },
+  { name: "sagas", title: "Sagas", screen: Sagas },
   { name: "named-locks", title: "Named locks", screen: NamedLocks },
   { name: "processes", title: "Processes", screen: Processes },
   { name: "cluster", title: "Cluster", screen: Cluster },
@@ -45,13 +45,11 @@ function inner(parts) {
   return null;
 }
 
-const menu = () => MENU.filter((item) => !item.needs || has(item.needs));
-
 function App() {
   if (me.value === undefined) return html`<p class="starting">Handfast</p>`;
   if (me.value === null) return html`<${SignIn} />`;
   const { parts } = route.value;
-  const item = menu().find(({ name }) => name === (parts[0] ?? "")) ?? MENU[0];
+  const item = MENU.find(({ name }) => name === (parts[0] ?? "")) ?? MENU[0];
   const page = inner(parts) ?? html`<${item.screen} query=${route.value.query} />`;
   return html`
     <${Menu} at=${item.name} />
@@ -69,7 +67,7 @@ function Menu({ at }) {
   return html`<nav aria-label="screens">
     <a class="brand" href="#/">Handfast</a>
     <ul>
-      ${menu().map(({ name, title }) => html`<li key=${name}>
+      ${MENU.map(({ name, title }) => html`<li key=${name}>
         <a href=${link(name ? [name] : [])} aria-current=${at === name ? "page" : null}>
           ${title}
           ${name === "" && status?.needs_operator > 0 &&
@@ -114,7 +112,7 @@ function Keys() {
 }
 
 listen((at) => {
-  const item = menu()[at];
+  const item = MENU[at];
   if (item) go(item.name ? [item.name] : []);
   return Boolean(item);
 });

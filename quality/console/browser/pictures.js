@@ -8,6 +8,7 @@ const SCREENS = {
   locks: "#/locks",
   "needs-you": "#/",
   transactions: "#/transactions",
+  sagas: "#/sagas",
   "named-locks": "#/named-locks",
   processes: "#/processes",
   cluster: "#/cluster",
@@ -23,6 +24,9 @@ export async function pictures(page, folder) {
   while (Date.now() < end) await act("orders 20");
   await act("orders 40");
   const xid = await act("dirty 6");
+  for (const order of [203, 204]) await act(`saga order-${order}`);
+  const saga = await act("saga order-205");
+  await act("deadlock");
   await act("lock nightly-report/2026-11-27");
   await act("hold 1");
   await act("hold 2");
@@ -31,15 +35,23 @@ export async function pictures(page, folder) {
     page.locator("a:has-text('Look at its rows')").first().getAttribute("href"));
   const screens = {
     ...SCREENS,
+    saga: `#/sagas/${encodeURIComponent(saga)}`,
     transaction: `#/transactions/${encodeURIComponent(xid)}`,
     "dirty-write": rows,
   };
   for (const theme of ["light", "dark"]) {
-    for (const product of [1, 1, 2]) await act(`wait ${product}`);
+    let waiter;
+    for (const product of [1, 1, 2]) waiter = await act(`wait ${product}`);
     await page.emulateMedia({ colorScheme: theme, reducedMotion: "reduce" });
-    for (const [name, address] of Object.entries(screens)) {
+    // After the locks, for the same reason.
+    const waits = { "lock-wait": `#/transactions/${encodeURIComponent(waiter)}` };
+    const { locks, ...others } = screens;
+    for (const [name, address] of Object.entries({ locks, ...waits, ...others })) {
       await visit(page, address);
+      await page.mouse.move(0, 0);
       await page.waitForTimeout(1200);
+      if (name === "saga") await page.click(".step button:has-text('reserve')");
+      if (name === "locks") await page.locator("details summary").first().click();
       await page.screenshot({ path: `${folder}/${name}-${theme}.png` });
     }
   }

@@ -73,6 +73,26 @@ export async function file({ page }) {
   ensure((await text(page)).includes("From a file"), "it says that it is from a file");
 }
 
+/** A label finds the one transaction that has it, and its transaction shows it. */
+export async function label({ page }) {
+  await act("orders 3");
+  await visit(page, "#/transactions");
+  await page.waitForSelector(".table .row .label");
+  const wanted = await page.locator(".table .row .label").nth(1).innerText();
+  ensure(/^order=\d+$/.test(wanted), `an order is a label: ${wanted}`);
+  await page.fill("input[name=label]", wanted);
+  await page.keyboard.press("Enter");
+  await until("one is listed", async () => (await rowCount(page)) === 1);
+  ensure((await rows(page).locator(".label").allInnerTexts()).join() === wanted, "it is that one");
+  await page.click(".table .row a");
+  await page.waitForSelector(".waterfall");
+  ensure((await page.locator(".summary .label").innerText()) === wanted, "its own page shows the label");
+  await visit(page, "#/transactions?label=order%3Dnone");
+  await until("no other is found", async () => (await text(page)).includes("No transaction is as asked for."));
+  await visit(page, "#/transactions?label=order");
+  await page.waitForSelector(".problem");
+}
+
 /** A name of a client is text, wherever it is shown. */
 export async function hostile({ page }) {
   const { xid, name } = await act("hostile");
@@ -93,14 +113,24 @@ export async function waits({ page }) {
   await page.waitForSelector(".graph .edge");
   const nodes = await page.locator(".graph .node").evaluateAll((all) => all.map((it) => it.title));
   ensure(nodes.includes(holder) && nodes.includes(waiter), `drawn: ${nodes}, not ${holder}, ${waiter}`);
+  ensure(/place-order order=\d+/.test(await page.locator(".graph").innerText()), "the graph names the order");
   await page.locator(".row:has(.waiting)").first().click();
   const beside = page.locator(".panel:has(h3)");
   ensure((await beside.innerText()).includes(waiter), "the queue names the waiter");
+  await visit(page, `#/transactions/${encodeURIComponent(waiter)}`);
+  await page.waitForSelector(".panel:has-text('Waits for rows now')");
+  const now = await page.locator(".panel:has-text('Waits for rows now')").innerText();
+  ensure(now.includes("stock 1") && now.includes(holder), `it waits for: ${now}`);
+  ensure((await text(page)).includes("Still to come"), "its deadline is still to come");
   await act("release");
-  await until("nothing waits", async () => (await page.locator(".row .waiting").count()) === 0);
+  await until("it is committed", async () => (await page.locator(".summary .badge.committed").count()) === 1);
+  ensure((await page.locator(".waterfall .bar.wait").count()) === 1, "the wait is in its course");
+  ensure((await page.locator(".timeline .lock_wait").count()) === 1, "and in what happened");
+  await visit(page, "#/locks");
+  await until("nothing waits", async () => (await text(page)).includes("No transaction waits for another."));
 }
 
-/** Two transactions in opposite order: one is refused, and the rest goes on. */
+/** Two transactions in opposite order: one is refused, the cycle is drawn, and the rest goes on. */
 export async function deadlock({ page }) {
   const refused = await act("deadlock");
   ensure(refused.includes("deadlock"), `refused as a deadlock: ${refused}`);
@@ -114,6 +144,81 @@ export async function deadlock({ page }) {
     }));
   }
   ensure(ends.sort().join() === "committed,rolled back", `their ends: ${ends}`);
+  await visit(page, "#/locks");
+  const panel = page.locator(".panel:has-text('Deadlocks that were refused')");
+  await panel.locator("summary").first().click();
+  const cycle = panel.locator("details[open] .graph");
+  await cycle.waitFor();
+  ensure((await cycle.locator(".edge").count()) === 2, "each waits for the other");
+  const drawn = await cycle.innerText();
+  for (const part of ["move-left", "move-right", "stock 4", "stock 5"]) {
+    ensure(drawn.includes(part), `the cycle names ${part}: ${drawn}`);
+  }
+  ensure((await cycle.locator(".node.marked").count()) === 1, "the one that was refused is marked");
+}
+
+/** A saga waits for a person, who signals by a click, and it completes. */
+export async function saga({ page }) {
+  const xid = await act("saga order-17");
+  await visit(page, "#/sagas");
+  await page.fill("input[name=key]", "order-17");
+  await page.keyboard.press("Enter");
+  await until("it waits for its approval", async () =>
+    (await rowCount(page)) === 1 && (await rows(page).innerText()).includes("waits for approval"));
+  await page.click(".table .row a");
+  await page.waitForSelector(".saga");
+  ensure((await text(page)).includes(xid), "it is that saga");
+  ensure((await page.locator(".saga .group").count()) === 4, "four groups, one after the other");
+  ensure((await page.locator(".step.done").innerText()).startsWith("reserve"), "one step is done");
+  await page.click(".step button:has-text('reserve')");
+  ensure(/"units": 40/.test(await text(page)), "its input is shown");
+  await page.click("button:has-text('Signal approval')");
+  await page.fill("dialog textarea", "Ada");
+  await page.click("dialog button[type=submit]");
+  await page.waitForSelector("dialog .problem");
+  await page.fill("dialog textarea", '"Ada"');
+  await page.fill("dialog input[name=reason]", "she has called");
+  await page.click("dialog button[type=submit]");
+  await until("it completes", async () => (await page.locator(".summary .badge.completed").count()) === 1);
+  ensure((await page.locator(".step.done").count()) === 5, "every step is done");
+  const done = await act("done order-17");
+  ensure(done === "invoice, pay Ada, reserve, ship", `what the steps did: ${done}`);
+  await visit(page, "#/audit");
+  await until("it is in the audit log", async () => (await text(page)).includes("she has called"));
+}
+
+/** Behind its pivot a step refuses: a person puts it right by hand, and the saga completes. */
+export async function sagaStuck({ page }) {
+  const xid = await act("refused-saga order-20");
+  await visit(page, `#/sagas/${encodeURIComponent(xid)}`);
+  await page.click("button:has-text('Signal approval')");
+  await page.fill("dialog textarea", '"Ada"');
+  await page.click("dialog button[type=submit]");
+  await page.waitForSelector("dialog", { state: "detached" });
+  await visit(page, "#/");
+  await page.click(`a[title="${xid}"]`);
+  await page.click("a:has-text('Its steps')");
+  await page.click(".step.running_stuck button");
+  ensure((await text(page)).includes("no lorry"), "it says why the step is refused");
+  await page.click("button:has-text('Put right by hand')");
+  await page.fill("dialog input[name=reason]", "sent by post");
+  await page.click("dialog button[type=submit]");
+  await until("it completes", async () => (await page.locator(".summary .badge.completed").count()) === 1);
+  ensure((await act("done order-20")) === "invoice, pay Ada, reserve", "what is done by hand is not done again");
+}
+
+/** Cancelled, a saga is compensated. */
+export async function sagaCancelled({ page }) {
+  const xid = await act("saga order-18");
+  await visit(page, `#/sagas/${encodeURIComponent(xid)}`);
+  await page.waitForSelector(".step.done");
+  await page.click("button:has-text('Cancel')");
+  await page.fill("dialog input[name=reason]", "the customer left");
+  await page.click("dialog button[type=submit]");
+  await until("it is compensated", async () => (await page.locator(".summary .badge.compensated").count()) === 1);
+  ensure((await text(page)).includes("the customer left"), "its cause is shown");
+  ensure((await act("done order-18")) === "", "what was done is undone");
+  ensure((await page.locator(".title button:has-text('Signal')").count()) === 0, "no signal is offered any more");
 }
 
 /** A dirty write is made by another program, and ended by clicks. */
@@ -220,18 +325,26 @@ export async function long({ page }) {
     return (await rowCount(page)) >= 10_000;
   });
   ensure((await rows(page).count()) < 100, "few rows are in the page");
-  const slowest = await box.evaluate(async (it) => {
-    let slowest = 0;
+  const steps = await box.evaluate(async (it) => {
+    const steps = [];
     for (let at = 0; at < 60; at += 1) {
       const before = performance.now();
       it.scrollTo(0, (it.scrollHeight / 60) * at);
       await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
-      slowest = Math.max(slowest, performance.now() - before);
+      steps.push(performance.now() - before);
     }
-    return slowest;
+    return steps.sort((one, other) => one - other);
   });
-  console.log(`  10,000 rows after ${Date.now() - started} ms; slowest step of scrolling ${slowest.toFixed()} ms`);
-  ensure(slowest < 500, `a step of scrolling takes ${slowest} ms`);
+  console.log(`  10,000 rows after ${Date.now() - started} ms; steps of scrolling: ${steps[30].toFixed()} ms, at most ${
+    steps[59].toFixed()}`);
+  // The slowest one is that of a busy machine.
+  ensure(steps[30] < 200, `a step of scrolling takes ${steps[30]} ms`);
+  for (const product of [1, 2]) await act(`hold ${product}`);
+  await visit(page, "#/locks");
+  await until("what few hold among them is listed", async () => {
+    const listed = (await rows(page).allInnerTexts()).join();
+    return listed.includes("stock 1") && listed.includes("stock 2");
+  });
 }
 
 /** Every screen fits, from a narrow phone to a wide desk. */
@@ -241,11 +354,12 @@ export async function widths({ page }) {
   await visit(page, `#/${transaction}`);
   const rows = await until("the dirty write is refused", () =>
     page.locator("a:has-text('Look at its rows')").first().getAttribute("href"));
+  const saga = `sagas/${encodeURIComponent(await act("saga order-19"))}`;
   for (const width of [320, 768, 2560]) {
     await page.setViewportSize({ width, height: 800 });
     for (const address of [
-      "", "transactions", transaction, rows.slice(2), "locks", "named-locks", "processes", "cluster", "audit",
-      "first-start",
+      "", "transactions", transaction, rows.slice(2), "locks", "sagas", saga, "named-locks", "processes",
+      "cluster", "audit", "first-start",
     ]) {
       await visit(page, `#/${address}`);
       await page.waitForTimeout(150);

@@ -4,6 +4,7 @@
 //! `browser/` clicks and looks, and asks for such deeds by name. `cargo xtask console-test`
 //! installs what is missing, checks types and vendored files, and starts this.
 
+mod approval;
 mod browser;
 mod shop;
 mod stage;

@@ -11,6 +11,7 @@ use sqlx::postgres::{PgConnectOptions, PgPool};
 use sqlx::{AssertSqlSafe, MySql, Postgres};
 use tokio::task::JoinHandle;
 
+use crate::approval;
 use crate::browser::DONE;
 
 const STOCK: &str = "CREATE TABLE stock (product BIGINT PRIMARY KEY, name TEXT NOT NULL, \
@@ -69,12 +70,14 @@ impl Shop {
         let orders = MySqlPool::connect_with(mysql.database(&databases.name)).await?;
         sqlx::query(STOCK).execute(&stock).await?;
         sqlx::query(FILL).execute(&stock).await?;
+        sqlx::query(approval::DONE_STEPS).execute(&stock).await?;
         sqlx::query(ORDERS).execute(&orders).await?;
         let connect =
             |application| Handfast::connect(coordinator).application(application).token(token);
         let (handfast, hostile) = (connect("shop").await?, connect(HOSTILE).await?);
         handfast.migrate(&stock).await?;
         handfast.migrate(&orders).await?;
+        approval::take_part(&handfast, &stock);
         Ok(Self {
             stock: handfast.at(stock.clone()).await?,
             orders: handfast.at(orders).await?,
@@ -101,6 +104,9 @@ impl Shop {
             ["deadlock"] => self.deadlock().await,
             ["release"] => self.release().await,
             ["hostile"] => self.begin_hostile().await,
+            ["saga", key] => approval::start(&self.handfast, key, "").await,
+            ["refused-saga", key] => approval::start(&self.handfast, key, "no lorry").await,
+            ["done", key] => approval::done_steps(&self.outside, key).await,
             ["lock", name] => self.take_lock(name).await,
             ["close"] => self.close().await,
             _ => bail!("no deed is called `{deed}`"),
@@ -110,7 +116,7 @@ impl Shop {
     /// Places orders, of which every tenth is given up.
     async fn place_orders(&mut self, count: i64) -> Result<Value> {
         for at in 1..=count {
-            let global = self.begin("place-order").await?;
+            let global = self.begin_order().await?;
             self.order(&global, 1 + at % 2).await?;
             if at % 10 == 0 {
                 // It says why it is rolled back, which is what is wanted.
@@ -126,6 +132,14 @@ impl Shop {
         Ok(self.handfast.transaction(name).timeout(HELD).begin().await?)
     }
 
+    /// Begins to place the next order, and labels the transaction with its number.
+    async fn begin_order(&mut self) -> Result<Global> {
+        self.order_last += 1;
+        let order = self.order_last.to_string();
+        let transaction = self.handfast.transaction("place-order").label("order", order);
+        Ok(transaction.timeout(HELD).begin().await?)
+    }
+
     /// Begins transactions that stay without a branch until their time is over.
     async fn begin_many(&mut self, count: usize) -> Result<Value> {
         for _ in 0..count {
@@ -134,8 +148,7 @@ impl Shop {
         Ok(DONE)
     }
 
-    async fn order(&mut self, global: &Global, product: i64) -> Result<()> {
-        self.order_last += 1;
+    async fn order(&self, global: &Global, product: i64) -> Result<()> {
         let place = sqlx::query(PLACE).bind(self.order_last).bind(product).bind(3_i64);
         global.scope(place.execute(&self.orders)).await?;
         global.scope(sqlx::query(TAKE).bind(3_i64).bind(product).execute(&self.stock)).await?;
@@ -144,7 +157,7 @@ impl Shop {
 
     /// Orders a product, has its row written by another program, and gives the order up.
     async fn meet_dirty_write(&mut self, product: i64) -> Result<Value> {
-        let global = self.begin("place-order").await?;
+        let global = self.begin_order().await?;
         self.order(&global, product).await?;
         sqlx::query(TAKE).bind(4_i64).bind(product).execute(&self.outside).await?;
         let xid = global.xid().to_string();
@@ -172,7 +185,7 @@ impl Shop {
 
     /// Wants a row that is kept.
     async fn wait(&mut self, product: i64) -> Result<Value> {
-        let global = self.begin("place-order").await?;
+        let global = self.begin_order().await?;
         let (xid, stock) = (global.xid().to_string(), self.stock.clone());
         self.waiting.push(tokio::spawn(async move {
             let take = sqlx::query(TAKE).bind(1_i64).bind(product);

@@ -16,15 +16,8 @@ export class Problem extends Error {
  */
 export const me = signal(undefined);
 
-/** The parameters that each path of this coordinator's API takes, from its own description. */
-export const paths = signal(new Map());
-
 /** Whether the caller may act. The server decides; the page only spares the click. */
 export const mayAct = () => me.value?.role === "operator";
-
-/** Whether this coordinator has a path, and a parameter of it. */
-export const has = (path, parameter = "") =>
-  paths.value.has(path) && (!parameter || paths.value.get(path).has(parameter));
 
 /** Reads. Throws a `Problem`. */
 export const get = (path) => send("GET", path);
@@ -60,13 +53,10 @@ function parsed(text) {
   }
 }
 
-/** Asks who the browser is signed in as, and what the coordinator offers. */
+/** Asks who the browser is signed in as. */
 export async function begin() {
   try {
     me.value = await get("/api/v1/me");
-    const description = await get("/api/v1/openapi.json");
-    paths.value = new Map(Object.entries(description.paths).map(([path, methods]) => [
-      path, new Set((methods.get?.parameters ?? []).map(({ name }) => name))]));
   } catch (problem) {
     // 401 has already been noted; for anything else the page tries again.
     if (problem.status !== 401) setTimeout(begin, 1000);

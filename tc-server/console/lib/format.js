@@ -45,6 +45,9 @@ export const when = (rfc3339) =>
 /** A word of the API for people: `rolling_back` is `rolling back`. */
 export const words = (word) => (word ?? "").replaceAll("_", " ");
 
+/** What is waited for: a named lock, or a row. */
+export const waitedFor = ({ lock, table, key }) => lock ?? `${table} ${key}`;
+
 /** The number of an XID, which names it too. */
 export const number = (xid) => xid.slice(xid.lastIndexOf(":") + 1);
 

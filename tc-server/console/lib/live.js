@@ -1,12 +1,17 @@
 // Live views: what the server sends when an answer changes, or, without a stream, asked every few
 // seconds. Either way a screen gets whole answers of the API and draws the last one.
-import { useEffect, useState } from "../vendor/hooks.js";
+import { useEffect, useRef, useState } from "../vendor/hooks.js";
 import { signal } from "../vendor/signals.js";
 import { get } from "./api.js";
 
 /**
  * The last answer of a path, and the problem if the last attempt failed.
  * @typedef {{ path: string, data: any, problem: any }} Seen
+ */
+
+/**
+ * The pages of a list behind the one that is followed.
+ * @typedef {{ path: string, rows: any[], next: string | null | undefined, problem: any }} Older
  */
 
 /** How often to ask where there is no stream. */
@@ -51,6 +56,33 @@ export function useResourceNames() {
   const { data } = usePolled("/api/v1/resources", 30_000);
   const names = new Map((data?.items ?? []).map(({ id, label }) => [id, label]));
   return (id) => names.get(id) || id;
+}
+
+/** @returns {Older} */
+const noOlder = (path) => ({ path, rows: [], next: undefined, problem: null });
+
+/**
+ * Pages behind one that is followed, read as they come in sight. `path` is that of the list, with
+ * the limit of these pages; `next` is the cursor behind what is followed.
+ */
+export function useOlder(path, next) {
+  const [state, setState] = useState(/** @type {Older} */ (noOlder(path)));
+  const isBusy = useRef(false);
+  const own = state.path === path ? state : noOlder(path);
+  const cursor = own.next === undefined ? next : own.next;
+  const load = async () => {
+    if (isBusy.current || !cursor) return;
+    isBusy.current = true;
+    try {
+      const page = await get(`${path}&cursor=${encodeURIComponent(cursor)}`);
+      setState({ path, rows: [...own.rows, ...page.items], next: page.next, problem: null });
+    } catch (problem) {
+      setState({ ...own, next: null, problem });
+    } finally {
+      isBusy.current = false;
+    }
+  };
+  return { rows: own.rows, load: cursor ? load : null, problem: own.problem };
 }
 
 const nothing = (path) => ({ path, data: undefined, problem: undefined });

@@ -2,7 +2,7 @@
 import htm from "../vendor/htm.js";
 import { useEffect, useRef, useState } from "../vendor/hooks.js";
 import { h } from "../vendor/preact.js";
-import { duration, words } from "./format.js";
+import { duration, when, words } from "./format.js";
 import { transactionLink } from "./route.js";
 
 /** Writes a part of a page. Values in it become text or attributes, never markup. */
@@ -43,6 +43,12 @@ export const ProblemNote = ({ problem }) =>
 /** A link to a transaction. */
 export const Xid = ({ xid, children }) =>
   html`<a class="id" href=${transactionLink(xid)} title=${xid}>${children ?? xid}</a>`;
+
+/** What happened, in its order. */
+export const Timeline = ({ entries }) => html`<ol class="timeline">
+  ${entries.map((entry, at) => html`<li key=${at} class=${entry.kind ?? ""}>
+    <time title=${entry.at}>${when(entry.at)}</time> <span>${entry.what}</span>
+    ${entry.by && html`<${Xid} xid=${entry.by}>the one in the way<//>`}</li>`)}</ol>`;
 
 /** Labels of a transaction. */
 export const Labels = ({ labels }) =>

@@ -8,11 +8,11 @@ export type Status =
 export interface Transaction {
   xid: string; application: string; name: string; status: Status; rollback_reason?: string;
   paused: boolean; rollback_only: boolean; begun_at: string; age_ms: number; deadline: string;
-  finished_at?: string; branch_count: number; labels?: Record<string, string>;
+  finished_at?: string; branch_count: number; labels: Record<string, string>;
 }
 
 export interface TimelineEntry {
-  at: string; what: string; kind?: string; branch?: string; ms?: number; by?: string;
+  at: string; what: string; kind: string; branch?: string; ms?: number; by?: string;
 }
 
 export interface DirtyColumn {
@@ -33,15 +33,15 @@ export interface Refusal {
 
 export interface Branch {
   id: string; resource: string; mode: string; state: string; row_count: number;
-  rows: { table: string; key: string; mode: string }[]; registered_at: string; phase_one_at?: string;
+  rows: { table: string; key: string; canonical_key: string; mode: string }[]; registered_at: string; phase_one_at?: string;
   finished_at?: string; attempts: number; last_failure?: { at: string; error: string };
   refusal?: Refusal; resolution?: string;
 }
 
 export interface TransactionDetail extends Transaction {
   branches: Branch[]; timeline: TimelineEntry[]; next: string | null;
-  waits?: { table: string; key: string; since: string; age_ms: number; behind: string[] }[];
-  to_come?: { kind: string; at: string | null; branch?: string; what: string }[];
+  waits: (WaitTarget & { since: string; age_ms: number; deadline: string; behind: string[] })[];
+  to_come: { kind: string; at: string | null; branch?: string; what: string }[];
 }
 
 export interface Lock {
@@ -58,5 +58,31 @@ export interface RecentStep {
   phase_two?: Timing; lock_wait?: Timing; store_commit?: Timing;
 }
 
-/** An edge of the wait-for graph: `from` waits for `to`. */
-export interface Wait { from: string; to: string; label: string; since?: string }
+/** What is waited for: a row, or a named lock. */
+export interface WaitTarget {
+  resource?: string; table?: string; key?: string; canonical_key?: string; mode?: string; lock?: string;
+}
+
+/** An edge of the drawing: `from` waits for `to`, which holds it or is only before in the queue. */
+export interface Wait { from: string; to: string; label: string; isHeld?: boolean }
+
+export type SagaStatus = "running" | "completed" | "compensating" | "compensated" | "needs_operator";
+
+export interface SagaOverview {
+  xid: string; key: string; application: string; name: string; status: SagaStatus; cause?: string;
+  paused: boolean; begun_at: string; age_ms: number; deadline?: string; ended_at?: string;
+  step_count: number; steps_done: number; under_way: string[]; awaits: string[];
+}
+
+export interface SagaStep {
+  name: string; within?: string; group: number; kind: string; state: string; branch?: string;
+  resource?: string; action?: string; saga?: string; output_of?: string; takes: string[];
+  retry?: { base_ms: number; factor: number; cap_ms: number; attempts?: number };
+  timeout_ms?: number; times_out_at?: string; started_at?: string; ended_at?: string;
+  attempts: number; last_failure?: { at: string; error: string };
+  next_attempt?: { state: string; at?: string }; input?: Payload; output?: Payload;
+}
+
+export interface Payload { bytes: number; json?: any; text?: string; cut: boolean }
+
+export interface SagaDetail extends SagaOverview { steps: SagaStep[]; timeline: TimelineEntry[] }

@@ -1,8 +1,8 @@
 // Locks: rows with their holders and queues, who waits for whom, and deadlocks that were refused.
 import { useEffect, useState } from "../vendor/hooks.js";
-import { has, query } from "../lib/api.js";
-import { count, short, when } from "../lib/format.js";
-import { useLive, usePolled, useResourceNames } from "../lib/live.js";
+import { query } from "../lib/api.js";
+import { count, short, waitedFor, when } from "../lib/format.js";
+import { useLive, useOlder, usePolled, useResourceNames } from "../lib/live.js";
 import { Age, Badge, Empty, Panel, ProblemNote, Screen, Xid, html } from "../lib/parts.js";
 import { setQuery } from "../lib/route.js";
 import { Table } from "../lib/table.js";
@@ -13,11 +13,16 @@ const DEADLOCKS = "/api/v1/locks/deadlocks";
 const LIMIT = 200;
 
 export function Locks({ query: filter }) {
-  const { data, problem } = useLive(`/api/v1/locks${query({ ...filter, limit: LIMIT })}`);
+  const path = `/api/v1/locks${query({ ...filter, limit: LIMIT })}`;
+  const { data, problem } = useLive(path);
+  // Among many transactions few may hold rows, and a page ends before it is full.
+  const { rows: older, load, problem: olderProblem } = useOlder(path, data?.next);
   const [opened, setOpened] = useState("");
   const nameOf = useResourceNames();
-  const rows = data?.items ?? [];
   const keyOf = (lock) => `${lock.resource} ${lock.table} ${lock.canonical_key}`;
+  const newest = data?.items ?? [];
+  const seen = new Set(newest.map(keyOf));
+  const rows = [...newest, ...older.filter((lock) => !seen.has(keyOf(lock)))];
   const shown = rows.find((lock) => keyOf(lock) === opened) ?? (rows.length === 1 ? rows[0] : null);
   const columns = [
     { head: "row", basis: 10, grow: 3, cell: (lock) => html`<b>${lock.table}</b> ${lock.key}` },
@@ -26,51 +31,43 @@ export function Locks({ query: filter }) {
       ${lock.holding > 1 && ` and ${lock.holding - 1} more`}` },
     { head: "for", basis: 4, grow: 0, hide: 40, kind: "number", cell: (lock) => lock.holders[0] && html`
       <${Age} ageMs=${lock.holders[0].age_ms} since=${lock.holders[0].since} />` },
-    { head: "mode", basis: 6, grow: 0, hide: 60, cell: (lock) => lock.holders[0]?.mode },
+    { head: "mode", basis: 7.5, grow: 0, hide: 60, cell: (lock) => lock.holders[0]?.mode },
     { head: "waiting", basis: 4, grow: 0, kind: "number", cell: (lock) =>
       lock.waiting > 0 ? html`<b class="waiting">${lock.waiting}</b>` : "0" },
     { head: "resource", basis: 12, grow: 3, hide: 80, cell: (lock) => nameOf(lock.resource) },
   ];
   return html`<${Screen} title="Locks">
     <${Filters} filter=${filter} />
-    <${ProblemNote} problem=${problem} />
-    ${has(GRAPH) ? html`<${Graph} />` : html`<${Panel} title="Who waits for whom">
-      <${WaitGraph} edges=${edgesOf(rows)} /><//>`}
+    <${ProblemNote} problem=${problem ?? olderProblem} />
+    <${Graph} />
     <div class="halves">
-      <${Panel} title="Rows" beside=${data?.next && html`<span class="muted">the first ${rows.length}</span>`}>
+      <${Panel} title="Rows" beside=${load && html`<span class="muted">the first ${rows.length}</span>`}>
         ${data && html`<${Table} label="locked rows" columns=${columns} rows=${rows} keyOf=${keyOf}
-          open=${(lock) => setOpened(keyOf(lock))} none="No row is locked." />`}
+          open=${(lock) => setOpened(keyOf(lock))} more=${load}
+          none=${load ? "…" : "No row is locked."} />`}
       <//>
       ${shown && html`<${One} lock=${shown} />`}
     </div>
-    ${has(DEADLOCKS) && html`<${Deadlocks} />`}
+    <${Deadlocks} />
   <//>`;
 }
 
-/** The waits that a page of locks tells of, where there is no graph to be asked for. */
-function edgesOf(locks) {
-  const edges = [];
-  for (const lock of locks) {
-    for (const { xid } of lock.queue) {
-      if (!xid) continue;
-      const label = `${lock.table} ${lock.key}`;
-      edges.push(...lock.holders.map((holder) => ({ from: xid, to: holder.xid, label })));
-    }
-  }
-  return edges;
-}
+/** What a transaction is called: its name and its labels. */
+const noteOf = ({ name, labels }) =>
+  [name, ...Object.entries(labels).map(([label, value]) => `${label}=${value}`)].join(" ");
 
 function Graph() {
   const { data, problem } = useLive(`${GRAPH}?limit=200`);
-  const names = new Map((data?.nodes ?? []).map((node) => [node.xid, node.name]));
+  const notes = new Map((data?.nodes ?? []).map((node) => [node.xid, noteOf(node)]));
   const edges = (data?.edges ?? []).map((edge) => ({
     from: edge.from,
     to: edge.to,
-    label: edge.lock ?? `${edge.table} ${edge.key}`,
+    label: waitedFor(edge),
+    isHeld: edge.holds,
   }));
   return html`<${Panel} title="Who waits for whom">
     <${ProblemNote} problem=${problem} />
-    ${data && html`<${WaitGraph} edges=${edges} note=${(xid) => names.get(xid) ?? ""} />`}
+    ${data && html`<${WaitGraph} edges=${edges} note=${(xid) => notes.get(xid) ?? ""} />`}
     ${data?.next && html`<p class="muted">There are more waits than are drawn.</p>`}<//>`;
 }
 
@@ -80,14 +77,14 @@ function Deadlocks() {
   return html`<${Panel} title="Deadlocks that were refused">
     ${data.items.length === 0 && html`<${Empty}>None since this node leads.<//>`}
     ${data.items.map((deadlock) => html`<details key=${deadlock.at + deadlock.xid}>
-      <summary><time>${when(deadlock.at)}</time> <b>${short(deadlock.xid)}</b> was refused:
-        a cycle of ${deadlock.length}</summary>
+      <summary><time>${when(deadlock.at)}</time> <b>${short(deadlock.xid)}</b>
+        ${` was refused: ${deadlock.length}`} transactions waited for each other</summary>
       <${WaitGraph} marked=${deadlock.xid}
-        note=${(xid) => deadlock.cycle.find((it) => it.xid === xid)?.name ?? ""}
+        note=${(xid) => noteOf(deadlock.cycle.find((it) => it.xid === xid))}
         edges=${deadlock.cycle.map((wait, at) => ({
           from: wait.xid,
           to: deadlock.cycle[(at + 1) % deadlock.cycle.length].xid,
-          label: wait.lock ?? `${wait.table} ${wait.key}`,
+          label: waitedFor(wait),
         }))} />
     </details>`)}<//>`;
 }

@@ -1,7 +1,9 @@
 // Needs you: what a person must look at, and whether the coordinator is well.
 import { duration, micros, words } from "../lib/format.js";
 import { useLive, usePolled } from "../lib/live.js";
-import { Age, Badge, Empty, Panel, ProblemNote, Screen, Sparkline, Xid, html } from "../lib/parts.js";
+import {
+  Age, Badge, Empty, Labels, Panel, ProblemNote, Screen, Sparkline, Xid, html,
+} from "../lib/parts.js";
 import { link } from "../lib/route.js";
 
 const NEEDING = "/api/v1/transactions?status=needs_operator&limit=50";
@@ -57,7 +59,7 @@ function List({ items, none }) {
   return html`<ul class="list">${items.map((item) => html`<li key=${item.xid}>
     <${Badge} word=${item.status} note=${words(item.rollback_reason)} />
     <${Xid} xid=${item.xid} />
-    <span>${item.application} / ${item.name}</span>
+    <span>${item.application} / ${item.name}</span> <${Labels} labels=${item.labels} />
     <span class="muted">began <${Age} ageMs=${item.age_ms} since=${item.begun_at} /> ago</span>
   </li>`)}</ul>`;
 }

@@ -2,10 +2,10 @@
 import { signal } from "../vendor/signals.js";
 import { useState } from "../vendor/hooks.js";
 import { get, mayAct, post, transactionPath } from "../lib/api.js";
-import { between, count, duration, moment, number, time, when, words } from "../lib/format.js";
+import { between, count, duration, moment, number, waitedFor, when, words } from "../lib/format.js";
 import { useLive, useResourceNames } from "../lib/live.js";
 import {
-  Age, Badge, Confirm, Empty, Facts, Labels, Panel, ProblemNote, Screen, Xid, html,
+  Age, Badge, Confirm, Empty, Facts, Labels, Panel, ProblemNote, Screen, Timeline, Xid, html,
 } from "../lib/parts.js";
 import { link } from "../lib/route.js";
 
@@ -45,9 +45,11 @@ function Detail({ detail, problem, acts }) {
   const [isJson, setJson] = useState(false);
   const offered = ACTIONS.filter(([name, statuses]) =>
     statuses.includes(detail.status) && !(name === (detail.paused ? "pause" : "resume")));
+  const isSaga = detail.branches.some(({ mode }) => mode === "saga");
   const beside = html`
     ${acts && offered.map(([name, , kind]) => html`<button type="button" key=${name} class=${kind}
       onClick=${() => setAction(name)}>${words(name)}</button>`)}
+    ${isSaga && html`<a class="button" href=${link(["sagas", detail.xid])}>Its steps</a>`}
     <button type="button" onClick=${() => setJson(!isJson)} aria-pressed=${isJson}>JSON</button>
     <button type="button" onClick=${() => exportFile(detail)}>Export</button>`;
   const refused = detail.branches.filter((branch) => branch.refusal);
@@ -78,8 +80,8 @@ function Parts({ detail }) {
     ]} />
     <${Panel} title="Course"><${Waterfall} detail=${detail} /><//>
     ${detail.waits?.length > 0 && html`<${Panel} title="Waits for rows now"><ul class="list">
-      ${detail.waits.map((wait) => html`<li key=${`${wait.table} ${wait.key}`}>
-        <b>${wait.table} ${wait.key}</b> <span>for <${Age} ageMs=${wait.age_ms} since=${wait.since} /></span>
+      ${detail.waits.map((wait, at) => html`<li key=${at}>
+        <b>${waitedFor(wait)}</b> <span>for <${Age} ageMs=${wait.age_ms} since=${wait.since} /></span>
         <span>behind ${wait.behind.map((xid) => html`<${Xid} xid=${xid} key=${xid} /> `)}</span></li>`)}
     </ul><//>`}
     ${detail.to_come?.length > 0 && html`<${Panel} title="Still to come"><ul class="list">
@@ -87,15 +89,11 @@ function Parts({ detail }) {
         <span>${timer.branch && `branch ${timer.branch}: `}${timer.what}</span></li>`)}
     </ul><//>`}
     <${Panel} title=${`Branches (${detail.branch_count})`}><${Branches} detail=${detail} /><//>
-    <${Panel} title="What happened"><ol class="timeline">
-      ${detail.timeline.map((entry, at) => html`<li key=${at} class=${entry.kind ?? ""}>
-        <time title=${entry.at}>${time(entry.at)}</time> <span>${entry.what}</span>
-        ${entry.by && html`<${Xid} xid=${entry.by}>the one in the way<//>`}</li>`)}
-    </ol><//>`;
+    <${Panel} title="What happened"><${Timeline} entries=${detail.timeline} /><//>`;
 }
 
 /** The moment of the decision, as the timeline tells it. */
-const decision = (detail) => detail.timeline.find(({ what }) => what.startsWith("decided"));
+const decision = (detail) => detail.timeline.find(({ kind }) => kind === "decided");
 
 /** Each branch as a bar from its registration to its end; waits and failed attempts in it. */
 function Waterfall({ detail }) {
@@ -103,7 +101,8 @@ function Waterfall({ detail }) {
   const start = new Date(detail.begun_at).getTime();
   const lastEvent = new Date(detail.timeline.at(-1)?.at ?? detail.begun_at).getTime() - start;
   // Where nothing has happened for long, what did happen would be too small to be seen.
-  const isCut = !detail.finished_at && detail.age_ms > 4 * lastEvent && lastEvent > 0;
+  const waits = detail.waits ?? [];
+  const isCut = !detail.finished_at && waits.length === 0 && detail.age_ms > 4 * lastEvent && lastEvent > 0;
   const span = Math.max(1, detail.finished_at ? between(detail.begun_at, detail.finished_at)
     : isCut ? lastEvent * 1.5 : detail.age_ms);
   const end = start + span;
@@ -114,6 +113,10 @@ function Waterfall({ detail }) {
   const last = new Date(end).toISOString();
   const bar = (kind, from, to, title) => html`<i class=${`bar ${kind}`} title=${title}
     style=${{ left: left(from), width: width(from, to) }} />`;
+  const waited = (entries) => entries.filter(({ kind }) => kind === "lock_wait").map((wait) => {
+    const from = new Date(new Date(wait.at).getTime() - wait.ms).toISOString();
+    return bar("wait", from, wait.at, wait.what);
+  });
   const ticks = [0, 0.25, 0.5, 0.75, 1];
   const lane = isCut ? "lane cut" : "lane";
   return html`<div class="waterfall">
@@ -121,6 +124,8 @@ function Waterfall({ detail }) {
       style=${{ left: `${part * 100}%` }}><em>${duration(part * span)}</em></i>`)}</div></div>
     <div class=${lane}><span>transaction</span><div>
       ${bar("open", detail.begun_at, decided ?? last, "undecided")}
+      ${waited(detail.timeline.filter(({ branch }) => !branch))}
+      ${waits.map((wait) => bar("wait", wait.since, last, `waits for ${waitedFor(wait)}`))}
       ${decided && bar(detail.status, decided, last, "decided, until done")}
       ${decided && html`<i class="mark" style=${{ left: left(decided) }} title=${decision(detail).what} />`}
     </div></div>
@@ -134,10 +139,7 @@ function Waterfall({ detail }) {
       const first = decided ?? over;
       return html`<div class=${lane} key=${branch.id}>
         <span title=${branch.resource}>${nameOf(branch.resource)}</span><div>
-        ${of.filter(({ kind }) => kind === "lock_wait").map((wait) => {
-          const from = new Date(new Date(wait.at).getTime() - wait.ms).toISOString();
-          return bar("wait", from, wait.at, wait.what);
-        })}
+        ${waited(of)}
         ${bar("open", branch.registered_at, first, `branch ${branch.id}: phase one, then undecided`)}
         ${decided && bar(branch.state, first, over, `branch ${branch.id}: phase two, ${words(branch.state)}`)}
         ${failures.map(([at, error]) => html`<i class="mark failed" key=${at} style=${{ left: left(at) }}

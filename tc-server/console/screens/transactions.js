@@ -1,9 +1,9 @@
 // Transactions: search, follow, select, act on those selected.
 import { useSignal } from "../vendor/signals.js";
-import { useEffect, useRef, useState } from "../vendor/hooks.js";
-import { get, has, mayAct, post, query, transactionPath } from "../lib/api.js";
+import { useEffect, useState } from "../vendor/hooks.js";
+import { mayAct, post, query, transactionPath } from "../lib/api.js";
 import { count, when, words } from "../lib/format.js";
-import { useLive } from "../lib/live.js";
+import { useLive, useOlder } from "../lib/live.js";
 import { Age, Badge, Confirm, Labels, ProblemNote, Screen, html } from "../lib/parts.js";
 import { go, link, setQuery, transactionLink } from "../lib/route.js";
 import { Table } from "../lib/table.js";
@@ -36,7 +36,8 @@ const ACTIONS = {
 export function Transactions({ query: filter }) {
   const path = `/api/v1/transactions${query({ ...filter, limit: FOLLOWED })}`;
   const { data, problem } = useLive(path);
-  const { rows: older, load: loadOlder, problem: olderProblem } = useOlder(filter, data?.next);
+  const behind = `/api/v1/transactions${query({ ...filter, limit: PAGE })}`;
+  const { rows: older, load: loadOlder, problem: olderProblem } = useOlder(behind, data?.next);
   const chosen = useSignal(new Set());
   const [action, setAction] = useState("");
   const newest = data?.items ?? [];
@@ -71,33 +72,6 @@ export function Transactions({ query: filter }) {
   <//>`;
 }
 
-/** @typedef {{ path: string, rows: any[], next: string | null | undefined, problem: any }} Older */
-
-/** @returns {Older} */
-const none = (path) => ({ path, rows: [], next: undefined, problem: null });
-
-/** Pages behind the one that is followed, read as they come in sight. */
-function useOlder(filter, next) {
-  const path = `/api/v1/transactions${query({ ...filter, limit: PAGE })}`;
-  const [state, setState] = useState(/** @type {Older} */ (none(path)));
-  const isBusy = useRef(false);
-  const own = state.path === path ? state : none(path);
-  const cursor = own.next === undefined ? next : own.next;
-  const load = async () => {
-    if (isBusy.current || !cursor) return;
-    isBusy.current = true;
-    try {
-      const page = await get(`${path}&cursor=${encodeURIComponent(cursor)}`);
-      setState({ path, rows: [...own.rows, ...page.items], next: page.next, problem: null });
-    } catch (problem) {
-      setState({ ...own, next: null, problem });
-    } finally {
-      isBusy.current = false;
-    }
-  };
-  return { rows: own.rows, load: cursor ? load : null, problem: own.problem };
-}
-
 function Filters({ filter }) {
   const [draft, setDraft] = useState(filter);
   useEffect(() => setDraft(filter), [JSON.stringify(filter)]);
@@ -107,9 +81,8 @@ function Filters({ filter }) {
     setQuery(draft);
   };
   const pick = (status) => setQuery({ ...draft, status });
-  const offered = FIELDS.filter(([name]) => has("/api/v1/transactions", name));
   return html`<form class="filters" onSubmit=${submit} role="search">
-    ${offered.map(([name, title, hint], at) => html`<label key=${name}>${title}
+    ${FIELDS.map(([name, title, hint], at) => html`<label key=${name}>${title}
       <input name=${name} data-search=${at === 0 || null} placeholder=${hint} size=${hint ? 8 : null}
         value=${draft[name] ?? ""} onInput=${change(name)} /></label>`)}
     <label>Status <select name="status" value=${draft.status ?? ""}
