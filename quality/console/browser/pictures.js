@@ -33,25 +33,25 @@ export async function pictures(page, folder) {
   await visit(page, `#/transactions/${encodeURIComponent(xid)}`);
   const rows = await until("the dirty write is refused", () =>
     page.locator("a:has-text('Look at its rows')").first().getAttribute("href"));
+  let waiter;
+  for (const product of [1, 1, 2]) waiter = await act(`wait ${product}`);
+  const { locks, ...others } = SCREENS;
   const screens = {
-    ...SCREENS,
+    locks,
+    "lock-wait": `#/transactions/${encodeURIComponent(waiter)}`,
+    ...others,
     saga: `#/sagas/${encodeURIComponent(saga)}`,
     transaction: `#/transactions/${encodeURIComponent(xid)}`,
     "dirty-write": rows,
   };
-  for (const theme of ["light", "dark"]) {
-    let waiter;
-    for (const product of [1, 1, 2]) waiter = await act(`wait ${product}`);
-    await page.emulateMedia({ colorScheme: theme, reducedMotion: "reduce" });
-    // After the locks, for the same reason.
-    const waits = { "lock-wait": `#/transactions/${encodeURIComponent(waiter)}` };
-    const { locks, ...others } = screens;
-    for (const [name, address] of Object.entries({ locks, ...waits, ...others })) {
-      await visit(page, address);
-      await page.mouse.move(0, 0);
-      await page.waitForTimeout(1200);
-      if (name === "saga") await page.click(".step button:has-text('reserve')");
-      if (name === "locks") await page.locator("details summary").first().click();
+  for (const [name, address] of Object.entries(screens)) {
+    await visit(page, address);
+    await page.mouse.move(0, 0);
+    await page.waitForTimeout(1200);
+    if (name === "saga") await page.click(".step button:has-text('reserve')");
+    if (name === "locks") await page.locator("details summary").first().click();
+    for (const theme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme: theme, reducedMotion: "reduce" });
       await page.screenshot({ path: `${folder}/${name}-${theme}.png` });
     }
   }

@@ -150,6 +150,7 @@ export async function deadlock({ page }) {
   const cycle = panel.locator("details[open] .graph");
   await cycle.waitFor();
   ensure((await cycle.locator(".edge").count()) === 2, "each waits for the other");
+  ensure((await cycle.locator(".edge.back").count()) === 1, "the last waits for the first");
   const drawn = await cycle.innerText();
   for (const part of ["move-left", "move-right", "stock 4", "stock 5"]) {
     ensure(drawn.includes(part), `the cycle names ${part}: ${drawn}`);

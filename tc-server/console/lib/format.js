@@ -48,6 +48,9 @@ export const words = (word) => (word ?? "").replaceAll("_", " ");
 /** What is waited for: a named lock, or a row. */
 export const waitedFor = ({ lock, table, key }) => lock ?? `${table} ${key}`;
 
+/** How people call a resource: the label that a process gave. Sagas name theirs themselves. */
+export const resourceName = ({ id, label, mode }) => (mode === "saga" || !label ? id : label);
+
 /** The number of an XID, which names it too. */
 export const number = (xid) => xid.slice(xid.lastIndexOf(":") + 1);
 

@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState } from "../vendor/hooks.js";
 import { signal } from "../vendor/signals.js";
 import { get } from "./api.js";
+import { resourceName } from "./format.js";
 
 /**
  * The last answer of a path, and the problem if the last attempt failed.
@@ -54,7 +55,7 @@ export function usePolled(path, everyMs) {
  */
 export function useResourceNames() {
   const { data } = usePolled("/api/v1/resources", 30_000);
-  const names = new Map((data?.items ?? []).map(({ id, label }) => [id, label]));
+  const names = new Map((data?.items ?? []).map((item) => [item.id, resourceName(item)]));
   return (id) => names.get(id) || id;
 }
 

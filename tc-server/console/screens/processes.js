@@ -1,5 +1,5 @@
 // Processes that are connected, and the resources that they serve.
-import { count, when } from "../lib/format.js";
+import { count, resourceName, when } from "../lib/format.js";
 import { usePolled } from "../lib/live.js";
 import { Badge, Empty, Panel, ProblemNote, Screen, html } from "../lib/parts.js";
 import { link } from "../lib/route.js";
@@ -26,8 +26,8 @@ function Resources({ resources: { items, count: known } }) {
     <thead><tr><th>resource</th><th>mode</th><th class="number">processes</th>
       <th class="number">phase two waiting</th><th class="number">asked</th></tr></thead>
     <tbody>${items.map((resource) => html`<tr key=${`${resource.id} ${resource.mode}`}>
-      <td><a href=${link(["locks"], { resource: resource.id })}>${resource.label || resource.id}</a>
-        <br /><small class="muted id">${resource.id}</small></td>
+      <td><a href=${link(["locks"], { resource: resource.id })}>${resourceName(resource)}</a>
+        <br /><small class="muted id">${resource.mode === "saga" ? resource.label : resource.id}</small></td>
       <td>${resource.mode.toUpperCase()}</td>
       <td class="number">${resource.processes > 0 ? resource.processes : html`<${Badge} word="none" />`}</td>
       <td class="number">${resource.waiting_branches}</td>
