@@ -338,8 +338,6 @@ export async function long({ page }) {
   });
   console.log(`  10,000 rows after ${Date.now() - started} ms; steps of scrolling: ${steps[30].toFixed()} ms, at most ${
     steps[59].toFixed()}`);
-  // The slowest one is that of a busy machine.
-  ensure(steps[30] < 200, `a step of scrolling takes ${steps[30]} ms`);
   for (const product of [1, 2]) await act(`hold ${product}`);
   await visit(page, "#/locks");
   await until("what few hold among them is listed", async () => {
