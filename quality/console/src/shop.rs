@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use handfast::{AtResource, Global, Handfast};
+use handfast::{AtResource, Global, Handfast, TransactionError};
 use handfast_locks::{Guard, Locks};
 use serde_json::{Value, json};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool};
@@ -119,8 +119,7 @@ impl Shop {
             let global = self.begin_order().await?;
             self.order(&global, 1 + at % 2).await?;
             if at % 10 == 0 {
-                // It says why it is rolled back, which is what is wanted.
-                let _ = global.rollback("the customer has changed their mind").await;
+                global.rollback("the customer has changed their mind").await?;
             } else {
                 global.commit().await?;
             }
@@ -161,10 +160,11 @@ impl Shop {
         self.order(&global, product).await?;
         sqlx::query(TAKE).bind(4_i64).bind(product).execute(&self.outside).await?;
         let xid = global.xid().to_string();
-        // The end that it meets is what the console shows.
         self.waiting.push(tokio::spawn(async move {
-            let _ = global.rollback("the payment was refused").await;
-            Ok(())
+            match global.rollback("the payment was refused").await {
+                Err(TransactionError::NeedsOperator { .. }) => Ok(()),
+                end => bail!("the dirty row needs no operator: {end:?}"),
+            }
         }));
         Ok(json!(xid))
     }
@@ -217,16 +217,20 @@ impl Shop {
             global.commit().await?;
             return Ok(None);
         };
-        // It says why it is rolled back, which is what is wanted.
-        let _ = global.rollback("refused").await;
+        global.rollback("refused").await?;
         Ok(Some(refused.to_string()))
     }
 
     /// Lets everything go that is kept, and waits for those that waited.
     async fn release(&mut self) -> Result<Value> {
         for global in self.held.drain(..) {
-            // The console may have ended it, or a crash that came before its first branch.
-            let _ = global.commit().await;
+            match global.commit().await {
+                // The console may have ended it, or a crash that came before its first branch.
+                Ok(())
+                | Err(TransactionError::RolledBack { .. } | TransactionError::Forgotten { .. }) => {
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         for waiting in self.waiting.drain(..) {
             waiting.await??;
