@@ -11,6 +11,7 @@ use handfast::{Connect, Handfast, Xid};
 use handfast_crash_tests::event::now;
 use handfast_crash_tests::network::HostDoor;
 use handfast_locks::Locks;
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 /// Short, so that a client asks several times while its host is cut off.
@@ -37,6 +38,8 @@ pub(crate) struct Asked {
 #[derive(Debug)]
 pub(crate) struct InsideClient {
     stop: Arc<AtomicBool>,
+    /// When the newest request that was acknowledged was made.
+    acknowledged: watch::Receiver<u64>,
     thread: JoinHandle<Result<Vec<Asked>>>,
 }
 
@@ -45,13 +48,21 @@ impl InsideClient {
     pub(crate) fn start(host: HostDoor, endpoints: Vec<String>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&stop);
+        let (newest, acknowledged) = watch::channel(0);
         // A thread of its own: only a thread can move to another host.
         let thread = std::thread::spawn(move || {
             host.enter()?;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(ask(&endpoints, &is_over))
+            runtime.block_on(ask(&endpoints, &is_over, &newest))
         });
-        Self { stop, thread }
+        Self { stop, acknowledged, thread }
+    }
+
+    /// Waits until a request is acknowledged that was made after `moment`.
+    pub(crate) async fn until_acknowledged_after(&self, moment: u64) -> Result<()> {
+        let mut acknowledged = self.acknowledged.clone();
+        acknowledged.wait_for(|at| *at > moment).await.context("the client asks no more")?;
+        Ok(())
     }
 
     /// Stops asking, and returns what was asked.
@@ -61,18 +72,25 @@ impl InsideClient {
     }
 }
 
-async fn ask(endpoints: &[String], is_over: &AtomicBool) -> Result<Vec<Asked>> {
+async fn ask(
+    endpoints: &[String],
+    is_over: &AtomicBool,
+    newest: &watch::Sender<u64>,
+) -> Result<Vec<Asked>> {
     let (first, others) = endpoints.split_first().context("there is a coordinator")?;
     let connect = others.iter().fold(Handfast::connect(first), Connect::endpoint);
     let handfast = connect.application("inside").request_deadline(ANSWER).await?;
     let locks = Locks::over(handfast.locks()).lease(LEASE).start()?;
-    let mut asked = Vec::new();
+    let mut asked: Vec<Asked> = Vec::new();
     for number in 0.. {
         if is_over.load(Ordering::Relaxed) {
             break;
         }
         asked.extend(commit(&handfast).await);
         asked.push(lock(&locks, &format!("inside/{number}")).await);
+        if let Some(at) = asked.iter().rev().find(|it| it.is_acknowledged).map(|it| it.at) {
+            newest.send_replace(at);
+        }
         sleep(PAUSE).await;
     }
     handfast.close().await;
