@@ -1,8 +1,9 @@
 //! Measures the core: time a transaction, memory an open global and a lock.
 //!
-//! `cargo run --release -p handfast-core --example cost -- [open] [transactions]`. A transaction is
-//! a begin, two registrations with one row each, a commit, and phase two of both branches; as many
-//! globals stay open as said. Counting instructions: `tools/bench/results/2026-11-24.md`.
+//! `cargo run --release -p handfast-core --example cost -- [open] [transactions] [branches] [rows]`.
+//! A transaction is a begin, a registration of each branch with its rows, a commit, and phase two of
+//! each branch; by default there are two branches with one row. As many globals stay open as said.
+//! Counting instructions: `tools/bench/results/2026-11-24.md`.
 #![expect(clippy::print_stdout, reason = "it prints what it measures")]
 #![expect(clippy::disallowed_methods, reason = "it measures time; the core does not see it")]
 
@@ -15,15 +16,14 @@ use handfast_core::Outcome;
 
 use crate::load::{Load, Shape};
 
-const SHAPE: Shape = Shape { branches: 2, rows_per_branch: 1 };
-/// For what one more lock takes.
-const WIDE: Shape = Shape { branches: 2, rows_per_branch: 3 };
-
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<usize>());
-    let open = arguments.next().transpose()?.unwrap_or(1_000_000);
-    let transactions = arguments.next().transpose()?.unwrap_or(1_000_000);
-    let (mut load, bytes) = fill(SHAPE, open)?;
+    let mut next = |default| arguments.next().transpose().map(|given| given.unwrap_or(default));
+    let (open, transactions) = (next(1_000_000)?, next(1_000_000)?);
+    let shape = Shape { branches: next(2)? as u64, rows_per_branch: next(1)? as u64 };
+    // For what one more lock takes.
+    let wide = Shape { rows_per_branch: shape.rows_per_branch + 2, ..shape };
+    let (mut load, bytes) = fill(shape, open)?;
     if bytes > 0 {
         println!("{open} open globals, {} locks: {} bytes a global", load.locks(), bytes / open);
     }
@@ -34,7 +34,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rate = |seconds| transactions as f64 / seconds;
     println!("{transactions} transactions: {:.0} a second", rate(seconds));
     println!("{:.0} a second of processor time", rate(worked));
-    let (wide, wide_bytes) = fill(WIDE, open)?;
+    println!("{:.1} µs of processor time each", worked * 1e6 / transactions as f64);
+    let (wide, wide_bytes) = fill(wide, open)?;
     let locks = wide.locks().saturating_sub(load.locks());
     if let Some(bytes) = wide_bytes.saturating_sub(bytes).checked_div(locks) {
         println!("{bytes} bytes a further lock, its key of 20 bytes included");

@@ -196,9 +196,8 @@ impl Globals<'_> {
     fn release_all_rows(&mut self, xid: Xid, touched: &mut Touched) {
         let locks = &mut self.rows.table;
         self.globals.change(xid, |global| {
-            for branch in &mut global.branches {
-                let held = std::mem::take(&mut branch.locks);
-                locks.release_branch(held.as_slice(), xid, branch.sequence, touched);
+            for (sequence, held) in global.branches.take_locks() {
+                locks.release_branch(held.as_slice(), xid, sequence, touched);
             }
             global.rows = 0;
         });

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::begin_keys::BeginKeys;
+use super::branches::Branches;
 use super::history::History;
 use super::label_index::LabelIndex;
 use super::state::{Global, Phase};
@@ -79,7 +78,7 @@ impl Globals<'_> {
             rows: 0,
             unfinished: 0,
             refused: 0,
-            branches: SmallVec::new(),
+            branches: Branches::default(),
             events: Arc::default(),
             labels,
             key: key.map(Arc::new),

@@ -6,6 +6,7 @@
 
 pub(crate) mod begin_keys;
 pub(crate) mod branch;
+pub(crate) mod branches;
 pub(crate) mod course;
 pub(crate) mod departed;
 pub(crate) mod end;

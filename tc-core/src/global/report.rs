@@ -112,9 +112,8 @@ impl Globals<'_> {
             self.refuse(id, rejection, &mut touched);
         }
         let removed = self.globals.change(xid, |global| {
-            let place = global.branches.iter().position(|known| known.id == branch)?;
+            let removed = global.branches.remove(branch)?;
             global.unfinished -= 1;
-            let removed = global.branches.remove(place);
             global.rows -= removed.locks.len();
             Some(removed)
         });

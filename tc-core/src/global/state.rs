@@ -13,6 +13,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::branch::{Branch, BranchStage};
+use super::branches::Branches;
 use crate::collections::interner::Origin;
 use crate::contract::{
     Asker, BranchId, ClientId, Counted, Decision, Event, GlobalRecord, GlobalState, GlobalStatus,
@@ -41,8 +42,7 @@ pub(crate) struct Global {
     /// Rows that its branches hold. Counted along, since a global may have many branches and each
     /// change of it asks.
     pub(crate) rows: usize,
-    /// In the order of their sequence.
-    pub(crate) branches: SmallVec<[Branch; 2]>,
+    pub(crate) branches: Branches,
     /// Shared with its records.
     pub(crate) events: Arc<[Event]>,
     pub(crate) labels: Labels,
@@ -113,16 +113,15 @@ impl Global {
     }
 
     pub(crate) fn branch(&self, id: BranchId) -> Option<&Branch> {
-        self.branches.iter().find(|branch| branch.id == id)
+        self.branches.get(id)
     }
 
     pub(crate) fn branch_mut(&mut self, id: BranchId) -> Option<&mut Branch> {
-        self.branches.iter_mut().find(|branch| branch.id == id)
+        self.branches.get_mut(id)
     }
 
     pub(crate) fn branch_at(&self, sequence: u32) -> Option<&Branch> {
-        let place = self.branches.binary_search_by_key(&sequence, |branch| branch.sequence);
-        place.ok().map(|place| &self.branches[place])
+        self.branches.at(sequence)
     }
 
     /// The locks of all branches, in the order of these.
