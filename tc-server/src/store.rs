@@ -20,6 +20,7 @@ mod preallocated;
 mod records;
 mod snapshot;
 mod sql;
+mod stored_keys;
 mod witness;
 mod write_failure_marker;
 

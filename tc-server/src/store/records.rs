@@ -4,6 +4,7 @@
 //! them with one page, so a commit survives a power cut as a whole or not at all. Checksums cover
 //! everything. Why this engine: `docs/decisions/0017-records-in-redb.md`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,6 +26,7 @@ use super::disk::{self, DiskFile};
 use super::journal::Mark;
 use super::journal::frame::{Frame, Seed};
 use super::snapshot::{GatheredPage, PageReader, PageSender, RecordSnapshot, SnapshotOrigin};
+use super::stored_keys::StoredKeys;
 use crate::crash_point::crash_point;
 
 /// The engine's file in it.
@@ -188,6 +190,10 @@ impl Records {
         // Sorted, because neighbouring keys share a page.
         newest.sort_unstable_by_key(|(key, _)| *key);
         self.commit(None, mark, |stored| {
+            let kinds: BTreeSet<u8> =
+                newest.iter().filter_map(|it| it.0.first()).copied().collect();
+            let greatest = greatest_keys(kinds, stored)?;
+            newest.retain(|(key, value)| value.is_some() || greatest.may_have(key));
             for changes in newest.chunks(CHANGES_AT_A_TIME) {
                 for (key, value) in changes {
                     match value {
@@ -256,6 +262,23 @@ impl Records {
         write_own(&transaction, epoch, mark)?;
         transaction.commit().map_err(engine_error)
     }
+}
+
+/// Returns the greatest key of each of these kinds, the first bytes of keys.
+fn greatest_keys(
+    kinds: BTreeSet<u8>,
+    stored: &Table<'_, &'static [u8], &'static [u8]>,
+) -> io::Result<StoredKeys> {
+    let mut keys = StoredKeys::default();
+    for kind in kinds {
+        // Kinds are ASCII.
+        let (from, to) = ([kind], [kind + 1]);
+        let mut range = stored.range::<&[u8]>(&from[..]..&to[..]).map_err(engine_error)?;
+        if let Some((key, _)) = range.next_back().transpose().map_err(engine_error)? {
+            keys.note(key.value());
+        }
+    }
+    Ok(keys)
 }
 
 fn send_pages(transaction: &ReadTransaction, pages: &PageSender) -> io::Result<()> {

@@ -24,7 +24,6 @@ mod retries;
 mod schema;
 mod settings;
 mod snapshot;
-mod stored_keys;
 mod term;
 
 use std::fmt;

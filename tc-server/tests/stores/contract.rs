@@ -10,6 +10,7 @@ crate::on_every_store!(
     a_later_lead_has_a_later_epoch,
     a_batch_of_an_earlier_epoch_is_refused,
     batches_are_read_back,
+    the_newest_record_is_deleted,
     an_empty_batch_changes_nothing,
     records_survive_several_leads,
     many_records_are_read_back,
@@ -62,6 +63,21 @@ async fn batches_are_read_back<S: StoreUnderTest>() {
     assert_eq!(names(&store.lead(Epoch(0)).await.unwrap().1), expected);
     drop(store);
     assert_eq!(names(&created.open().await.lead(Epoch(0)).await.unwrap().1), expected);
+}
+
+/// A record that is as late as any, and others that come and go behind it.
+async fn the_newest_record_is_deleted<S: StoreUnderTest>() {
+    let created = S::create().await;
+    let store = created.open().await;
+    let (epoch, _) = store.lead(Epoch(0)).await.unwrap();
+    store.commit(epoch, [put(1, "kept"), put(2, "newest")].concat()).await.unwrap();
+    let (epoch, records) = store.lead(Epoch(0)).await.unwrap();
+    assert_eq!(records.len(), 2);
+    let later = [put(3, "comes"), put(4, "stays")].concat();
+    store.commit(epoch, later).await.unwrap();
+    store.commit(epoch, vec![delete(2), delete(3)]).await.unwrap();
+    let (_, records) = store.lead(Epoch(0)).await.unwrap();
+    assert_eq!(names(&records), named(&[(1, "kept"), (4, "stays")]));
 }
 
 async fn an_empty_batch_changes_nothing<S: StoreUnderTest>() {

@@ -23,8 +23,8 @@ use super::dialect::CallError;
 use super::pages;
 use super::retries::Retries;
 use super::snapshot::read_applied;
-use super::stored_keys::StoredKeys;
 use crate::store::journal::frame::Seed;
+use crate::store::stored_keys::StoredKeys;
 
 /// Bytes of the journal that are carried over in one transaction.
 const BYTES_AT_A_TIME: usize = 8 << 20;

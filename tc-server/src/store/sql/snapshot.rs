@@ -6,11 +6,11 @@ use hashbrown::HashMap;
 use super::connection::{Connection, ConnectionSlot, SqlDatabase};
 use super::dialect::CallError;
 use super::pages;
-use super::stored_keys::StoredKeys;
 use crate::off_the_loop::off_the_loop;
 use crate::store::StoreError;
 use crate::store::codec;
 use crate::store::journal::frame::Seed;
+use crate::store::stored_keys::StoredKeys;
 
 /// The content of the store.
 #[derive(Debug, Default)]

@@ -13,10 +13,10 @@ use super::journal::{self, Appended, Position, Witness};
 use super::lease::Tenure;
 use super::retries::Retries;
 use super::schema::Ground;
-use super::stored_keys::StoredKeys;
 use crate::store::StoreError;
 use crate::store::boot_instant::BootInstant;
 use crate::store::journal::frame;
+use crate::store::stored_keys::StoredKeys;
 
 /// A term. It ends when a call finds another leader, or with the lease.
 #[derive(Debug)]

@@ -1,21 +1,21 @@
-//! Which keys may have a record in `tc_record`, known without a question to the database.
+//! Keys that may have a record behind the journal, known without a look at each.
 //!
 //! Most records live for milliseconds: they are put and deleted within the part of the journal that
-//! one compaction carries over, and are never in the table. Ids grow, and keys are in their order.
-//! So a key is not in the table if it is greater than every key of its kind that was ever on its
-//! way there. A lesser one may be, and is deleted in any case.
+//! is carried over at once, and are never among the records. Ids grow, and keys are in their order.
+//! So a key has no record if it is greater than every key of its kind that ever had one, or was on
+//! its way there. A lesser one may have one, and is deleted in any case.
 
 use hashbrown::HashMap;
 
-/// The greatest key of each kind that may have been carried over.
+/// The greatest key of each kind that may have a record.
 #[derive(Clone, Debug, Default)]
-pub(super) struct StoredKeys {
+pub(in crate::store) struct StoredKeys {
     greatest: HashMap<u8, Vec<u8>>,
 }
 
 impl StoredKeys {
-    /// Notes a key that is in the table, or that any compaction may put there.
-    pub(super) fn note(&mut self, key: &[u8]) {
+    /// Notes a key that has a record, or that anything may give one to.
+    pub(in crate::store) fn note(&mut self, key: &[u8]) {
         let Some(kind) = key.first() else { return };
         let greatest = self.greatest.entry(*kind).or_default();
         if key > greatest.as_slice() {
@@ -23,8 +23,8 @@ impl StoredKeys {
         }
     }
 
-    /// Returns whether the table may have the key.
-    pub(super) fn may_have(&self, key: &[u8]) -> bool {
+    /// Returns whether the key may have a record.
+    pub(in crate::store) fn may_have(&self, key: &[u8]) -> bool {
         let kind = key.first().and_then(|kind| self.greatest.get(kind));
         kind.is_some_and(|greatest| key <= greatest.as_slice())
     }
