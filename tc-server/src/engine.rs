@@ -36,7 +36,7 @@ use crate::dispatch::EffectSink;
 use crate::off_the_loop::off_the_loop;
 use crate::store::{Leader, Store, StoreError};
 use alarm::Alarm;
-use inbox::{EngineTask, Inbox};
+use inbox::{EngineTask, Inbox, View};
 use pending_replies::{PendingReplies, log_globals_in_need};
 use scans::Scans;
 
@@ -398,7 +398,7 @@ impl Running {
                 EngineTask::Request { request, destination } => {
                     self.decide(batch, clock, request, destination);
                 }
-                EngineTask::View(view) => batch.view(view),
+                EngineTask::View(view) => look(batch, view),
                 EngineTask::Scan(scan) => scans.push(scan),
             }
         }
@@ -444,7 +444,7 @@ impl Running {
         }
         let from = self.clock.now();
         if let Some(scan) = term.scans.take_due(from) {
-            term.batch.view(scan);
+            look(&mut term.batch, scan);
             term.scans.ran(from, self.clock.now());
         }
     }
@@ -457,6 +457,13 @@ impl Running {
             self.decide(batch, clock, Request { reply_to: None, command: Command::Tick }, None);
         }
     }
+}
+
+/// Looks something up, and records for how long nothing else was done.
+fn look(batch: &mut BatchBuilder, view: View) {
+    let started = Instant::now();
+    batch.view(view);
+    crate::metrics::record_view(started.elapsed());
 }
 
 fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {

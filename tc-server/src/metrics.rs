@@ -32,7 +32,7 @@ const COUNT_BUCKETS: [f64; 11] =
 /// A histogram: name, buckets, unit and meaning.
 struct Histogram(&'static str, &'static [f64], Unit, &'static str);
 
-const HISTOGRAMS: [Histogram; 9] = [
+const HISTOGRAMS: [Histogram; 10] = [
     Histogram("handfast_begin_seconds", &LATENCY_BUCKETS, Unit::Seconds, "begin, to its reply"),
     Histogram(
         "handfast_register_seconds",
@@ -72,7 +72,15 @@ const HISTOGRAMS: [Histogram; 9] = [
         Unit::Seconds,
         "one batch made durable, sync included",
     ),
+    Histogram(
+        VIEW_SECONDS,
+        &LATENCY_BUCKETS,
+        Unit::Seconds,
+        "view or part of a list: how long the engine did nothing else",
+    ),
 ];
+
+const VIEW_SECONDS: &str = "handfast_view_seconds";
 
 /// A gauge: name and meaning.
 const GAUGES: [(&str, &str); 13] = [
@@ -160,6 +168,11 @@ pub(crate) fn set_epoch(epoch: Epoch, is_change: bool) {
 pub(crate) fn record_store_commit(took: Duration) {
     metrics::histogram!("handfast_store_commit_seconds").record(took);
     recent::record(Timed::StoreCommit, took);
+}
+
+/// Records how long a view, or a part of a list, kept the engine from everything else.
+pub(crate) fn record_view(took: Duration) {
+    metrics::histogram!(VIEW_SECONDS).record(took);
 }
 
 /// Sets the gauge of connected processes, which every node has.

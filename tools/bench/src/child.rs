@@ -104,6 +104,11 @@ impl Server {
         format!("http://{}", self.address)
     }
 
+    /// Returns the URL of the admin API, if it is a coordinator.
+    pub(crate) fn admin_url(&self) -> Option<String> {
+        self.admin.map(|address| format!("http://{address}"))
+    }
+
     /// Returns its URL for Redis clients.
     pub(crate) fn redis_url(&self) -> String {
         format!("redis://{}/", self.address)

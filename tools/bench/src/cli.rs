@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use crate::report::Report;
-use crate::{at, bound, child, core, locks, modes, plot, recovery, shared, soak, table, tc};
+use crate::{at, bound, child, core, locks, modes, plot, recovery, shared, soak, table, tc, views};
 
 /// Repeatable benchmarks of Handfast, each beside a bound measured in the same run.
 #[derive(Debug, Parser)]
@@ -39,6 +39,8 @@ pub(crate) enum Command {
     /// Coordinators on a shared database, beside bare inserts, and how long clients wait when the
     /// leader changes.
     Shared(shared::Options),
+    /// First pages of the admin API's lists beside many globals, and what a console costs a load.
+    Views(views::Options),
     /// A steady load for a long time.
     Soak(soak::Options),
     /// Every row of the goals beside its bound, measured in the same run.

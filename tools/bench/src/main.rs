@@ -27,6 +27,7 @@ mod table;
 mod tc;
 mod unary_echo;
 mod usage;
+mod views;
 mod workers;
 
 use std::process::ExitCode;
@@ -64,6 +65,7 @@ async fn run(command: &Command) -> Result<Report> {
         Command::Recovery(options) => recovery::run(options).await,
         Command::Table(options) => Ok(table::run(options).await),
         Command::Shared(options) => shared::run(options).await,
+        Command::Views(options) => views::run(options).await,
         Command::Soak(options) => soak::run(options).await,
         Command::Child(_) => bail!("a child is no measurement"),
     }

@@ -56,7 +56,7 @@ pub(crate) async fn measure(globals: u64, branches: u32, place: &RunDirectory) -
     let mut server = Server::coordinator(directory.path(), &settings).await?;
     let idle_bytes = server.process()?.resident_bytes()?;
     let mut client = Client::connect(&server, 0).await?;
-    let filled_in = client.fill(globals, branches).await?;
+    let filled_in = client.fill(globals, branches, |_| Shape::begin()).await?;
     let full_bytes = server.process()?.resident_bytes()?;
     let keys_used = client.last_key;
     drop(client);
@@ -65,7 +65,7 @@ pub(crate) async fn measure(globals: u64, branches: u32, place: &RunDirectory) -
     server.kill()?;
     let server = Server::coordinator(directory.path(), &settings).await?;
     let mut client = Client::connect(&server, keys_used).await?;
-    client.fill(1, branches).await?;
+    client.fill(1, branches, |_| Shape::begin()).await?;
     let recovered_in = killed_at.elapsed();
     let recovered_bytes = server.process()?.resident_bytes()?;
     // A coordinator that goes on would change the files while they are measured.
@@ -90,9 +90,14 @@ pub(crate) async fn measure(globals: u64, branches: u32, place: &RunDirectory) -
     Ok(Row::of_figures(&format!("recovery, {globals} unfinished globals"), &figures))
 }
 
-/// Fills a coordinator with unfinished globals of one branch.
-pub(crate) async fn fill(server: &Server, globals: u64) -> Result<()> {
-    Client::connect(server, 0).await?.fill(globals, 1).await.map(drop)
+/// Fills a coordinator with unfinished globals of one branch, begun as `begin` says of the first,
+/// the second and so on.
+pub(crate) async fn fill(
+    server: &Server,
+    globals: u64,
+    begin: impl Fn(u64) -> v1::BeginRequest,
+) -> Result<()> {
+    Client::connect(server, 0).await?.fill(globals, 1, begin).await.map(drop)
 }
 
 /// A client that begins and registers, and never ends anything.
@@ -114,13 +119,21 @@ impl Client {
     }
 
     /// Begins globals and registers their branches.
-    async fn fill(&mut self, globals: u64, branches: u32) -> Result<Duration> {
+    async fn fill(
+        &mut self,
+        globals: u64,
+        branches: u32,
+        begin: impl Fn(u64) -> v1::BeginRequest,
+    ) -> Result<Duration> {
         let started = Instant::now();
         let mut left = globals;
         while left > 0 {
             let count = left.min(AT_A_TIME);
-            let begin = v1::BeginRequest { timeout_ms: TIMEOUT_MS, ..Shape::begin() };
-            let begins = (0..count).map(|_| Ask::Begin(begin.clone())).collect();
+            let first = globals - left;
+            let begins = (first..first + count)
+                .map(|number| v1::BeginRequest { timeout_ms: TIMEOUT_MS, ..begin(number) })
+                .map(Ask::Begin)
+                .collect();
             let mut xids = Vec::new();
             for answer in self.ask(begins).await? {
                 let Answer::Begin(reply) = answer else { bail!("not begun: {answer:?}") };

@@ -16,6 +16,7 @@ use tokio::time::sleep;
 use super::cluster::SharedCluster;
 use crate::at::{BenchDatabase, Fresh, Statement, branch};
 use crate::goal::Goal;
+use crate::load::Shape;
 use crate::measure::RunDirectory;
 use crate::recovery;
 use crate::report::Row;
@@ -64,7 +65,8 @@ pub(super) async fn measure<DB: BenchDatabase>(
     let mut rows = Vec::new();
     for change in Change::ALL {
         let mut cluster = SharedCluster::<DB>::start(url, place, NODES).await?;
-        recovery::fill(cluster.leader().await?, globals).await.context("filling the store")?;
+        let leader = cluster.leader().await?;
+        recovery::fill(leader, globals, |_| Shape::begin()).await.context("filling the store")?;
         let mut waits = Vec::new();
         let mut failed = 0;
         for _ in 0..changes {
