@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use handfast::{AtTransaction, EndError, RollbackCause, TransactionError};
 use handfast_test_services::until;
+use sqlx::pool::PoolOptions;
 use sqlx::{MySql, Postgres, Sqlite};
 use tokio::time::timeout;
 
@@ -164,6 +165,28 @@ async fn a_commit_interrupted_after_it_took_effect_is_done() {
     assert!(wire.has_broken(), "COMMIT has passed the wire");
     roll_back(global).await.unwrap().unwrap();
     scene.assert_clean(&before, 0).await;
+}
+
+/// Regression: its ROLLBACK waited without a limit, and the pool lacked the connection for as long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_without_answers_leaves_the_pool() {
+    let scene = Scene::<MySql>::new().await;
+    let before = scene.bank.accounts().await;
+    let (wire, url) = CommitWire::to(&scene.bank.pool).await;
+    let pool = PoolOptions::new().max_connections(1).connect(&url).await.unwrap();
+    let resource = scene.handfast.at(pool.clone()).await.unwrap();
+    let global = scene.begin().await;
+    wire.set(Fault::Hold);
+    let mut work = Box::pin(branch(&resource, &global, &CHANGES));
+    until("COMMIT", async || {
+        assert!(futures::poll!(&mut work).is_pending());
+        wire.has_broken()
+    })
+    .await;
+    drop(work);
+    MySql::raw(&pool, "SELECT 1").await.unwrap();
+    roll_back(global).await.unwrap().unwrap();
+    scene.assert_clean(&before, 1).await;
 }
 
 fn is_branch_unknown(error: &EndError) -> bool {

@@ -6,13 +6,20 @@
 //! ```
 
 use std::fmt;
+use std::time::Duration;
 
 use sqlx::Transaction;
 use sqlx::pool::PoolConnection;
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 use crate::at::database::Backend;
 use crate::at::database::bound_query::BoundQuery;
+
+/// How long a dropped transaction may take to be rolled back. Then its connection is closed, and the
+/// server rolls it back. Too long: the pool lacks the connection for as long. Too short: healthy
+/// connections of slow databases are made anew.
+const ROLLBACK_LIMIT: Duration = Duration::from_secs(5);
 
 /// A local transaction, open or about to be.
 pub(crate) enum LocalTransaction<'t, DB: Backend> {
@@ -164,10 +171,16 @@ impl<DB: Backend> Drop for Merged<DB> {
         let Ok(runtime) = Handle::try_current() else { return connection.close_on_drop() };
         runtime.spawn(async move {
             let rollback = BoundQuery::plain("ROLLBACK".to_owned());
-            if let Err(error) = DB::steps(&mut connection, rollback).await {
-                tracing::debug!(%error, "connection closed instead of rolled back");
-                connection.close_on_drop();
-            }
+            // A call that was cut off may have left driver and server out of step: then nothing
+            // answers.
+            let rolled_back = timeout(ROLLBACK_LIMIT, DB::steps(&mut connection, rollback)).await;
+            let why = match rolled_back {
+                Ok(Ok(_)) => return,
+                Ok(Err(error)) => error.to_string(),
+                Err(elapsed) => elapsed.to_string(),
+            };
+            tracing::debug!(why, "connection closed instead of rolled back");
+            connection.close_on_drop();
         });
     }
 }
