@@ -17,6 +17,7 @@ use crate::security::Role;
 
 mod client;
 mod config_flags;
+mod exported;
 mod failure;
 mod greeting;
 mod maintenance;
@@ -122,7 +123,7 @@ pub enum TransactionCommand {
     /// Lists transactions, youngest first.
     Ls(Box<TransactionList>),
     /// Shows a transaction: branches, timeline, what is to come, and the rows that need a decision.
-    Show(OneTransaction),
+    Show(ShownTransaction),
     /// Commits an undecided transaction.
     Commit(Act),
     /// Rolls back an undecided transaction.
@@ -273,6 +274,20 @@ pub enum TokenCommand {
 pub struct OneTransaction {
     /// The transaction, as `address:number` or as the number alone.
     xid: String,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+/// A transaction that is shown.
+#[derive(Debug, Args)]
+pub struct ShownTransaction {
+    /// The transaction, as `address:number` or as the number alone.
+    #[arg(required_unless_present = "file")]
+    xid: Option<String>,
+    /// Show an exported transaction: what the console saves, or this command with --json prints.
+    /// No coordinator is asked.
+    #[arg(long, value_name = "FILE", conflicts_with = "xid")]
+    file: Option<PathBuf>,
     #[command(flatten)]
     remote: Remote,
 }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     CliFailure, Client, ClusterCommand, Exit, LeaseCommand, ListRange, LockCommand, OneRow,
-    OutputForm, Remote, Style, TransactionCommand, TransactionList, render,
+    OutputForm, Remote, Style, TransactionCommand, TransactionList, exported, render,
 };
 use crate::admin::model::{
     ActionReply, ActionRequest, BranchQuery, Cluster, Deadlocks, ListOrder, Lock, LockPage,
@@ -29,8 +29,13 @@ pub(super) fn transactions(
     match command {
         Tx::Ls(list) => list_transactions(*list, output),
         Tx::Show(one) => {
-            let path = transaction_path(&one.xid)?;
-            let detail = fetch_transaction(&one.remote, &path)?;
+            let detail = match (&one.file, &one.xid) {
+                (Some(file), _) => exported::read(file)?,
+                (None, xid) => {
+                    let path = transaction_path(xid.as_deref().unwrap_or_default())?;
+                    fetch_transaction(&one.remote, &path)?
+                }
+            };
             show(&one.remote, output, &detail, render::render_transaction)
         }
         Tx::Commit(act) => end(&act.xid, "commit", act.reason, &act.remote, output),

@@ -28,6 +28,8 @@ mod documents;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod exported;
+#[cfg(test)]
 mod hanging;
 #[cfg(test)]
 mod labels;
