@@ -361,6 +361,17 @@ export async function widths({ page }) {
       "cluster", "audit", "first-start",
     ]) {
       await visit(page, `#/${address}`);
+  // What changes far down the list is seen there too.
+  const last = await rows(page).last().locator("a").getAttribute("href");
+  await page.evaluate(async (href) => {
+    const xid = href.split("/").at(-1);
+    await fetch(`/api/v1/transactions/${xid}/rollback`, {
+      method: "POST", body: "{}", headers: { "content-type": "application/json" },
+    });
+  }, last);
+  await until("a row far down is kept up to date", async () =>
+    (await page.locator(`.row:has(a[href="${last}"]) .badge.rolled_back`).count()) === 1);
+  ensure((await rowCount(page)) >= 10_000, "the list stays as long as it is");
       await page.waitForTimeout(150);
       const wide = await page.evaluate(() => document.scrollingElement?.scrollWidth ?? 0);
       ensure(wide <= width, `${address || "needs you"} is ${wide} wide at ${width}`);

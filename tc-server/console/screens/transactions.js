@@ -1,6 +1,6 @@
 // Transactions: search, follow, select, act on those selected.
 import { useSignal } from "../vendor/signals.js";
-import { useEffect, useState } from "../vendor/hooks.js";
+import { useEffect, useRef, useState } from "../vendor/hooks.js";
 import { mayAct, post, query, transactionPath } from "../lib/api.js";
 import { count, when, words } from "../lib/format.js";
 import { useLive, useOlder } from "../lib/live.js";
@@ -33,11 +33,16 @@ const ACTIONS = {
   rollback: "Undecided transactions are rolled back. Decided ones refuse.",
 };
 
+const xidOf = (row) => row.xid;
+
 export function Transactions({ query: filter }) {
   const path = `/api/v1/transactions${query({ ...filter, limit: FOLLOWED })}`;
   const { data, problem } = useLive(path);
   const behind = `/api/v1/transactions${query({ ...filter, limit: PAGE })}`;
-  const { rows: older, load: loadOlder, problem: olderProblem } = useOlder(behind, data?.next);
+  const sight = useRef([]);
+  const { rows: older, load: loadOlder, problem: olderProblem } = useOlder(behind, data?.next, {
+    sight, keyOf: xidOf,
+  });
   const chosen = useSignal(new Set());
   const [action, setAction] = useState("");
   const newest = data?.items ?? [];
@@ -64,7 +69,7 @@ export function Transactions({ query: filter }) {
       <button type="button" class="plain" onClick=${() => (chosen.value = new Set())}>clear</button>
     </div>`}
     ${data && html`<${Table} label="transactions" columns=${columns} rows=${rows}
-      keyOf=${(row) => row.xid} open=${(row) => go(["transactions", row.xid])}
+      keyOf=${xidOf} sight=${sight} open=${(row) => go(["transactions", row.xid])}
       chosen=${mayAct() ? chosen : null} more=${loadOlder}
       none="No transaction is as asked for." />`}
     ${action && html`<${Bulk} action=${action} chosen=${chosen} rows=${rows}
