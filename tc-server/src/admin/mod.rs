@@ -18,6 +18,7 @@ mod actions;
 mod audit_view;
 mod backup;
 mod bounds;
+mod bulk;
 mod caller;
 mod cluster;
 mod cookie;
@@ -140,6 +141,7 @@ fn routes() -> OpenApiRouter<AdminState> {
         .routes(routes!(cluster::transfer))
         .routes(routes!(locks::list))
         .routes(routes!(locks::one))
+        .routes(routes!(bulk::act))
         .routes(routes!(waits::queue))
         .routes(routes!(waits::graph))
         .routes(routes!(waits::deadlocks))

@@ -10,6 +10,8 @@ mod audit;
 #[cfg(test)]
 mod boards;
 #[cfg(test)]
+mod bulk;
+#[cfg(test)]
 mod command_line;
 #[cfg(test)]
 mod config;
