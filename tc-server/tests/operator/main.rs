@@ -28,13 +28,15 @@ mod dirty_write;
 #[cfg(test)]
 mod documents;
 #[cfg(test)]
-mod faults;
-#[cfg(test)]
 mod exported;
+#[cfg(test)]
+mod faults;
 #[cfg(test)]
 mod hanging;
 #[cfg(test)]
 mod labels;
+#[cfg(test)]
+mod mcp;
 #[cfg(test)]
 mod metrics;
 #[cfg(test)]
