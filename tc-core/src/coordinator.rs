@@ -5,7 +5,7 @@
 //! Connections, retry pacing and storage are the shell's.
 
 use crate::contract::{
-    After, Asker, BranchId, ClientId, Command, Correlation, Decided, Decision, Effect,
+    After, Asker, BranchId, ClientId, Command, Correlation, Decided, DecidedBy, Decision, Effect,
     GlobalStatus, OperatorAction, Outcome, PhaseTwoOutcome, Reply, Request, SagaRecord, Timestamp,
     Xid,
 };
@@ -159,12 +159,9 @@ impl Coordinator {
             Command::ReportDatabaseWait { xid, resource } => {
                 self.global_wing(now, out).report_database_wait(xid, &resource)
             }
-            Command::End { xid, decision: Decision::Commit, rounds, by, reason, reply_when } => {
-                let commit = Commit { to, rounds, by, reason, reply_when };
-                self.global_wing(now, out).commit(xid, commit)
-            }
-            Command::End { xid, decision: Decision::RollBack, by, reason, reply_when, .. } => {
-                self.global_wing(now, out).roll_back(to, xid, by, &reason, reply_when)
+            Command::End { xid, decision, rounds, by, reason, reply_when } => {
+                let request = Commit { to, rounds, by, reason, reply_when };
+                self.end(now, xid, decision, request, out)
             }
             Command::GetStatus { xid } => Ok(Some(Reply::Status(self.status(xid)))),
             Command::FinishPhaseTwo { xid, branch, decision, outcome } => {
@@ -223,6 +220,28 @@ impl Coordinator {
             self.saga_wing(now, out).finish_step(xid, branch, decision, outcome);
         }
         Ok(Some(Reply::Reported))
+    }
+
+    fn end(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        decision: Decision,
+        request: Commit,
+        out: &mut Outcome,
+    ) -> HandlerResult {
+        if request.by == DecidedBy::Operator {
+            // Operators see sagas among the globals.
+            self.check_is_no_saga(xid)?;
+        }
+        let mut globals = self.global_wing(now, out);
+        match decision {
+            Decision::Commit => globals.commit(xid, request),
+            Decision::RollBack => {
+                let Commit { to, by, reason, reply_when, .. } = request;
+                globals.roll_back(to, xid, by, &reason, reply_when)
+            }
+        }
     }
 
     fn operate(

@@ -105,6 +105,7 @@ pub use deadlock_log::{DeadlockMember, RefusedDeadlock};
 pub use named_lock::view::{NamedLockView, NamedLockWaiter};
 pub use operator::list::{GlobalFilter, ListOrder, LockCursor, LockFilter};
 pub use operator::page::{Page, PageBounds};
+pub use operator::preview::Preview;
 pub use operator::saga::{SagaFilter, SagaSummary, SagaView};
 pub use operator::view::{
     BranchView, GlobalPart, GlobalSummary, GlobalView, LockHolder, LockView, LockWaiter, SHOWN_MAX,

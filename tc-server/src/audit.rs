@@ -68,6 +68,9 @@ pub struct Action {
     /// The step of a saga that is given a signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
+    /// The id of the action on several transactions that this is a part of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bulk: Option<String>,
     /// Details of the action: a resolution, or the operator's reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
@@ -93,6 +96,7 @@ impl Action {
             lease: None,
             saga: None,
             step: None,
+            bulk: None,
             detail: None,
             node: None,
             epoch: None,
@@ -121,7 +125,7 @@ struct Line<'a> {
 
 /// Tells the process's log, in fields: the line for the file would be JSON within a text.
 fn log(action: &Action, stage: ActionStage<'_>) {
-    let Action { saga, step, detail, node, epoch, .. } = action;
+    let Action { saga, step, bulk, detail, node, epoch, .. } = action;
     let Action { id, operator, action, xid, branch, lock, lease, .. } = action;
     let (stage, outcome) = match stage {
         ActionStage::Asked => ("asked", None),
@@ -129,8 +133,8 @@ fn log(action: &Action, stage: ActionStage<'_>) {
     };
     tracing::info!(
         target: "handfast_server::audit",
-        id, operator, action, stage, outcome, xid, branch, lock, lease, saga, step, detail, node,
-        epoch, "operator action"
+        id, operator, action, stage, outcome, xid, branch, lock, lease, saga, step, bulk, detail,
+        node, epoch, "operator action"
     );
 }
 
@@ -171,15 +175,27 @@ impl AuditLog {
     ///
     /// It could not be written or synced.
     pub async fn record(&self, action: &Action, stage: ActionStage<'_>) -> io::Result<()> {
-        let mut line = line(action, stage)?;
-        log(action, stage);
+        self.record_all(&[(action, stage)]).await
+    }
+
+    /// Records a stage of each of several actions durably, with one sync.
+    ///
+    /// # Errors
+    ///
+    /// They could not be written or synced.
+    pub async fn record_all(&self, stages: &[(&Action, ActionStage<'_>)]) -> io::Result<()> {
+        let mut lines = String::new();
+        for (action, stage) in stages {
+            lines.push_str(&line(action, *stage)?);
+            lines.push('\n');
+            log(action, *stage);
+        }
         let Sink::File { appender, .. } = &self.sink else { return Ok(()) };
-        line.push('\n');
         let appender = Arc::clone(appender);
         // A sync may take long. Begun, it is finished even if the request is dropped.
         let written = tokio::task::spawn_blocking(move || {
             // A poisoned lock is used on: after a panic the next line begins on a line of its own.
-            appender.lock().unwrap_or_else(PoisonError::into_inner).append(&line)
+            appender.lock().unwrap_or_else(PoisonError::into_inner).append(&lines)
         });
         written.await.map_err(io::Error::other)?
     }
@@ -241,14 +257,14 @@ impl Appender {
         Ok(Self { file, torn })
     }
 
-    /// Appends a line. After a failed write it first ends the incomplete line.
-    fn append(&mut self, line: &str) -> io::Result<()> {
+    /// Appends lines. After a failed write it first ends the incomplete line.
+    fn append(&mut self, lines: &str) -> io::Result<()> {
         if self.torn {
             self.file.write_all(b"\n")?;
         }
         // Set before the write, which may fail half way.
         self.torn = true;
-        self.file.write_all(line.as_bytes())?;
+        self.file.write_all(lines.as_bytes())?;
         self.torn = false;
         self.file.sync_data()
     }

@@ -145,8 +145,8 @@ pub struct AdminConfig {
     /// How long a request may take, in milliseconds. Too short: actions are answered as unknown
     /// although they happen. Too long: clients of a stuck store hang.
     pub request_timeout_ms: u64,
-    /// The largest body that is read. Too small: actions with a long reason are refused. Too large:
-    /// a few faulty clients fill the memory.
+    /// The largest body that is read. Too small: actions on many transactions are refused. Too
+    /// large: a few faulty clients fill the memory.
     pub body_bytes_max: usize,
     /// The most items on one page of a list. Too small: scripts need many requests. Too large: one
     /// request delays the engine while it is answered.
@@ -338,7 +338,7 @@ impl Default for AdminConfig {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7092)),
             request_timeout_ms: 10_000,
-            body_bytes_max: 16 * 1024,
+            body_bytes_max: 128 * 1024,
             page_items_max: 1_000,
             views_max: 8,
             live_max: 32,

@@ -93,7 +93,7 @@ const GAUGES: [(&str, &str); 13] = [
     ("handfast_waiters", "requests waiting for global locks"),
     ("handfast_leases", "leases of named locks"),
     ("handfast_lock_queue", "requests waiting for named locks"),
-    ("handfast_pending_branches", "branches whose phase two is decided and not carried out"),
+    ("handfast_pending_branches", "branches that are owed a call of phase two"),
     (PROCESSES, "connected processes, and participants that are called over HTTP"),
     (BUILD, "1, with the version of the program"),
     (SEATA_PASSED_ON, "connections of Seata clients that this node passes on to the leader"),

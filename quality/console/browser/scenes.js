@@ -258,22 +258,45 @@ export async function dirtyForced({ page }) {
   ensure((await act("units 3")) === before, `the value of before is back, of ${xid}`);
 }
 
-/** Several are selected and rolled back, each with its result. */
+/** Several are selected: first it is said what would change, then each has its result. */
 export async function bulk({ page }) {
   await act("begin 3");
+  const holder = await act("hold 2");
   await visit(page, "#/transactions?name=long-list");
   await until("three are listed", async () => (await rows(page).count()) === 3);
   for (const box of await page.locator(".row input[type=checkbox]").all()) await box.check();
   await page.click(".bulk button:has-text('rollback')");
+  await until("it says what would change", async () =>
+    (await page.locator("dialog").innerText()).includes("3 would change, 0 would be refused"));
+  ensure((await page.locator(".results li").first().innerText()).includes("is rolled back; it has no branch"),
+    "and of each what");
+  ensure((await page.locator(".row .badge.active").count()) === 3, "nothing is changed yet");
   await page.fill("dialog input[name=reason]", "test");
   await page.click("dialog button[type=submit]");
   await until("each has its result", async () => {
     const results = await page.locator(".results li").allInnerTexts();
-    return results.every((result) => result.includes("rolled back"));
+    return results.length === 3 && results.every((result) => result.endsWith("rolled back"));
   });
+  ensure((await page.locator("dialog").innerText()).includes("3 done, 0 refused"), "they are counted");
   await page.click("dialog footer button");
   await until("they are rolled back", async () =>
     (await page.locator(".row .badge.rolled_back").count()) === 3);
+  ensure((await page.locator(".bulk").count()) === 0, "nothing is selected any more");
+
+  // All that the search finds: of one row that is selected, and one that has ended.
+  await visit(page, "#/transactions?name=count-stock");
+  await until("it is listed", async () => (await page.locator(".row .badge.active").count()) >= 1);
+  await page.locator(".row input[type=checkbox]").first().check();
+  await page.check(".bulk input[name=all]");
+  await page.click(".bulk button:has-text('pause')");
+  await until("it is refused", async () =>
+    (await page.locator(`.results li:has-text("${holder}")`).innerText()).includes("HF-TC-NOT-APPLICABLE"));
+  ensure(await page.locator("dialog button[type=submit]").isDisabled(), "there is nothing to do");
+  await page.click("dialog footer button");
+  await act("release");
+  await visit(page, "#/audit");
+  await until("it is in the audit log as a whole", async () =>
+    (await text(page)).includes("rollback, 3 targets, 3 done, 0 refused: test"));
 }
 
 /** A viewer sees the same and cannot act, neither by the page nor past it. */
@@ -338,6 +361,17 @@ export async function long({ page }) {
   });
   console.log(`  10,000 rows after ${Date.now() - started} ms; steps of scrolling: ${steps[30].toFixed()} ms, at most ${
     steps[59].toFixed()}`);
+  // What changes far down the list is seen there too.
+  const last = await rows(page).last().locator("a").getAttribute("href");
+  await page.evaluate(async (href) => {
+    const xid = href.split("/").at(-1);
+    await fetch(`/api/v1/transactions/${xid}/rollback`, {
+      method: "POST", body: "{}", headers: { "content-type": "application/json" },
+    });
+  }, last);
+  await until("a row far down is kept up to date", async () =>
+    (await page.locator(`.row:has(a[href="${last}"]) .badge.rolled_back`).count()) === 1);
+  ensure((await rowCount(page)) >= 10_000, "the list stays as long as it is");
   for (const product of [1, 2]) await act(`hold ${product}`);
   await visit(page, "#/locks");
   await until("what few hold among them is listed", async () => {

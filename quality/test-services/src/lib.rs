@@ -6,8 +6,9 @@
 //! and started again on its data. Installing missing programs is not done here.
 //!
 //! The feature `harness` adds what depends on the coordinator's code: coordinators in the test's
-//! own process and in its children, and a client of the admin API. `xtask` and the interoperation
-//! tests do without it: they must build without the coordinator, and know its binary alone.
+//! own process and in its children, a client of the admin API, and one that calls tools. `xtask`
+//! and the interoperation tests do without it: they must build without the coordinator, and know
+//! its binary alone.
 
 #[cfg(feature = "harness")]
 mod child;
@@ -30,6 +31,8 @@ mod server_directory;
 #[cfg(feature = "harness")]
 mod signed_certificate;
 #[cfg(feature = "harness")]
+mod tool_client;
+#[cfg(feature = "harness")]
 mod until;
 mod wire;
 mod zookeeper;
@@ -51,6 +54,8 @@ pub use server::{DatabaseServer, ServerKind};
 pub use server_directory::ServerDirectory;
 #[cfg(feature = "harness")]
 pub use signed_certificate::SignedCertificate;
+#[cfg(feature = "harness")]
+pub use tool_client::{ToolAnswer, ToolClient};
 #[cfg(feature = "harness")]
 pub use until::{ASK_EVERY, until, until_some};
 pub use wire::Wire;

@@ -22,7 +22,7 @@ pub struct Counts {
     pub locks: usize,
     /// Requests waiting for locks.
     pub waiters: usize,
-    /// Branches of decided globals whose phase two is not carried out.
+    /// Branches of decided globals whose phase two is not carried out, and is not refused.
     pub pending_branches: usize,
     /// Leases of named locks.
     pub leases: usize,

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 
 use super::branch::Branch;
 use super::globals::Globals;
+use super::history::History;
 use super::state::{Global, Phase, follows_from_a_commit};
+use super::table::GlobalTable;
 use crate::contract::{
     Asker, Change, Correlation, DecidedBy, Decision, Effect, Event, EventKind, GlobalState,
     GlobalStatus, Mode, Record, RecordKey, Rejection, Reply, ReplyWhen, RollbackReason, Xid,
@@ -12,6 +14,55 @@ use crate::contract::{
 use crate::deciding::HandlerResult;
 use crate::row_lock::table::Touched;
 use crate::row_lock::waiters::Unfit;
+
+/// How a global stands to a decision.
+pub(crate) enum Ending {
+    /// It can be taken.
+    Undecided { rollback_only: bool },
+    /// It was taken before.
+    DecidedAlike(GlobalStatus),
+}
+
+/// Returns how a global stands to a decision, or why this cannot be taken.
+pub(crate) fn ending(
+    globals: &GlobalTable,
+    history: &History,
+    xid: Xid,
+    decision: Decision,
+) -> Result<Ending, Rejection> {
+    match globals.get(xid) {
+        Some(global) if global.phase == Phase::Active => {
+            Ok(Ending::Undecided { rollback_only: global.rollback_only })
+        }
+        Some(global) => confirm(xid, global.decision(), global.status(), decision),
+        None => {
+            let finished = history.get(xid).ok_or(Rejection::UnknownXid(xid))?;
+            confirm(xid, finished.decision(), finished.status(), decision)
+        }
+    }
+}
+
+/// The same decision again is answered as the first time.
+fn confirm(
+    xid: Xid,
+    made: Option<Decision>,
+    status: GlobalStatus,
+    asked: Decision,
+) -> Result<Ending, Rejection> {
+    let led_to = match status {
+        GlobalStatus::RollingBack(reason)
+        | GlobalStatus::RolledBack(reason)
+        | GlobalStatus::NeedsOperator(reason) => follows_from_a_commit(reason),
+        GlobalStatus::Unknown
+        | GlobalStatus::Active
+        | GlobalStatus::Committing
+        | GlobalStatus::Committed => false,
+    };
+    // A request to commit that has led to a rollback is not refused when it is sent again.
+    let as_the_first_time = led_to || made == Some(asked);
+    let refused = Rejection::AlreadyDecided { xid, status };
+    if as_the_first_time { Ok(Ending::DecidedAlike(status)) } else { Err(refused) }
+}
 
 impl Globals<'_> {
     /// Rolls a global back.
@@ -35,14 +86,11 @@ impl Globals<'_> {
         by: DecidedBy,
         reason: &str,
     ) -> Result<GlobalStatus, Rejection> {
-        let Some(global) = self.globals.get(xid) else {
-            let finished = self.history.get(xid).ok_or(Rejection::UnknownXid(xid))?;
-            return self.confirm(xid, finished.decision(), finished.status(), decision);
+        let rollback_only = match ending(self.globals, self.history, xid, decision)? {
+            Ending::Undecided { rollback_only } => rollback_only,
+            Ending::DecidedAlike(status) => return Ok(status),
         };
-        if global.phase != Phase::Active {
-            return self.confirm(xid, global.decision(), global.status(), decision);
-        }
-        let phase = phase_after(decision, by, global.rollback_only);
+        let phase = phase_after(decision, by, rollback_only);
         self.decide_global(xid, phase, &event_text(phase, by, reason));
         Ok(self.status_decided(xid, phase))
     }
@@ -56,28 +104,6 @@ impl Globals<'_> {
             Phase::Committing => status.or_if_forgotten(GlobalStatus::Committed),
             Phase::RollingBack(reason) => status.or_if_forgotten(GlobalStatus::RolledBack(reason)),
         }
-    }
-
-    /// The same decision again is answered as the first time.
-    fn confirm(
-        &self,
-        xid: Xid,
-        made: Option<Decision>,
-        status: GlobalStatus,
-        asked: Decision,
-    ) -> Result<GlobalStatus, Rejection> {
-        let led_to = match status {
-            GlobalStatus::RollingBack(reason)
-            | GlobalStatus::RolledBack(reason)
-            | GlobalStatus::NeedsOperator(reason) => follows_from_a_commit(reason),
-            GlobalStatus::Unknown
-            | GlobalStatus::Active
-            | GlobalStatus::Committing
-            | GlobalStatus::Committed => false,
-        };
-        // A request to commit that has led to a rollback is not refused when it is sent again.
-        let as_the_first_time = led_to || made == Some(asked);
-        if as_the_first_time { Ok(status) } else { Err(self.already_decided(xid)) }
     }
 
     /// Answers at once, or keeps the place of the requester until the global is finished.

@@ -4,11 +4,15 @@
 
 use super::branch::BranchStage;
 use super::globals::Globals;
+use super::history::History;
 use super::state::{Global, Phase};
+use super::table::GlobalTable;
 use crate::contract::{
-    BranchId, Effect, Event, EventKind, Mode, OperatorAction, Rejection, Reply, Resolution, Xid,
+    BranchId, Effect, Event, EventKind, GlobalStatus, Mode, OperatorAction, Rejection, Reply,
+    Resolution, Xid,
 };
 use crate::deciding::HandlerResult;
+use crate::operator::preview::Preview;
 
 /// The refused action on a branch without images, which has no rows to put back.
 pub(crate) const RESTORE_WITHOUT_ROWS: &str =
@@ -23,83 +27,48 @@ impl Globals<'_> {
         action: OperatorAction,
         operator: &str,
     ) -> HandlerResult {
-        self.check_applicable(xid, action)?;
-        match action {
-            OperatorAction::Retry => self.retry(xid, operator)?,
-            OperatorAction::Pause => self.pause(xid, operator),
-            OperatorAction::Resume => self.resume(xid, operator),
-            OperatorAction::Resolve { branch, resolution } => {
-                self.resolve(xid, branch, resolution, operator)?;
-            }
+        match check_action(self.globals, self.history, xid, action)? {
+            Preview::Unchanged => {}
+            Preview::Changes => self.carry_out(xid, action, operator),
         }
         Ok(Some(Reply::Operated(self.status(xid))))
     }
 
-    fn check_applicable(&self, xid: Xid, action: OperatorAction) -> Result<(), Rejection> {
-        match self.globals.get(xid) {
-            Some(global) if global.phase != Phase::Active => Ok(()),
-            None if self.history.get(xid).is_none() => Err(Rejection::UnknownXid(xid)),
-            Some(_) | None => Err(self.not_applicable(xid, name_of(action))),
+    fn carry_out(&mut self, xid: Xid, action: OperatorAction, operator: &str) {
+        match action {
+            OperatorAction::Retry => self.retry(xid, operator),
+            OperatorAction::Pause => self.pause(xid, operator),
+            OperatorAction::Resume => self.resume(xid, operator),
+            OperatorAction::Resolve { branch, resolution } => {
+                self.resolve(xid, branch, resolution, operator);
+            }
         }
-    }
-
-    fn not_applicable(&self, xid: Xid, action: &'static str) -> Rejection {
-        Rejection::NotApplicable { xid, action, status: self.status(xid) }
     }
 
     /// Calls every branch that may be called, refused ones too: the rows may have been put right.
-    fn retry(&mut self, xid: Xid, operator: &str) -> Result<(), Rejection> {
-        if self.globals.get(xid).is_some_and(|global| global.paused) {
-            return Err(self.not_applicable(xid, "retry of a paused global"));
-        }
+    fn retry(&mut self, xid: Xid, operator: &str) {
         self.note_action(xid, &format!("retry by {operator}"));
         if let Some(global) = self.globals.get(xid) {
             // `due` would leave the refused branches out.
             let calls = global.next_branches().into_iter().filter_map(|it| global.call(it));
             self.on.out.effects.extend(calls.map(Effect::PhaseTwo));
         }
-        Ok(())
     }
 
     fn pause(&mut self, xid: Xid, operator: &str) {
-        let was_paused = self.globals.change(xid, |it| std::mem::replace(&mut it.paused, true));
-        if was_paused == Some(false) {
-            self.note_action(xid, &format!("pause by {operator}"));
-            self.on.out.effects.push(Effect::Hold { xid, branch: None });
-        }
+        self.globals.change(xid, |global| global.paused = true);
+        self.note_action(xid, &format!("pause by {operator}"));
+        self.on.out.effects.push(Effect::Hold { xid, branch: None });
     }
 
     fn resume(&mut self, xid: Xid, operator: &str) {
-        let was_paused = self.globals.change(xid, |it| std::mem::replace(&mut it.paused, false));
-        if was_paused == Some(true) {
-            self.note_action(xid, &format!("resume by {operator}"));
-            let due = self.globals.get(xid).into_iter().flat_map(Global::due);
-            self.on.out.effects.extend(due.map(Effect::PhaseTwo));
-        }
+        self.globals.change(xid, |global| global.paused = false);
+        self.note_action(xid, &format!("resume by {operator}"));
+        let due = self.globals.get(xid).into_iter().flat_map(Global::due);
+        self.on.out.effects.extend(due.map(Effect::PhaseTwo));
     }
 
-    fn resolve(
-        &mut self,
-        xid: Xid,
-        id: BranchId,
-        resolution: Resolution,
-        operator: &str,
-    ) -> Result<(), Rejection> {
-        let branch = self.globals.get(xid).and_then(|global| global.branch(id));
-        if resolution == Resolution::RestoreClean && branch.is_some_and(|it| it.mode != Mode::At) {
-            return Err(self.not_applicable(xid, RESTORE_WITHOUT_ROWS));
-        }
-        match branch.map(|branch| branch.stage) {
-            None => return Err(Rejection::UnknownBranch { xid, branch: id }),
-            Some(BranchStage::Refused) => {}
-            Some(BranchStage::Resolved(made)) if made == resolution => return Ok(()),
-            Some(
-                BranchStage::Registered
-                | BranchStage::PhaseOneDone
-                | BranchStage::Resolved(_)
-                | BranchStage::Finished,
-            ) => return Err(self.not_applicable(xid, "resolve of a branch that is not refused")),
-        }
+    fn resolve(&mut self, xid: Xid, id: BranchId, resolution: Resolution, operator: &str) {
         self.globals.change(xid, |global| {
             if let Some(branch) = global.branch_mut(id) {
                 branch.stage = BranchStage::Resolved(resolution);
@@ -120,7 +89,6 @@ impl Globals<'_> {
                 .effects
                 .extend(global.due().filter(|call| call.branch == id).map(Effect::PhaseTwo));
         }
-        Ok(())
     }
 
     fn note_action(&mut self, xid: Xid, what: &str) {
@@ -130,6 +98,57 @@ impl Globals<'_> {
         self.globals.change(xid, |global| global.note(event, events_max));
         self.put_global(xid);
     }
+}
+
+/// Returns what an operator's action would do to a global, or why it is refused.
+pub(crate) fn check_action(
+    globals: &GlobalTable,
+    history: &History,
+    xid: Xid,
+    action: OperatorAction,
+) -> Result<Preview, Rejection> {
+    let Some(global) = globals.get(xid) else {
+        let finished = history.get(xid).ok_or(Rejection::UnknownXid(xid))?;
+        return Err(not_applicable(xid, name_of(action), finished.status()));
+    };
+    let refused = |action| Err(not_applicable(xid, action, global.status()));
+    match action {
+        _ if global.phase == Phase::Active => refused(name_of(action)),
+        OperatorAction::Retry if global.paused => refused("retry of a paused global"),
+        OperatorAction::Retry => Ok(Preview::Changes),
+        OperatorAction::Pause => Ok(Preview::of_change(!global.paused)),
+        OperatorAction::Resume => Ok(Preview::of_change(global.paused)),
+        OperatorAction::Resolve { branch, resolution } => {
+            check_resolution(global, branch, resolution)
+        }
+    }
+}
+
+fn check_resolution(
+    global: &Global,
+    id: BranchId,
+    resolution: Resolution,
+) -> Result<Preview, Rejection> {
+    let xid = global.xid;
+    let branch = global.branch(id).ok_or(Rejection::UnknownBranch { xid, branch: id })?;
+    if resolution == Resolution::RestoreClean && branch.mode != Mode::At {
+        return Err(not_applicable(xid, RESTORE_WITHOUT_ROWS, global.status()));
+    }
+    match branch.stage {
+        BranchStage::Refused => Ok(Preview::Changes),
+        BranchStage::Resolved(made) if made == resolution => Ok(Preview::Unchanged),
+        BranchStage::Registered
+        | BranchStage::PhaseOneDone
+        | BranchStage::Resolved(_)
+        | BranchStage::Finished => {
+            let action = "resolve of a branch that is not refused";
+            Err(not_applicable(xid, action, global.status()))
+        }
+    }
+}
+
+fn not_applicable(xid: Xid, action: &'static str, status: GlobalStatus) -> Rejection {
+    Rejection::NotApplicable { xid, action, status }
 }
 
 fn name_of(action: OperatorAction) -> &'static str {

@@ -96,7 +96,9 @@ impl Global {
     /// Returns what it adds to the counts.
     pub(crate) fn counted(&self) -> Counted {
         let is_decided = self.phase != Phase::Active;
-        let pending = if is_decided { self.unfinished as usize } else { 0 };
+        // A refused branch waits for a person: no call of phase two is owed to it.
+        let owed = (self.unfinished - self.refused) as usize;
+        let pending = if is_decided { owed } else { 0 };
         Counted { status: self.status().kind(), pending }
     }
 

@@ -11,7 +11,8 @@ use super::page::{Page, PageBounds};
 use super::view::{GlobalSummary, LockView};
 use crate::collections::interner::Space;
 use crate::contract::{
-    GlobalRecord, Label, Labels, Mode, SagaRecord, StatusKind, Timestamp, Xid, display_xid,
+    GlobalRecord, GlobalStatus, Label, Labels, Mode, SagaRecord, StatusKind, Timestamp, Xid,
+    display_xid,
 };
 use crate::coordinator::Coordinator;
 use crate::global::state::{Global, Phase};
@@ -54,6 +55,8 @@ pub struct GlobalFilter {
     pub text: Option<String>,
     /// The order of the list.
     pub order: ListOrder,
+    /// Those that have not ended.
+    pub is_unfinished: bool,
 }
 
 /// The order of a list of globals.
@@ -150,6 +153,7 @@ impl Coordinator {
                 );
                 Box::new(needing.filter_map(|xid| self.listed(xid)))
             }
+            None if filter.is_unfinished => Box::new(open()),
             Some(StatusKind::Unknown) | None => Box::new(merged(range.order, open(), finished())),
         };
         Box::new(merged(range.order, globals, sagas))
@@ -356,6 +360,10 @@ fn contains(text: &str, part: &str) -> bool {
     part.is_empty() || windows.any(|window| window.eq_ignore_ascii_case(part.as_bytes()))
 }
 
+fn has_ended(status: GlobalStatus) -> bool {
+    matches!(status.kind(), StatusKind::Committed | StatusKind::RolledBack)
+}
+
 enum Listed<'a> {
     Open(&'a Global),
     Finished(&'a GlobalRecord),
@@ -386,6 +394,7 @@ impl Listed<'_> {
             }
         };
         filter.status.is_none_or(|wanted| wanted == status.kind())
+            && !(filter.is_unfinished && has_ended(status))
             && filter.application.as_deref().is_none_or(|wanted| wanted == &**application)
             && filter.name.as_deref().is_none_or(|wanted| wanted == &**name)
             && filter.begun_before.is_none_or(|before| begun_at < before)

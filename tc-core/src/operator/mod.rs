@@ -4,6 +4,7 @@
 pub(crate) mod alerts;
 pub(crate) mod list;
 pub(crate) mod page;
+pub(crate) mod preview;
 pub(crate) mod saga;
 pub(crate) mod view;
 pub(crate) mod waits;

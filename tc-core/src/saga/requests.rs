@@ -10,6 +10,7 @@ use crate::contract::{
 };
 use crate::deciding::HandlerResult;
 use crate::global::operate::RESTORE_WITHOUT_ROWS;
+use crate::operator::preview::Preview;
 use crate::shares::{check_limit, check_share};
 
 impl Sagas<'_> {
@@ -130,40 +131,32 @@ impl Sagas<'_> {
         operator: &str,
     ) -> HandlerResult {
         let saga = self.table.get(xid).ok_or(Rejection::UnknownXid(xid))?;
-        let refused = |action| Rejection::NotApplicable { xid, action, status: self.status(xid) };
-        if saga.ended_at().is_some() {
-            return Err(refused("an operator's action on a saga that has ended"));
-        }
-        match action {
-            OperatorAction::Retry if saga.paused => return Err(refused("retry of a paused saga")),
-            OperatorAction::Retry => {
+        match (saga.check_action(action)?, action) {
+            (_, OperatorAction::Resolve { branch, resolution }) => {
+                return self.resolve_step(xid, branch, resolution, operator);
+            }
+            (Preview::Unchanged, _) => {}
+            (Preview::Changes, OperatorAction::Retry) => {
                 self.note_saga(xid, &format!("retry by {operator}"));
                 self.call_all(xid);
             }
-            OperatorAction::Pause => self.pause(xid, operator),
-            OperatorAction::Resume => self.resume(xid, operator),
-            OperatorAction::Resolve { branch, resolution } => {
-                return self.resolve_step(xid, branch, resolution, operator);
-            }
+            (Preview::Changes, OperatorAction::Pause) => self.pause(xid, operator),
+            (Preview::Changes, OperatorAction::Resume) => self.resume(xid, operator),
         }
         self.put_saga(xid);
         Ok(Some(Reply::Operated(self.status(xid))))
     }
 
     fn pause(&mut self, xid: Xid, operator: &str) {
-        let was_paused = self.table.change(xid, |it| std::mem::replace(&mut it.paused, true));
-        if was_paused == Some(false) {
-            self.note_saga(xid, &format!("pause by {operator}"));
-            self.on.out.effects.push(Effect::Hold { xid, branch: None });
-        }
+        self.table.change(xid, |saga| saga.paused = true);
+        self.note_saga(xid, &format!("pause by {operator}"));
+        self.on.out.effects.push(Effect::Hold { xid, branch: None });
     }
 
     fn resume(&mut self, xid: Xid, operator: &str) {
-        let was_paused = self.table.change(xid, |it| std::mem::replace(&mut it.paused, false));
-        if was_paused == Some(true) {
-            self.note_saga(xid, &format!("resume by {operator}"));
-            self.call_all(xid);
-        }
+        self.table.change(xid, |saga| saga.paused = false);
+        self.note_saga(xid, &format!("resume by {operator}"));
+        self.call_all(xid);
     }
 
     /// An operator has put right by hand what the step could not do: it counts as done, or as
@@ -175,32 +168,8 @@ impl Sagas<'_> {
         resolution: Resolution,
         operator: &str,
     ) -> HandlerResult {
-        let place = StepRef::of_branch(branch);
         let saga = self.table.get(xid).ok_or(Rejection::UnknownXid(xid))?;
-        let record = place.and_then(|step| Some((step, saga.steps.get(step.place())?.state)));
-        let (step, state) = record.ok_or(Rejection::UnknownBranch { xid, branch })?;
-        if resolution == Resolution::RestoreClean {
-            let (action, status) = (RESTORE_WITHOUT_ROWS, self.status(xid));
-            return Err(Rejection::NotApplicable { xid, action, status });
-        }
-        let ended = match (state, resolution) {
-            (StepState::RunningStuck, Resolution::AcceptCurrent) => StepState::Done,
-            (StepState::CompensatingStuck, Resolution::AcceptCurrent) => StepState::Compensated,
-            (
-                StepState::Waiting
-                | StepState::Running
-                | StepState::RunningStuck
-                | StepState::Done
-                | StepState::Failed
-                | StepState::Compensating
-                | StepState::CompensatingStuck
-                | StepState::Compensated,
-                Resolution::RestoreClean | Resolution::AcceptCurrent | Resolution::ForceBefore,
-            ) => {
-                let action = "resolve of a step that is not stuck, or other than by accepting";
-                return Err(Rejection::NotApplicable { xid, action, status: self.status(xid) });
-            }
-        };
+        let (step, ended) = saga.resolved_step(branch, resolution)?;
         let name = saga.definition.path(SagaPart::Step(step));
         self.table.change(xid, |saga| saga.finish(self.on.now, step, ended));
         // Without this the dispatcher goes on with a call whose answer counts no more.
@@ -233,6 +202,61 @@ impl Sagas<'_> {
 }
 
 impl SagaRecord {
+    /// Returns what an operator's action would do, or why it is refused.
+    pub(crate) fn check_action(&self, action: OperatorAction) -> Result<Preview, Rejection> {
+        match action {
+            _ if self.ended_at().is_some() => {
+                Err(self.not_applicable("an operator's action on a saga that has ended"))
+            }
+            OperatorAction::Retry if self.paused => {
+                Err(self.not_applicable("retry of a paused saga"))
+            }
+            OperatorAction::Retry => Ok(Preview::Changes),
+            OperatorAction::Pause => Ok(Preview::of_change(!self.paused)),
+            OperatorAction::Resume => Ok(Preview::of_change(self.paused)),
+            OperatorAction::Resolve { branch, resolution } => {
+                self.resolved_step(branch, resolution).map(|_| Preview::Changes)
+            }
+        }
+    }
+
+    /// Returns the step of a branch, and the state in which an operator's resolution ends it.
+    fn resolved_step(
+        &self,
+        branch: BranchId,
+        resolution: Resolution,
+    ) -> Result<(StepRef, StepState), Rejection> {
+        let place = StepRef::of_branch(branch);
+        let record = place.and_then(|step| Some((step, self.steps.get(step.place())?.state)));
+        let unknown = Rejection::UnknownBranch { xid: self.xid, branch };
+        let (step, state) = record.ok_or(unknown)?;
+        if resolution == Resolution::RestoreClean {
+            return Err(self.not_applicable(RESTORE_WITHOUT_ROWS));
+        }
+        match (state, resolution) {
+            (StepState::RunningStuck, Resolution::AcceptCurrent) => Ok((step, StepState::Done)),
+            (StepState::CompensatingStuck, Resolution::AcceptCurrent) => {
+                Ok((step, StepState::Compensated))
+            }
+            (
+                StepState::Waiting
+                | StepState::Running
+                | StepState::RunningStuck
+                | StepState::Done
+                | StepState::Failed
+                | StepState::Compensating
+                | StepState::CompensatingStuck
+                | StepState::Compensated,
+                Resolution::RestoreClean | Resolution::AcceptCurrent | Resolution::ForceBefore,
+            ) => Err(self
+                .not_applicable("resolve of a step that is not stuck, or other than by accepting")),
+        }
+    }
+
+    fn not_applicable(&self, action: &'static str) -> Rejection {
+        Rejection::NotApplicable { xid: self.xid, action, status: self.global_status() }
+    }
+
     /// Returns the corresponding status of a global. A saga can need an operator in both
     /// directions, a global only on its way back.
     pub(crate) fn global_status(&self) -> GlobalStatus {

@@ -4,6 +4,7 @@
 //! words in `text`. The remaining commands look at the state or replace it.
 
 mod lease;
+mod preview;
 mod request;
 mod saga;
 mod text;
@@ -61,8 +62,10 @@ impl ScriptRunner {
         );
         let request = Request { reply_to: is_answered.then_some(correlation), command };
         let mut out = Outcome::default();
+        let previewed = preview::of(&self.coordinator, &request.command);
         self.coordinator.decide(self.now, request, &mut out);
         out.check_early_replies()?;
+        preview::check(previewed, &out)?;
         self.store.apply(&out.changes);
         self.changes.append(&mut out.changes);
         self.names.learn(name, &out.effects);
@@ -168,6 +171,7 @@ impl ScriptRunner {
                 Some("oldest") => ListOrder::OldestFirst,
                 Some(_) | None => ListOrder::NewestFirst,
             },
+            is_unfinished: text_of("unfinished").is_some(),
         };
         let after = text_of("after").map(|name| self.names.xid(&name));
         let limit = text_of("limit").map_or(Ok(100), |limit| limit.parse())?;

@@ -98,7 +98,7 @@ impl World {
         let counts = self.coordinator.counts();
         let of = |kind| globals.iter().filter(|global| global.status.kind() == kind).count();
         let decided = globals.iter().filter(|global| global.status != GlobalStatus::Active);
-        let pending = decided.flat_map(|global| &global.branches).filter(|it| !finished(&it.state));
+        let pending = decided.flat_map(|global| &global.branches).filter(|it| is_owed(&it.state));
         let counted = Counts {
             active: of(StatusKind::Active),
             committing: of(StatusKind::Committing),
@@ -175,6 +175,11 @@ fn may_follow(was: StatusKind, is: StatusKind) -> bool {
 
 fn conflict(one: LockMode, other: LockMode) -> bool {
     one == LockMode::Exclusive || other == LockMode::Exclusive
+}
+
+/// A refused branch waits for a person, and not for a call.
+fn is_owed(state: &BranchState) -> bool {
+    !finished(state) && !matches!(state, BranchState::Refused(..))
 }
 
 fn finished(state: &BranchState) -> bool {

@@ -11,12 +11,19 @@ import { resourceName } from "./format.js";
  */
 
 /**
+ * A page of a list: the cursor that it was asked with, its rows, and where the list goes on.
+ * @typedef {{ cursor: string, rows: any[], next: string | null }} ListPage
+ */
+
+/**
  * The pages of a list behind the one that is followed.
- * @typedef {{ path: string, rows: any[], next: string | null | undefined, problem: any }} Older
+ * @typedef {{ path: string, pages: ListPage[], problem: any }} Older
  */
 
 /** How often to ask where there is no stream. */
 const ASK_EVERY_MS = 3000;
+/** The most pages of a list that are read again at a time. What is in sight has one or two. */
+const REFRESHED_MAX = 4;
 
 /** Whether the coordinator answered last time. */
 export const reachable = signal(true);
@@ -60,30 +67,65 @@ export function useResourceNames() {
 }
 
 /** @returns {Older} */
-const noOlder = (path) => ({ path, rows: [], next: undefined, problem: null });
+const noOlder = (path) => ({ path, pages: [], problem: null });
+
+/** @returns {Promise<ListPage>} */
+async function page(path, cursor) {
+  const { items: rows, next } = await get(`${path}&cursor=${encodeURIComponent(cursor)}`);
+  return { cursor, rows, next: next ?? null };
+}
 
 /**
  * Pages behind one that is followed, read as they come in sight. `path` is that of the list, with
- * the limit of these pages; `next` is the cursor behind what is followed.
+ * the limit of these pages; `next` is the cursor behind what is followed. The pages in sight are
+ * read again every few seconds: `sight` is a ref with the rows that a table shows.
  */
-export function useOlder(path, next) {
+export function useOlder(path, next, { sight, keyOf }) {
   const [state, setState] = useState(/** @type {Older} */ (noOlder(path)));
   const isBusy = useRef(false);
   const own = state.path === path ? state : noOlder(path);
-  const cursor = own.next === undefined ? next : own.next;
-  const load = async () => {
-    if (isBusy.current || !cursor) return;
+  const last = own.pages.at(-1);
+  const cursor = last ? last.next : next;
+  /** One request at a time. `change` returns the pages, or nothing if they stay. */
+  const ask = async (change) => {
+    if (isBusy.current) return;
     isBusy.current = true;
     try {
-      const page = await get(`${path}&cursor=${encodeURIComponent(cursor)}`);
-      setState({ path, rows: [...own.rows, ...page.items], next: page.next, problem: null });
+      const pages = await change(own.pages);
+      if (pages) setState({ path, pages, problem: null });
     } catch (problem) {
-      setState({ ...own, next: null, problem });
+      setState({ ...own, problem });
     } finally {
       isBusy.current = false;
     }
   };
-  return { rows: own.rows, load: cursor ? load : null, problem: own.problem };
+  const load = () => cursor && ask(async (pages) => [...pages, await page(path, cursor)]);
+  const refresh = () => ask(async (pages) => {
+    const seen = new Set(sight.current.map(keyOf));
+    const isSeen = ({ rows }) => rows.some((row) => seen.has(keyOf(row)));
+    const first = pages.findIndex(isSeen);
+    // After a problem it is tried again.
+    if (first < 0 || document.hidden) return own.problem && [...pages];
+    const end = Math.min(pages.findLastIndex(isSeen) + 1, first + REFRESHED_MAX);
+    const fresh = [];
+    // What is followed moves on, and the first page begins where that ends.
+    let from = first === 0 ? next : pages[first].cursor;
+    for (let at = first; at < end && from; at += 1) {
+      fresh.push(await page(path, from));
+      from = fresh.at(-1)?.next;
+    }
+    // If the last one ends elsewhere now, those behind it are read again when they come in sight.
+    const behind = from && from === pages[end - 1].next ? pages.slice(end) : [];
+    return [...pages.slice(0, first), ...fresh, ...behind];
+  });
+  const latest = useRef(refresh);
+  latest.current = refresh;
+  useEffect(() => {
+    const timer = setInterval(() => latest.current(), ASK_EVERY_MS);
+    return () => clearInterval(timer);
+  }, [path]);
+  const rows = own.pages.flatMap((each) => each.rows);
+  return { rows, load: cursor && !own.problem ? load : null, problem: own.problem };
 }
 
 const nothing = (path) => ({ path, data: undefined, problem: undefined });

@@ -108,9 +108,9 @@ export const Facts = ({ facts }) => html`<dl class="facts">
 /**
  * A question before an action: its consequence in words, a reason, and the button that does it.
  * `act(reason)` may throw; the problem is shown and the dialog stays. It also stays, to be read, if
- * `act` returns true.
+ * `act` returns true. The button waits until `isReady`.
  */
-export function Confirm({ title, children, verb, kind = "", act, close }) {
+export function Confirm({ title, children, verb, kind = "", isReady = true, act, close }) {
   const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const [reason, setReason] = useState("");
   const [problem, setProblem] = useState(/** @type {any} */ (null));
@@ -139,7 +139,7 @@ export function Confirm({ title, children, verb, kind = "", act, close }) {
       <${ProblemNote} problem=${problem} />
       <footer>
         <button type="button" onClick=${close}>${isDone ? "Close" : "Cancel"}</button>
-        ${!isDone && html`<button type="submit" class=${`act ${kind}`} disabled=${isBusy}>
+        ${!isDone && html`<button type="submit" class=${`act ${kind}`} disabled=${isBusy || !isReady}>
           ${verb}</button>`}
       </footer>
     </form>

@@ -7,14 +7,18 @@ import { Empty, html } from "./parts.js";
 const ROW = 40;
 /** Rows drawn above and below those in sight. */
 const SPARE = 8;
+/** @type {{ current: any[] } | null} */
+const NO_SIGHT = null;
 
 /**
  * `columns`: `{ head, cell(row), grow, basis, hide }`. `grow` and `basis` share the width out;
  * `hide` is the width of page in rem below which the column is left out: 40, 60 or 80.
  * `chosen`: a signal with the set of keys that are selected, if rows can be.
  * `more`: called when the end comes in sight, if there are more rows to be had.
+ * `sight`: a ref that is given the rows in sight, if they are to be kept up to date.
  */
-export function Table({ columns, rows, keyOf, open, label, more, chosen, none = "Nothing here." }) {
+export function Table(
+  { columns, rows, keyOf, open, label, more, chosen, sight = NO_SIGHT, none = "Nothing here." }) {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
   const [{ top, height }, setSight] = useState({ top: 0, height: 600 });
   // By its key: a live list moves below the row that keys are at.
@@ -36,6 +40,7 @@ export function Table({ columns, rows, keyOf, open, label, more, chosen, none = 
   useEffect(() => {
     if (more && last >= rows.length) more();
   }, [more, last, rows.length]);
+  if (sight) sight.current = rows.slice(first, last);
 
   const select = (row) => {
     const set = new Set(chosen.value);

@@ -11,6 +11,17 @@ export interface Transaction {
   finished_at?: string; branch_count: number; labels: Record<string, string>;
 }
 
+export interface BulkItem {
+  target: string; outcome: "would_change" | "unchanged" | "done" | "refused"; application?: string;
+  name?: string; labels?: Record<string, string>; status?: Status; effect?: string; code?: string;
+  message?: string;
+}
+
+export interface BulkReply {
+  action: string; dry_run: boolean; items: BulkItem[]; changes: number; refusals: number;
+  confirmation?: string; next?: string;
+}
+
 export interface TimelineEntry {
   at: string; what: string; kind: string; branch?: string; ms?: number; by?: string;
 }

@@ -1,5 +1,5 @@
 // Locks: rows with their holders and queues, who waits for whom, and deadlocks that were refused.
-import { useEffect, useState } from "../vendor/hooks.js";
+import { useEffect, useRef, useState } from "../vendor/hooks.js";
 import { query } from "../lib/api.js";
 import { count, short, waitedFor, when } from "../lib/format.js";
 import { useLive, useOlder, usePolled, useResourceNames } from "../lib/live.js";
@@ -12,14 +12,16 @@ const GRAPH = "/api/v1/locks/graph";
 const DEADLOCKS = "/api/v1/locks/deadlocks";
 const LIMIT = 200;
 
+const keyOf = (lock) => `${lock.resource} ${lock.table} ${lock.canonical_key}`;
+
 export function Locks({ query: filter }) {
   const path = `/api/v1/locks${query({ ...filter, limit: LIMIT })}`;
   const { data, problem } = useLive(path);
   // Among many transactions few may hold rows, and a page ends before it is full.
-  const { rows: older, load, problem: olderProblem } = useOlder(path, data?.next);
+  const sight = useRef([]);
+  const { rows: older, load, problem: olderProblem } = useOlder(path, data?.next, { sight, keyOf });
   const [opened, setOpened] = useState("");
   const nameOf = useResourceNames();
-  const keyOf = (lock) => `${lock.resource} ${lock.table} ${lock.canonical_key}`;
   const newest = data?.items ?? [];
   const seen = new Set(newest.map(keyOf));
   const rows = [...newest, ...older.filter((lock) => !seen.has(keyOf(lock)))];
@@ -43,7 +45,7 @@ export function Locks({ query: filter }) {
     <div class="halves">
       <${Panel} title="Rows" beside=${load && html`<span class="muted">the first ${rows.length}</span>`}>
         ${data && html`<${Table} label="locked rows" columns=${columns} rows=${rows} keyOf=${keyOf}
-          open=${(lock) => setOpened(keyOf(lock))} more=${load}
+          sight=${sight} open=${(lock) => setOpened(keyOf(lock))} more=${load}
           none=${load ? "…" : "No row is locked."} />`}
       <//>
       ${shown && html`<${One} lock=${shown} />`}

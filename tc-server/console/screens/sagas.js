@@ -1,4 +1,5 @@
 // Sagas: which run, what they wait for.
+import { useRef } from "../vendor/hooks.js";
 import { query } from "../lib/api.js";
 import { words } from "../lib/format.js";
 import { useLive, useOlder } from "../lib/live.js";
@@ -13,7 +14,10 @@ const [FOLLOWED, PAGE] = [100, 500];
 export function Sagas({ query: filter }) {
   const pathOf = (limit) => `/api/v1/sagas${query({ ...filter, limit })}`;
   const { data, problem } = useLive(pathOf(FOLLOWED));
-  const { rows: older, load, problem: olderProblem } = useOlder(pathOf(PAGE), data?.next);
+  const sight = useRef([]);
+  const { rows: older, load, problem: olderProblem } = useOlder(pathOf(PAGE), data?.next, {
+    sight, keyOf: (saga) => saga.xid,
+  });
   const newest = data?.items ?? [];
   const seen = new Set(newest.map(({ xid }) => xid));
   const rows = [...newest, ...older.filter(({ xid }) => !seen.has(xid))];
@@ -34,7 +38,7 @@ export function Sagas({ query: filter }) {
     <${Filters} filter=${filter} />
     <${ProblemNote} problem=${problem ?? olderProblem} />
     ${data && html`<${Table} label="sagas" columns=${columns} rows=${rows} keyOf=${(saga) => saga.xid}
-      open=${(saga) => go(["sagas", saga.xid])} more=${load} none="No saga is as asked for." />`}
+      sight=${sight} open=${(saga) => go(["sagas", saga.xid])} more=${load} none="No saga is as asked for." />`}
   <//>`;
 }
 

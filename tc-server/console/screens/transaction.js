@@ -43,6 +43,7 @@ export function TransactionFile() {
 function Detail({ detail, problem, acts }) {
   const [action, setAction] = useState("");
   const [isJson, setJson] = useState(false);
+  const [unsaved, setUnsaved] = useState(/** @type {any} */ (null));
   const offered = ACTIONS.filter(([name, statuses]) =>
     statuses.includes(detail.status) && !(name === (detail.paused ? "pause" : "resume")));
   const isSaga = detail.branches.some(({ mode }) => mode === "saga");
@@ -51,10 +52,10 @@ function Detail({ detail, problem, acts }) {
       onClick=${() => setAction(name)}>${words(name)}</button>`)}
     ${isSaga && html`<a class="button" href=${link(["sagas", detail.xid])}>Its steps</a>`}
     <button type="button" onClick=${() => setJson(!isJson)} aria-pressed=${isJson}>JSON</button>
-    <button type="button" onClick=${() => exportFile(detail)}>Export</button>`;
+    <button type="button" onClick=${() => exportFile(detail).catch(setUnsaved)}>Export</button>`;
   const refused = detail.branches.filter((branch) => branch.refusal);
   return html`<${Screen} title=${detail.name || "Transaction"} beside=${beside}>
-    <${ProblemNote} problem=${problem} />
+    <${ProblemNote} problem=${problem ?? unsaved} />
     <div class="summary"><${Badge} word=${detail.status} note=${words(detail.rollback_reason)} />
       ${detail.paused && html`<${Badge} word="paused" />`}
       <code class="id">${detail.xid}</code> <${Labels} labels=${detail.labels} /></div>
@@ -198,9 +199,19 @@ function Act({ action: [name, , kind, effect], xid, close }) {
     act=${act} close=${close}><p>${effect}</p><//>`;
 }
 
-/** Saves a transaction as a file, which this console opens elsewhere. */
-function exportFile(detail) {
-  const blob = new Blob([JSON.stringify(detail, null, 2)], { type: "application/json" });
+/** Saves a transaction with all its branches, as a file that any console and `tx show --file` open. */
+async function exportFile(detail) {
+  const whole = { ...detail, branches: [...detail.branches], timeline: [...detail.timeline], next: null };
+  for (let cursor = detail.next; cursor; ) {
+    const path = `${transactionPath(detail.xid)}?limit=1000&cursor=${encodeURIComponent(cursor)}`;
+    const page = await get(path);
+    whole.branches.push(...page.branches);
+    whole.timeline.push(...page.timeline);
+    cursor = page.next;
+  }
+  // Texts of points in time sort like these.
+  whole.timeline.sort((one, other) => (one.at < other.at ? -1 : one.at > other.at ? 1 : 0));
+  const blob = new Blob([JSON.stringify(whole, null, 2)], { type: "application/json" });
   const saved = document.createElement("a");
   saved.href = URL.createObjectURL(blob);
   saved.download = `transaction-${number(detail.xid)}.json`;

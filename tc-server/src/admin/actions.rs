@@ -12,7 +12,7 @@ use handfast_core::{
 
 use super::caller::Operator;
 use super::extract::{self, Body, Path, Reason};
-use super::model::{ActionReply, ActionRequest, Problem, ResolveRequest};
+use super::model::{self, ActionReply, ActionRequest, Problem, ResolveRequest};
 use super::{AdminState, ApiError, view};
 use crate::audit::{Action, ActionStage};
 use crate::engine::EngineError;
@@ -114,12 +114,11 @@ pub(super) async fn resolve(
 ) -> Result<Json<ActionReply>, ApiError> {
     let (branch, resolution) = (extract::branch(&branch)?, view::resolution(request.resolution));
     let operation = Operation::Action(OperatorAction::Resolve { branch, resolution });
-    let (word, reason) = (view::word(resolution), request.reason);
+    let detail = resolution_detail(view::word(resolution), &request.reason);
     let mut request =
         operator_request(&operator, "resolve", &xid, operation, &ActionRequest::default())?;
     request.action.branch = Some(branch.to_string());
-    let detail = if reason.is_empty() { word.to_owned() } else { format!("{word}: {reason}") };
-    request.action.detail = Some(cut(&detail));
+    request.action.detail = Some(detail);
     execute(state, request).await
 }
 
@@ -154,6 +153,11 @@ pub(super) fn reason(operator: &str, given: &str) -> String {
 
 pub(super) fn action(operator: &str, name: &'static str, xid: Xid, reason: &str) -> Action {
     Action { xid: Some(xid.to_string()), detail: detail_of(reason), ..Action::new(operator, name) }
+}
+
+/// Returns a resolution with its reason, as the audit log keeps them.
+pub(super) fn resolution_detail(word: &str, reason: &str) -> String {
+    if reason.is_empty() { word.to_owned() } else { cut(&format!("{word}: {reason}")) }
 }
 
 /// Returns the reason as the audit log keeps it, if one is given.
@@ -220,10 +224,14 @@ pub(super) fn located(state: &AdminState, action: &Action) -> Action {
 /// reply.
 async fn ask(state: &AdminState, command: Command, xid: Xid) -> Result<ActionReply, ApiError> {
     let name = name(state, xid).await?;
-    match state.engine().call(command).await? {
-        Reply::Ended(status) | Reply::Operated(status) => {
-            Ok(ActionReply { xid: name, status: view::status(status) })
-        }
+    let status = status(state.engine().call(command).await?)?;
+    Ok(ActionReply { xid: name, status })
+}
+
+/// Returns the status of a transaction after an action.
+pub(super) fn status(reply: Reply) -> Result<model::Status, ApiError> {
+    match reply {
+        Reply::Ended(status) | Reply::Operated(status) => Ok(view::status(status)),
         Reply::Rejected(rejection) => Err(rejection.into()),
         reply @ (Reply::Begun { .. }
         | Reply::Registered { .. }

@@ -18,6 +18,7 @@ mod actions;
 mod audit_view;
 mod backup;
 mod bounds;
+mod bulk;
 mod caller;
 mod cluster;
 mod cookie;
@@ -29,6 +30,7 @@ mod health;
 mod list;
 mod live;
 mod locks;
+mod mcp;
 pub mod model;
 mod named_lock_view;
 mod named_locks;
@@ -80,7 +82,8 @@ pub fn router(state: AdminState) -> Router {
     let (probe, _) = probes().split_for_parts();
     let pass_on = middleware::from_fn_with_state(state.clone(), pass_on::to_the_leader);
     let api = api.route_layer(pass_on).merge(local);
-    let watched = live::Api(api.clone().with_state(state.clone()));
+    let asked = api.clone().with_state(state.clone());
+    let watched = live::Api(asked.clone());
     let body_bytes_max = state.config().body_bytes_max;
     let health = Router::new()
         .route("/livez", get(health::live))
@@ -90,6 +93,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/api/v1/openapi.json", get(async move |_viewer: caller::Viewer| document.clone()))
         // Outside of passing on: the headers that name a page are not sent to the leader.
         .route_layer(middleware::from_fn_with_state(state.clone(), cookie::to_bearer))
+        .route("/mcp", mcp::route(&state, asked))
         .route_layer(middleware::from_fn_with_state(state.clone(), csrf::reject_cross_site))
         .merge(health)
         .merge(probe)
@@ -137,6 +141,7 @@ fn routes() -> OpenApiRouter<AdminState> {
         .routes(routes!(actions::pause))
         .routes(routes!(actions::resume))
         .routes(routes!(actions::resolve))
+        .routes(routes!(bulk::act))
         .routes(routes!(cluster::transfer))
         .routes(routes!(locks::list))
         .routes(routes!(locks::one))

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 mod audit;
+mod bulk;
 mod cluster;
 mod live;
 mod named_lock;
@@ -21,6 +22,7 @@ mod timeline;
 mod wait;
 
 pub use audit::{AuditLine, AuditPage, AuditQuery};
+pub use bulk::{BulkAction, BulkItem, BulkOutcome, BulkReply, BulkRequest};
 pub use cluster::{Cluster, ClusterNode, NodeStanding, SeenClusterNode, TransferReply};
 pub use live::LiveQuery;
 pub use named_lock::{
@@ -405,7 +407,7 @@ pub struct ServerStatus {
     pub locks: usize,
     /// Requests waiting for global locks.
     pub waiters: usize,
-    /// Branches whose phase two is decided and not done.
+    /// Branches whose phase two is decided and not done, without those that are refused.
     pub pending_branches: usize,
     /// Connected processes.
     pub processes: usize,

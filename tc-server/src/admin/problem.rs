@@ -69,6 +69,12 @@ pub enum ApiError {
     /// The URL is longer than allowed.
     #[error("the url is longer than 8,192 bytes")]
     UrlTooLong,
+    /// No dry run has named what is to be changed.
+    #[error(
+        "no dry run of this action has named these targets: send it with `\"dry_run\": true`, and \
+         then the targets that would change with its `confirmation`"
+    )]
+    NotConfirmed,
     /// No global holds or waits for the row.
     #[error("row {table}/{key} of {resource} is not locked")]
     NotLocked {
@@ -128,6 +134,7 @@ impl ApiError {
             Self::SagaForm(_) => saga_json::CODE,
             Self::BodyTooLarge => "HF-ADM-BODY-TOO-LARGE",
             Self::UrlTooLong => "HF-ADM-URL-TOO-LONG",
+            Self::NotConfirmed => "HF-ADM-NOT-CONFIRMED",
             Self::NotLocked { .. } => "HF-ADM-NOT-LOCKED",
             Self::TooManyViews => "HF-ADM-TOO-MANY-VIEWS",
             Self::TooManyLiveViews => "HF-ADM-TOO-MANY-LIVE-VIEWS",
@@ -149,7 +156,7 @@ impl ApiError {
             Self::Rejected(rejection) => rejection_status(rejection),
             Self::Engine(_) | Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::LeaderUnreachable { .. } => StatusCode::BAD_GATEWAY,
-            Self::NoOtherNode => StatusCode::CONFLICT,
+            Self::NoOtherNode | Self::NotConfirmed => StatusCode::CONFLICT,
             Self::BadRequest(_) | Self::Unusable(_) | Self::SagaForm(_) => StatusCode::BAD_REQUEST,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UrlTooLong => StatusCode::URI_TOO_LONG,

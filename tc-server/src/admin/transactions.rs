@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::response::Response;
 use handfast_core::{
-    Coordinator, GlobalFilter, Label, ListOrder, PageBounds, Rejection, Timestamp,
+    Coordinator, GlobalFilter, Label, ListOrder, PageBounds, Rejection, Timestamp, Xid,
 };
 
 use super::caller::Viewer;
@@ -41,7 +41,7 @@ pub(super) async fn list(
     let permit = state.begin_view()?;
     let now = state.now();
     let filter = filter(&query, now)?;
-    let after = query.cursor.as_deref().map(extract::xid).transpose()?;
+    let after = cursor(&query)?;
     let look =
         move |coordinator: &Coordinator, after, bounds| coordinator.globals(&filter, after, bounds);
     let page = list::page(&state, after, query.limit, |_| 1, look).await?;
@@ -107,7 +107,12 @@ pub(super) async fn show(
     permit.answer(make).await
 }
 
-fn filter(query: &TransactionQuery, now: Timestamp) -> Result<GlobalFilter, ApiError> {
+/// Returns where a list goes on.
+pub(super) fn cursor(query: &TransactionQuery) -> Result<Option<Xid>, ApiError> {
+    query.cursor.as_deref().map(extract::xid).transpose()
+}
+
+pub(super) fn filter(query: &TransactionQuery, now: Timestamp) -> Result<GlobalFilter, ApiError> {
     let ago = |age: &str| {
         let age_ms = time_format::parse_duration(age).map_err(ApiError::BadRequest)?;
         Ok::<_, ApiError>(Timestamp(now.0.saturating_sub(age_ms)))
@@ -131,6 +136,7 @@ fn filter(query: &TransactionQuery, now: Timestamp) -> Result<GlobalFilter, ApiE
             None | Some(model::ListOrder::Newest) => ListOrder::NewestFirst,
             Some(model::ListOrder::Oldest) => ListOrder::OldestFirst,
         },
+        is_unfinished: false,
     })
 }
 

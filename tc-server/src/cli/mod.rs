@@ -12,11 +12,13 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use handfast_core::Epoch;
 
-use crate::admin::model::{Resolution, Status};
+use crate::admin::model::{BulkAction, Resolution, Status};
 use crate::security::Role;
 
+mod bulk;
 mod client;
 mod config_flags;
+mod exported;
 mod failure;
 mod greeting;
 mod maintenance;
@@ -122,7 +124,7 @@ pub enum TransactionCommand {
     /// Lists transactions, youngest first.
     Ls(Box<TransactionList>),
     /// Shows a transaction: branches, timeline, what is to come, and the rows that need a decision.
-    Show(OneTransaction),
+    Show(ShownTransaction),
     /// Commits an undecided transaction.
     Commit(Act),
     /// Rolls back an undecided transaction.
@@ -149,6 +151,8 @@ pub enum TransactionCommand {
         #[command(flatten)]
         remote: Remote,
     },
+    /// Shows what an action would change on several transactions, and with --yes carries it out.
+    Bulk(Box<BulkCommand>),
 }
 
 #[derive(Debug, Subcommand)]
@@ -277,6 +281,49 @@ pub struct OneTransaction {
     remote: Remote,
 }
 
+/// A transaction that is shown.
+#[derive(Debug, Args)]
+pub struct ShownTransaction {
+    /// The transaction, as `address:number` or as the number alone.
+    #[arg(required_unless_present = "file")]
+    xid: Option<String>,
+    /// Show an exported transaction: what the console saves, or this command with --json prints.
+    /// No coordinator is asked.
+    #[arg(long, value_name = "FILE", conflicts_with = "xid")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+/// An action on several transactions.
+#[derive(Debug, Args)]
+pub struct BulkCommand {
+    /// The action.
+    action: BulkAction,
+    #[command(flatten)]
+    filter: TransactionSearch,
+    /// These transactions, in place of a search.
+    #[arg(long, value_name = "XID", conflicts_with_all = ["TransactionSearch", "cursor"])]
+    xid: Vec<String>,
+    /// The most transactions to name, at most 1,000.
+    #[arg(long, default_value_t = 100)]
+    limit: usize,
+    /// The cursor at which the previous dry run ended.
+    #[arg(long)]
+    cursor: Option<String>,
+    /// How resolve ends the branches.
+    #[arg(long, default_value = "restore_clean")]
+    resolution: Resolution,
+    /// Carry it out, on exactly what the dry run has named.
+    #[arg(long)]
+    yes: bool,
+    /// The reason, for the timelines and the audit log.
+    #[arg(long, default_value = "")]
+    reason: String,
+    #[command(flatten)]
+    remote: Remote,
+}
+
 #[derive(Debug, Args)]
 pub struct Act {
     /// The transaction, as `address:number` or as the number alone.
@@ -291,6 +338,17 @@ pub struct Act {
 /// The transactions to list.
 #[derive(Debug, Args)]
 pub struct TransactionList {
+    #[command(flatten)]
+    filter: TransactionSearch,
+    #[command(flatten)]
+    page: ListRange,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+// A comment of its own would stand in the help text of each command that has these options.
+#[derive(Debug, Args)]
+pub struct TransactionSearch {
     /// Only those with this status.
     #[arg(long)]
     status: Option<Status>,
@@ -327,10 +385,6 @@ pub struct TransactionList {
     /// List the oldest first.
     #[arg(long)]
     oldest_first: bool,
-    #[command(flatten)]
-    page: ListRange,
-    #[command(flatten)]
-    remote: Remote,
 }
 
 #[derive(Debug, Args)]

@@ -8,7 +8,8 @@ use serde::de::DeserializeOwned;
 
 use super::{
     CliFailure, Client, ClusterCommand, Exit, LeaseCommand, ListRange, LockCommand, OneRow,
-    OutputForm, Remote, Style, TransactionCommand, TransactionList, render,
+    OutputForm, Remote, Style, TransactionCommand, TransactionList, TransactionSearch, bulk,
+    exported, render,
 };
 use crate::admin::model::{
     ActionReply, ActionRequest, BranchQuery, Cluster, Deadlocks, ListOrder, Lock, LockPage,
@@ -29,10 +30,16 @@ pub(super) fn transactions(
     match command {
         Tx::Ls(list) => list_transactions(*list, output),
         Tx::Show(one) => {
-            let path = transaction_path(&one.xid)?;
-            let detail = fetch_transaction(&one.remote, &path)?;
+            let detail = match (&one.file, &one.xid) {
+                (Some(file), _) => exported::read(file)?,
+                (None, xid) => {
+                    let path = transaction_path(xid.as_deref().unwrap_or_default())?;
+                    fetch_transaction(&one.remote, &path)?
+                }
+            };
             show(&one.remote, output, &detail, render::render_transaction)
         }
+        Tx::Bulk(command) => bulk::run(*command, output),
         Tx::Commit(act) => end(&act.xid, "commit", act.reason, &act.remote, output),
         Tx::Rollback(act) => end(&act.xid, "rollback", act.reason, &act.remote, output),
         Tx::Retry(one) => end(&one.xid, "retry", String::new(), &one.remote, output),
@@ -47,29 +54,36 @@ pub(super) fn transactions(
 }
 
 fn list_transactions(list: TransactionList, output: &mut dyn Write) -> Result<(), CliFailure> {
-    let TransactionList { page, remote, .. } = list;
-    let mut query = TransactionQuery {
-        status: list.status,
-        application: list.application,
-        name: list.name,
-        older_than: list.older_than,
-        younger_than: list.younger_than,
-        since: list.since,
-        until: list.until,
-        label: list.label,
-        resource: list.resource,
-        table: list.table,
-        text: list.text,
-        order: list.oldest_first.then_some(ListOrder::Oldest),
-        cursor: None,
-        limit: None,
-    };
+    let TransactionList { filter, page, remote } = list;
+    let mut query = filter.query();
     let (items, next) = collect_pages(page, |cursor, limit| {
         (query.cursor, query.limit) = (cursor, Some(limit));
         let page: TransactionPage = get(&remote, "/transactions", &query)?;
         Ok((page.items, page.next))
     })?;
     show(&remote, output, &TransactionPage { items, next }, render::render_transactions)
+}
+
+impl TransactionSearch {
+    /// Returns the query of the first page.
+    pub(super) fn query(self) -> TransactionQuery {
+        TransactionQuery {
+            status: self.status,
+            application: self.application,
+            name: self.name,
+            older_than: self.older_than,
+            younger_than: self.younger_than,
+            since: self.since,
+            until: self.until,
+            label: self.label,
+            resource: self.resource,
+            table: self.table,
+            text: self.text,
+            order: self.oldest_first.then_some(ListOrder::Oldest),
+            cursor: None,
+            limit: None,
+        }
+    }
 }
 
 pub(super) fn locks(command: LockCommand, output: &mut dyn Write) -> Result<(), CliFailure> {

@@ -6,6 +6,7 @@ use handfast_proto::v1::server_message::Body as Answer;
 use handfast_server::admin::model::{
     Cluster as View, NodeStanding, ServerStatus, TransactionDetail,
 };
+use handfast_test_services::ToolClient;
 use http::StatusCode;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -80,6 +81,10 @@ async fn requests_to_a_follower_reach_the_leader<S: Shared>() {
     assert_eq!(status, StatusCode::OK, "{body}");
     let counted: ServerStatus = serde_json::from_str(&body).unwrap();
     assert_eq!((counted.active, counted.locks), (1, 1));
+    // So does the request of a tool that is called here.
+    let program = ToolClient::connect(follower.server.admin_address, None).await.unwrap();
+    let told = program.call("show_status", serde_json::json!({})).await.unwrap().text;
+    assert_eq!(serde_json::from_str::<ServerStatus>(&told).unwrap().active, 1);
     let (status, body) = follower.post(&format!("/api/v1/transactions/{xid}/rollback")).await;
     assert_eq!(status, StatusCode::OK, "{body}");
     // A refusal comes back as it is.

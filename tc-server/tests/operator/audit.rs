@@ -41,6 +41,23 @@ async fn both_stages_are_on_disk_in_order() {
     assert_eq!(lines(&path), expected);
 }
 
+#[tokio::test]
+async fn lines_of_several_actions_are_written_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.jsonl");
+    let log = AuditLog::open(&path).unwrap();
+    let [first, second] =
+        ["1", "2"].map(|xid| Action { bulk: Some("0022".to_owned()), ..action(xid) });
+    let refused = ActionStage::Answered("HF-TC-UNKNOWN-XID");
+    log.record_all(&[(&first, ActionStage::Asked), (&second, refused)]).await.unwrap();
+    log.record(&action("3"), ActionStage::Asked).await.unwrap();
+    let lines = lines(&path);
+    assert_eq!(lines.len(), 3);
+    assert!(lines[0].contains(r#""bulk":"0022""#) && lines[0].contains(r#""xid":"1""#));
+    assert!(lines[1].contains(r#""outcome":"HF-TC-UNKNOWN-XID""#), "{lines:?}");
+    assert!(lines[2].contains(r#""xid":"3""#) && !lines[2].contains("bulk"));
+}
+
 // A crash in the middle of a line must not spoil the next line.
 #[tokio::test]
 async fn a_torn_line_does_not_spoil_other_lines() {

@@ -8,7 +8,7 @@ use http::Method;
 use crate::application::Application;
 use crate::port::{Admin, TokensFile, roomy};
 
-const ROUTES: [(&str, &str); 31] = [
+const ROUTES: [(&str, &str); 32] = [
     ("get", "/api/v1/audit"),
     ("post", "/api/v1/backup"),
     ("get", "/api/v1/cluster"),
@@ -33,6 +33,7 @@ const ROUTES: [(&str, &str); 31] = [
     ("post", "/api/v1/sagas/{xid}/signal"),
     ("get", "/api/v1/status"),
     ("get", "/api/v1/transactions"),
+    ("post", "/api/v1/transactions/bulk"),
     ("get", "/api/v1/transactions/{xid}"),
     ("post", "/api/v1/transactions/{xid}/branches/{branch}/resolve"),
     ("post", "/api/v1/transactions/{xid}/commit"),

@@ -10,6 +10,8 @@ mod audit;
 #[cfg(test)]
 mod boards;
 #[cfg(test)]
+mod bulk;
+#[cfg(test)]
 mod command_line;
 #[cfg(test)]
 mod config;
@@ -26,11 +28,15 @@ mod dirty_write;
 #[cfg(test)]
 mod documents;
 #[cfg(test)]
+mod exported;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod hanging;
 #[cfg(test)]
 mod labels;
+#[cfg(test)]
+mod mcp;
 #[cfg(test)]
 mod metrics;
 #[cfg(test)]

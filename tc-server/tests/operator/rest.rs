@@ -185,7 +185,7 @@ async fn connected_resources_and_processes_are_listed() {
 async fn wrong_requests_are_answered_with_a_problem() {
     let (_server, admin, _application) = start().await;
     let long = format!("/api/v1/transactions?name={}", "x".repeat(9_000));
-    let large = format!(r#"{{"reason":"{}"}}"#, "x".repeat(20_000));
+    let large = format!(r#"{{"reason":"{}"}}"#, "x".repeat(200_000));
     let get = [
         ("/api/v1/transactions/99", 404, "HF-TC-UNKNOWN-XID"),
         ("/api/v1/transactions/tc:x", 400, "HF-ADM-BAD-REQUEST"),

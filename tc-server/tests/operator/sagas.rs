@@ -395,7 +395,7 @@ async fn what_cannot_be_done_is_refused_with_its_code() {
     let body = json!({"key": "k", "saga": {"name": "s", "steps": [1]}}).to_string();
     let problem = office.admin.problem(Method::POST, "/api/v1/sagas", Some(&body)).await;
     assert_eq!(problem, (400, "HF-SAGA-JSON".to_owned()));
-    let long = json!({"signal": "approval", "payload": "x".repeat(20_000)}).to_string();
+    let long = json!({"signal": "approval", "payload": "x".repeat(200_000)}).to_string();
     let path = "/api/v1/sagas/7/signal";
     let problem = office.admin.problem(Method::POST, path, Some(&long)).await;
     assert_eq!(problem, (413, "HF-ADM-BODY-TOO-LARGE".to_owned()));

@@ -6,7 +6,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::Status;
 
 /// Selects the transactions to list.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct TransactionQuery {

@@ -7,6 +7,7 @@ use crate::admin::model::{
 };
 use crate::time_format;
 
+mod bulk;
 mod cluster;
 mod lock;
 mod named_lock;
@@ -16,6 +17,7 @@ mod sheet;
 mod transaction;
 mod wait;
 
+pub(super) use bulk::render_bulk;
 pub(super) use cluster::{render_cluster, render_transfer};
 pub use lock::render_lock;
 pub(super) use lock::render_locks;

@@ -18,7 +18,7 @@ const WORDS: &[(&str, &str)] = &[
 const TYPE_WORDS: &[(&str, &str)] = &[("session", "the distributed transaction is a global")];
 
 /// Names that other people's traits and types dictate.
-const FOREIGN: &[&str] = &["type_info", "connect_info", "ConnectInfo"];
+const FOREIGN: &[&str] = &["type_info", "connect_info", "ConnectInfo", "get_info"];
 
 const DECLARING: &[&str] = &["struct", "enum", "trait", "type", "fn", "mod", "union"];
 

@@ -1,0 +1,64 @@
+//! One action on several transactions: the dry run, and with `--yes` what it has named.
+
+use std::io::Write;
+
+use super::remote::{block_on, show};
+use super::render::render_bulk;
+use super::{BulkCommand, CliFailure, Client, Exit};
+use crate::admin::model::{BulkOutcome, BulkReply, BulkRequest, TransactionQuery};
+
+/// Runs the command.
+pub(super) fn run(command: BulkCommand, output: &mut dyn Write) -> Result<(), CliFailure> {
+    let BulkCommand { action, filter, xid, limit, cursor, resolution, yes, reason, remote } =
+        command;
+    let search = filter.query();
+    let all = TransactionQuery { order: search.order, ..TransactionQuery::default() };
+    if xid.is_empty() && search == all {
+        let message = "no transactions are named";
+        return Err(CliFailure::new(Exit::Usage, "HF-CLI-ARGUMENT", message)
+            .advise("search for them, as with --label order=42, or give --xid"));
+    }
+    let query = TransactionQuery { cursor, limit: Some(limit), ..search };
+    let request = BulkRequest {
+        action,
+        filter: xid.is_empty().then_some(query),
+        targets: xid,
+        dry_run: true,
+        confirmation: None,
+        resolution,
+        reason,
+    };
+    let client = Client::new(&remote)?;
+    let ask = |request: &BulkRequest| -> Result<BulkReply, CliFailure> {
+        block_on(client.post("/transactions/bulk", request))?
+    };
+    let dry = ask(&request)?;
+    if !yes || dry.confirmation.is_none() {
+        return show(&remote, output, &dry, render_bulk);
+    }
+    let named = dry.items.iter().filter(|item| item.outcome == BulkOutcome::WouldChange);
+    let done = ask(&BulkRequest {
+        filter: None,
+        targets: named.map(|item| item.target.clone()).collect(),
+        dry_run: false,
+        confirmation: dry.confirmation.clone(),
+        ..request
+    })?;
+    // What the dry run has named and not changed is told with the rest.
+    let unchanged = dry.items.into_iter().filter(|item| item.outcome != BulkOutcome::WouldChange);
+    let done = BulkReply {
+        refusals: done.refusals + dry.refusals,
+        items: done.items.into_iter().chain(unchanged).collect(),
+        next: dry.next,
+        ..done
+    };
+    show(&remote, output, &done, render_bulk)?;
+    match done.refusals {
+        0 => Ok(()),
+        refusals => {
+            let message = format!("{refusals} of {} were refused", done.items.len());
+            Err(CliFailure::new(Exit::Refused, "HF-CLI-BULK-REFUSED", message)
+                .advise("the list says why; the others were changed"))
+        }
+    }
+}
