@@ -178,8 +178,8 @@ impl Coordinator {
             Command::Tick => self.tick(now, out),
             Command::ClientGone { client } => self.client_gone(now, client),
             Command::ClientCame { client } => self.client_came(client),
-            Command::StartSaga { application, key, definition } => {
-                self.saga_wing(now, out).start_saga(&application, key, definition)
+            Command::StartSaga { application, key, definition, labels } => {
+                self.saga_wing(now, out).start_saga(&application, key, definition, labels)
             }
             Command::GetSaga { xid, reply_when } => {
                 let room = self.global_wing(now, out).check_room_to_wait();

@@ -150,7 +150,8 @@ impl World {
         let (name, steps) = ("order".into(), vec![step]);
         let definition = SagaDefinition { name, timeout_ms: None, steps, children: Vec::new() };
         let (application, key) = (who.1.into(), format!("{}/{key}", who.0).into());
-        self.ask(who, Command::StartSaga { application, key, definition: Arc::new(definition) })
+        let (definition, labels) = (Arc::new(definition), Labels::NONE);
+        self.ask(who, Command::StartSaga { application, key, definition, labels })
     }
 
     /// How often it is granted before the share is used up, and whose share that is.

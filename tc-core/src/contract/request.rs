@@ -157,6 +157,8 @@ pub enum Command {
     SignalSaga {
         /// The saga.
         xid: Xid,
+        /// The names and values that the application calls it by, for operators.
+        labels: Labels,
         /// The step.
         signal: Arc<str>,
         /// The step's output.

@@ -14,7 +14,7 @@
 //! pause|resume|retry x1 [by=NAME]
 //! resolve x1/1 accept|force [by=NAME]
 //! status x1
-//! saga s1 STEP... [key=K] [timeout=MS] [as=NAME]
+//! saga s1 STEP... [key=K] [labels=L,L] [timeout=MS] [as=NAME]
 //! await|look s1 [as=NAME]
 //! signal s1 STEP [data=TEXT]
 //! cancel s1 [by=operator] [reason=TEXT]
@@ -91,7 +91,7 @@ fn begin(arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
     })
 }
 
-fn labels(text: &str) -> Fallible<Labels> {
+pub(crate) fn labels(text: &str) -> Fallible<Labels> {
     text.split(',').filter(|label| !label.is_empty()).map(label).collect()
 }
 

@@ -126,7 +126,7 @@ pub(crate) fn summary(global: &GlobalSummary) -> String {
     format!("{heading}, {} branches\n", global.branches)
 }
 
-fn label(label: &Label) -> String {
+pub(crate) fn label(label: &Label) -> String {
     format!(" {}/{}", label.name, label.value)
 }
 

@@ -72,6 +72,7 @@ export interface SagaOverview {
   xid: string; key: string; application: string; name: string; status: SagaStatus; cause?: string;
   paused: boolean; begun_at: string; age_ms: number; deadline?: string; ended_at?: string;
   step_count: number; steps_done: number; under_way: string[]; awaits: string[];
+  labels: Record<string, string>;
 }
 
 export interface SagaStep {

@@ -2,9 +2,7 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use handfast_core::{
-    Coordinator, GlobalFilter, Label, ListOrder, PageBounds, Rejection, Timestamp,
-};
+use handfast_core::{Coordinator, GlobalFilter, ListOrder, PageBounds, Rejection, Timestamp};
 
 use super::caller::Viewer;
 use super::extract::{self, Path, Query};
@@ -123,7 +121,7 @@ fn filter(query: &TransactionQuery, now: Timestamp) -> Result<GlobalFilter, ApiE
         name: query.name.clone(),
         begun_before: older_than.into_iter().chain(until).min(),
         begun_from: younger_than.into_iter().chain(since).max(),
-        label: query.label.as_deref().map(label).transpose()?,
+        label: query.label.as_deref().map(extract::label).transpose()?,
         resource: query.resource.clone(),
         table: query.table.clone(),
         text: query.text.clone(),
@@ -132,11 +130,4 @@ fn filter(query: &TransactionQuery, now: Timestamp) -> Result<GlobalFilter, ApiE
             Some(model::ListOrder::Oldest) => ListOrder::OldestFirst,
         },
     })
-}
-
-fn label(text: &str) -> Result<Label, ApiError> {
-    let (name, value) = text
-        .split_once('=')
-        .ok_or_else(|| ApiError::BadRequest(format!("`{text}`: a label is `name=value`")))?;
-    Ok(Label::new(name, value))
 }
