@@ -76,9 +76,11 @@ impl Coordinator {
         match (to, reply) {
             (Some(to), Some(reply)) => {
                 // A begin is stored nowhere, and its reply says nothing of other changes (decision
-                // 0002). The reply to a release says only what its sender knows, that it does not
-                // hold the lock (decision 0011). Neither has to wait for the batch.
-                let is_early = is_begin || matches!(reply, Reply::LockFreed);
+                // 0002), unless it says how a known global stands. The reply to a release says only
+                // what its sender knows, that it does not hold the lock (decision 0011). Neither
+                // has to wait for the batch.
+                let tells = matches!(reply, Reply::Begun { found: Some(_), .. });
+                let is_early = is_begin && !tells || matches!(reply, Reply::LockFreed);
                 let when = if is_early { After::Nothing } else { After::Batch };
                 out.effects.push(Effect::Reply { to, reply, when });
                 Decided::Answered

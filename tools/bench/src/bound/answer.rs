@@ -64,7 +64,7 @@ impl Echoes {
     fn begin(&mut self) -> v1::BeginReply {
         self.last += 1;
         let xid = format!("127.0.0.1:7091:{}", self.last);
-        v1::BeginReply { xid, timeout_ms: 60_000 }
+        v1::BeginReply { xid, timeout_ms: 60_000, ..v1::BeginReply::default() }
     }
 
     fn register(&mut self, request: v1::RegisterBranchRequest) {
