@@ -158,6 +158,9 @@ impl Coordinator {
             Command::CheckLocks { xid, resource, rows, wait } => {
                 self.global_wing(now, out).check_locks(to, xid, &resource, rows, wait)
             }
+            Command::NoteFailedTry { xid, branch, attempt, error } => {
+                self.global_wing(now, out).note_failed_try(xid, branch, attempt, &error)
+            }
             Command::ReportDatabaseWait { xid, resource } => {
                 self.global_wing(now, out).report_database_wait(xid, &resource)
             }
