@@ -34,7 +34,12 @@ pub(super) async fn begin(
         match GlobalStatus::from_wire(reply.found(), reply.rollback_reason()) {
             GlobalStatus::Unknown => return Ok((reply, claimed)),
             GlobalStatus::RolledBack(_) => {}
-            status => return Err(before(Some(Xid::new(&reply.xid)?), status)),
+            status @ (GlobalStatus::Active
+            | GlobalStatus::Committing
+            | GlobalStatus::Committed
+            | GlobalStatus::RollingBack(_)
+            | GlobalStatus::NeedsOperator(_)
+            | _) => return Err(before(Some(Xid::new(&reply.xid)?), status)),
         }
     }
     let reason = format!("{key:?} was rolled back {ATTEMPTS_MAX} times: take another one");
