@@ -6,8 +6,8 @@
 
 use crate::contract::{
     After, Asker, BranchId, ClientId, Command, Correlation, Decided, Decision, Effect,
-    GlobalStatus, OperatorAction, Outcome, PhaseTwoOutcome, Reply, Request, SagaRecord, Timestamp,
-    Xid,
+    GlobalStatus, OperatorAction, Outcome, PhaseTwoOutcome, Reply, ReplyWhen, Request, SagaRecord,
+    Timestamp, Xid,
 };
 use crate::deadlock_log::DeadlockLog;
 use crate::deciding::{Environment, HandlerResult};
@@ -186,10 +186,7 @@ impl Coordinator {
             Command::StartSaga { application, key, definition, labels } => {
                 self.saga_wing(now, out).start_saga(&application, key, definition, labels)
             }
-            Command::GetSaga { xid, reply_when } => {
-                let room = self.global_wing(now, out).check_room_to_wait();
-                self.saga_wing(now, out).get_saga(to, xid, reply_when, room)
-            }
+            Command::GetSaga { xid, reply_when } => self.get_saga(now, to, xid, reply_when, out),
             Command::SignalSaga { xid, signal, payload, operator } => {
                 self.saga_wing(now, out).signal_saga(xid, signal, payload, operator.as_deref())
             }
@@ -211,6 +208,18 @@ impl Coordinator {
                 self.global_wing(now, out).named_locks().break_lock(&name, token)
             }
         }
+    }
+
+    fn get_saga(
+        &mut self,
+        now: Timestamp,
+        to: Option<Correlation>,
+        xid: Xid,
+        reply_when: ReplyWhen,
+        out: &mut Outcome,
+    ) -> HandlerResult {
+        let room = self.global_wing(now, out).check_room_to_wait();
+        self.saga_wing(now, out).get_saga(to, xid, reply_when, room)
     }
 
     /// A saga's steps are called in phase two like branches, under XIDs of the same counter.
