@@ -850,9 +850,9 @@ pub struct FindLockReply {
     #[prost(message, optional, tag = "1")]
     pub holder: ::core::option::Option<LockHolder>,
 }
-/// What a relay sees in the lanes of its outbox, for operators. The coordinator keeps the last report
-/// of each relay, in memory alone, and answers when an operator asks something of the relay or
-/// `wait_ms` is over; the relay then reports again.
+/// What a relay sees in the lanes of its outbox, for operators. The coordinator keeps the last
+/// report of each relay, in memory alone, and answers when an operator asks something of the relay
+/// or `wait_ms` is over; the relay then reports again.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReportOutboxRequest {
     /// The name of the outbox, as operators know it; such as that of its database.

@@ -14,7 +14,7 @@ async fn connect(tc: &Tc) -> Handfast {
     Handfast::connect(tc.endpoint()).application("tests").await.expect("it connects")
 }
 
-/// Of all attempts with one key at most one commits, whichever process makes them.
+/// At most one of all attempts with one key commits, in whatever process they are made.
 #[tokio::test]
 async fn a_key_commits_once() {
     let tc = Tc::start().await;

@@ -68,6 +68,9 @@ pub struct Action {
     /// The step of a saga that is given a signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
+    /// The event of an outbox, for actions on one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event: Option<String>,
     /// Details of the action: a resolution, or the operator's reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
@@ -93,6 +96,7 @@ impl Action {
             lease: None,
             saga: None,
             step: None,
+            event: None,
             detail: None,
             node: None,
             epoch: None,
@@ -121,7 +125,7 @@ struct Line<'a> {
 
 /// Tells the process's log, in fields: the line for the file would be JSON within a text.
 fn log(action: &Action, stage: ActionStage<'_>) {
-    let Action { saga, step, detail, node, epoch, .. } = action;
+    let Action { saga, step, event, detail, node, epoch, .. } = action;
     let Action { id, operator, action, xid, branch, lock, lease, .. } = action;
     let (stage, outcome) = match stage {
         ActionStage::Asked => ("asked", None),
@@ -129,8 +133,8 @@ fn log(action: &Action, stage: ActionStage<'_>) {
     };
     tracing::info!(
         target: "handfast_server::audit",
-        id, operator, action, stage, outcome, xid, branch, lock, lease, saga, step, detail, node,
-        epoch, "operator action"
+        id, operator, action, stage, outcome, xid, branch, lock, lease, saga, step, event,
+        detail, node, epoch, "operator action"
     );
 }
 

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 mod audit;
 mod cluster;
+mod event;
 mod live;
 mod named_lock;
 mod query;
@@ -22,6 +23,9 @@ mod wait;
 
 pub use audit::{AuditLine, AuditPage, AuditQuery};
 pub use cluster::{Cluster, ClusterNode, NodeStanding, SeenClusterNode, TransferReply};
+pub use event::{
+    EventOutcome, EventPage, EventQuery, EventReply, OutboxLane, OutboxRelay, ParkedEvent,
+};
 pub use live::LiveQuery;
 pub use named_lock::{
     Lease, NamedLock, NamedLockPage, NamedLockQuery, NamedLockWaiter, OneNamedLockQuery,
@@ -409,6 +413,12 @@ pub struct ServerStatus {
     pub pending_branches: usize,
     /// Connected processes.
     pub processes: usize,
+    /// Relays of outboxes that report.
+    #[serde(default)]
+    pub relays: usize,
+    /// Events that these relays report as parked.
+    #[serde(default)]
+    pub parked_events: u64,
 }
 
 /// The reason for an action.

@@ -26,6 +26,8 @@ mod dirty_write;
 #[cfg(test)]
 mod documents;
 #[cfg(test)]
+mod events;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod hanging;

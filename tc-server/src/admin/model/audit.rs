@@ -52,6 +52,9 @@ pub struct AuditLine {
     /// The token of the lease, for actions on one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
+    /// The event of an outbox, for actions on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<String>,
     /// A resolution, the operator's reason, or both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,

@@ -57,6 +57,7 @@ impl Echoes {
             Ask::ReleaseLock(_) => durable(Answer::ReleaseLock(v1::ReleaseLockReply::default())),
             Ask::FindLock(_) => at_once(Answer::FindLock(v1::FindLockReply::default())),
             Ask::TryBranch(_) => durable(Answer::TryBranch(v1::TryBranchReply::default())),
+            Ask::ReportOutbox(_) => at_once(Answer::ReportOutbox(v1::ReportOutboxReply::default())),
             Ask::Finished(_) => Echo::Silent,
         }
     }
