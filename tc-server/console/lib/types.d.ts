@@ -87,3 +87,18 @@ export interface SagaStep {
 export interface Payload { bytes: number; json?: any; text?: string; cut: boolean }
 
 export interface SagaDetail extends SagaOverview { steps: SagaStep[]; timeline: TimelineEntry[] }
+
+export interface OutboxLane {
+  lane: number; held: number; new: number; parked: number; oldest_at?: string; age_ms: number;
+}
+
+export interface OutboxRelay {
+  application: string; outbox: string; relay: string; peer: string; is_silent: boolean;
+  seen_ms_ago: number; error?: string; held: number; new: number; parked: number;
+  oldest_at?: string; age_ms: number; lane_count: number; lanes: OutboxLane[];
+}
+
+export interface ParkedEvent {
+  event: string; application: string; outbox: string; topic: string; key: string; reason: string;
+  attempts: number; parked_at: string; age_ms: number; emitted_at: string; xid?: string;
+}
