@@ -30,4 +30,19 @@ async fn with_a_value(handfast: &Handfast) -> Result<(), Error> {}
 #[transaction(tx = 7)]
 async fn no_variable(handfast: &Handfast) -> Result<(), Error> {}
 
+#[transaction(labels = "order")]
+async fn labels_without_parentheses(handfast: &Handfast, id: i64) -> Result<(), Error> {}
+
+#[transaction(labels(order))]
+async fn label_without_a_value(handfast: &Handfast, id: i64) -> Result<(), Error> {}
+
+#[transaction(labels(order = id, order = id))]
+async fn label_twice(handfast: &Handfast, id: i64) -> Result<(), Error> {}
+
+#[transaction(labels("a=b" = id))]
+async fn label_with_a_sign(handfast: &Handfast, id: i64) -> Result<(), Error> {}
+
+#[transaction(labels(order = id), labels(country = "de"))]
+async fn labels_twice(handfast: &Handfast, id: i64) -> Result<(), Error> {}
+
 fn main() {}

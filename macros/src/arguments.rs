@@ -1,14 +1,22 @@
 //! The arguments of the attribute.
 
 use proc_macro2::{Span, TokenStream};
-use quote::quote;
+use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
+use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Result, Token};
+use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Result, Token, parenthesized};
 
 use crate::time;
 
-const KNOWN: &str = "name, timeout, on, propagation, read_committed, can_commit_first, retry, tx";
+const KNOWN: &str =
+    "name, timeout, on, propagation, labels, read_committed, can_commit_first, retry, tx";
+
+const LABELS: &str = "labels";
+/// The bounds of the coordinator, which refuses to begin a transaction beyond them.
+const LABELS_MAX: usize = 16;
+const LABEL_NAME_BYTES_MAX: usize = 64;
 
 /// The kinds of propagation, as written and as variants of `Propagation`.
 const KINDS: [(&str, &str); 6] = [
@@ -38,6 +46,10 @@ impl Parse for Arguments {
         let mut arguments = Self::default();
         while !input.is_empty() {
             let key: Ident = input.parse()?;
+            if key == LABELS && input.peek(syn::token::Paren) {
+                arguments.take_labels(key, input)?;
+                continue;
+            }
             let value = if input.peek(Token![=]) {
                 input.parse::<Token![=]>()?;
                 Some(input.parse::<Expr>()?)
@@ -45,19 +57,47 @@ impl Parse for Arguments {
                 None
             };
             arguments.take(key, value)?;
-            if !input.is_empty() {
-                input.parse::<Token![,]>()?;
-            }
+            comma(input)?;
         }
         Ok(arguments)
     }
 }
 
 impl Arguments {
-    fn take(&mut self, key: Ident, value: Option<Expr>) -> Result<()> {
-        if self.seen.contains(&key) {
+    /// Takes `labels(order = id, "order-line" = line)`: names, and expressions to be displayed.
+    fn take_labels(&mut self, key: Ident, input: ParseStream<'_>) -> Result<()> {
+        self.note(&key)?;
+        let content;
+        parenthesized!(content in input);
+        let labels = Punctuated::<Label, Token![,]>::parse_terminated(&content)?;
+        if labels.len() > LABELS_MAX {
+            let what = format!("{} labels: a transaction has at most {LABELS_MAX}", labels.len());
+            return Err(Error::new(key.span(), what));
+        }
+        let mut names: Vec<String> = Vec::new();
+        for Label { name, value } in &labels {
+            if names.contains(&name.value()) {
+                let what = format!("the label `{}` is given twice", name.value());
+                return Err(Error::new(name.span(), what));
+            }
+            names.push(name.value());
+            let text = quote_spanned!(value.span()=> ::std::string::ToString::to_string(&(#value)));
+            self.settings.extend(quote!(.label(#name, #text)));
+        }
+        comma(input)
+    }
+
+    /// Refuses an argument that is given a second time.
+    fn note(&mut self, key: &Ident) -> Result<()> {
+        if self.seen.contains(key) {
             return Err(Error::new(key.span(), format!("`{key}` is given twice")));
         }
+        self.seen.push(key.clone());
+        Ok(())
+    }
+
+    fn take(&mut self, key: Ident, value: Option<Expr>) -> Result<()> {
+        self.note(&key)?;
         match (key.to_string().as_str(), value) {
             ("name", Some(value)) => {
                 let name = text(&value)?;
@@ -80,6 +120,10 @@ impl Arguments {
             }
             ("retry", value) => self.retry = Some(retry(value)),
             ("tx", Some(value)) => self.tx = Some(identifier(&value)?),
+            (LABELS, _) => {
+                let what = "labels stand in parentheses: `labels(order = order_id)`";
+                return Err(Error::new(key.span(), what));
+            }
             ("name" | "timeout" | "on" | "propagation" | "tx", None) => {
                 return Err(Error::new(key.span(), format!("`{key}` takes a value: `{key} = …`")));
             }
@@ -91,9 +135,37 @@ impl Arguments {
                 return Err(Error::new(key.span(), what));
             }
         }
-        self.seen.push(key);
         Ok(())
     }
+}
+
+/// One label, `order = id`. A name that is no identifier stands in quotes.
+struct Label {
+    name: LitStr,
+    value: Expr,
+}
+
+impl Parse for Label {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let name = if input.peek(LitStr) {
+            input.parse::<LitStr>()?
+        } else {
+            let name = input.call(Ident::parse_any)?;
+            LitStr::new(&name.unraw().to_string(), name.span())
+        };
+        let text = name.value();
+        if text.is_empty() || text.contains('=') || text.len() > LABEL_NAME_BYTES_MAX {
+            let what = format!("a label's name has 1 to {LABEL_NAME_BYTES_MAX} bytes and no `=`");
+            return Err(Error::new(name.span(), what));
+        }
+        input.parse::<Token![=]>()?;
+        Ok(Self { name, value: input.parse()? })
+    }
+}
+
+/// Reads the comma behind an argument that is not the last.
+fn comma(input: ParseStream<'_>) -> Result<()> {
+    if input.is_empty() { Ok(()) } else { input.parse::<Token![,]>().map(drop) }
 }
 
 /// A length of time in quotes, or an expression of type `Duration`.

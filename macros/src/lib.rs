@@ -31,6 +31,7 @@ use crate::arguments::Arguments;
 /// | `timeout = "30s"` | how long it may go undecided: `ms`, `s`, `m` or `h` | the coordinator's |
 /// | `on = expression` | the `Handfast` that begins it | `handfast`, or `self.handfast` |
 /// | `propagation = "requires-new"` | as `Propagation` | `required` |
+/// | `labels(order = id)` | what operators find it by; the values are expressions | none |
 /// | `read_committed`, `can_commit_first` | as the methods of `NewTransaction` | off |
 /// | `retry`, `retry = 5`, `retry = Retry::new()…` | repeats it; a number is `attempts_max` | off |
 /// | `tx = name` | names the `Transaction` for the body | unnamed |

@@ -14,7 +14,7 @@ pub struct ClientMessage {
     pub id: u64,
     #[prost(
         oneof = "client_message::Body",
-        tags = "2, 3, 4, 5, 6, 7, 41, 8, 9, 10, 20, 21, 22, 23, 30, 31, 32, 33, 40"
+        tags = "2, 3, 4, 5, 6, 7, 41, 8, 9, 10, 20, 21, 22, 23, 30, 31, 32, 33, 40, 50"
     )]
     pub body: ::core::option::Option<client_message::Body>,
 }
@@ -62,6 +62,8 @@ pub mod client_message {
         FindLock(super::FindLockRequest),
         #[prost(message, tag = "40")]
         TryBranch(super::TryBranchRequest),
+        #[prost(message, tag = "50")]
+        ReportOutbox(super::ReportOutboxRequest),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -76,7 +78,7 @@ pub struct ServerMessage {
     pub id: u64,
     #[prost(
         oneof = "server_message::Body",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 20, 30, 31, 32, 33, 40"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 20, 30, 31, 32, 33, 40, 50"
     )]
     pub body: ::core::option::Option<server_message::Body>,
 }
@@ -122,6 +124,8 @@ pub mod server_message {
         FindLock(super::FindLockReply),
         #[prost(message, tag = "40")]
         TryBranch(super::TryBranchReply),
+        #[prost(message, tag = "50")]
+        ReportOutbox(super::ReportOutboxReply),
     }
 }
 /// Names the client process. Resources may be added later with `RegisterResources`.
@@ -211,6 +215,14 @@ pub struct BeginReply {
     /// The timeout in force.
     #[prost(uint64, tag = "2")]
     pub timeout_ms: u64,
+    /// Set where an earlier begin has used the key: how its global stands. UNKNOWN: the global is new,
+    /// or a begin over a stream of the same client has begun it and nothing has been done in it, as
+    /// when a request is sent again after a lost answer.
+    #[prost(enumeration = "GlobalStatus", tag = "40")]
+    pub found: i32,
+    /// Set when that global was rolled back or is being rolled back.
+    #[prost(enumeration = "RollbackReason", tag = "41")]
+    pub rollback_reason: i32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EndRequest {
@@ -539,6 +551,12 @@ pub struct StartSagaRequest {
     pub key: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
     pub definition: ::core::option::Option<SagaDefinition>,
+    /// As those of `BeginRequest`. A saga that is found keeps the labels that it was started with.
+    #[prost(btree_map = "string, string", tag = "40")]
+    pub labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 /// Checked when the saga is started, and never changed.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -831,6 +849,109 @@ pub struct FindLockReply {
     /// Unset: no holder.
     #[prost(message, optional, tag = "1")]
     pub holder: ::core::option::Option<LockHolder>,
+}
+/// What a relay sees in the lanes of its outbox, for operators. The coordinator keeps the last
+/// report of each relay, in memory alone, and answers when an operator asks something of the relay
+/// or `wait_ms` is over; the relay then reports again.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReportOutboxRequest {
+    /// The name of the outbox, as operators know it; such as that of its database.
+    #[prost(string, tag = "1")]
+    pub outbox: ::prost::alloc::string::String,
+    /// The relay, by a name that no other relay has.
+    #[prost(string, tag = "2")]
+    pub relay: ::prost::alloc::string::String,
+    /// The relay's lanes, at most 64.
+    #[prost(message, repeated, tag = "3")]
+    pub lanes: ::prost::alloc::vec::Vec<OutboxLane>,
+    /// Parked events of these lanes, at most 100, those that were parked last.
+    #[prost(message, repeated, tag = "4")]
+    pub parked: ::prost::alloc::vec::Vec<ParkedEvent>,
+    /// Why the outbox could not be read; lanes and events are missing then. At most 1,024 bytes are
+    /// kept.
+    #[prost(string, tag = "5")]
+    pub error: ::prost::alloc::string::String,
+    /// What became of the actions in the answer before.
+    #[prost(message, repeated, tag = "6")]
+    pub results: ::prost::alloc::vec::Vec<OutboxActionResult>,
+    /// How long the answer may be kept back, at most 60,000.
+    #[prost(uint64, tag = "7")]
+    pub wait_ms: u64,
+    /// The relay stops: its report is forgotten.
+    #[prost(bool, tag = "8")]
+    pub leaves: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReportOutboxReply {
+    /// At most 100.
+    #[prost(message, repeated, tag = "1")]
+    pub actions: ::prost::alloc::vec::Vec<OutboxAction>,
+}
+/// One of the lanes that the keys of an outbox are spread over.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OutboxLane {
+    #[prost(uint32, tag = "1")]
+    pub lane: u32,
+    /// Events whose global is not decided.
+    #[prost(uint64, tag = "2")]
+    pub held: u64,
+    /// Events to be published.
+    #[prost(uint64, tag = "3")]
+    pub new_events: u64,
+    /// Events that wait for an operator, and hold up their keys.
+    #[prost(uint64, tag = "4")]
+    pub parked: u64,
+    /// When the oldest event to be published was emitted, in milliseconds since 1970 by the database's
+    /// clock. 0: there is none.
+    #[prost(uint64, tag = "5")]
+    pub oldest_new_at_ms: u64,
+}
+/// An event that the broker has refused too often.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ParkedEvent {
+    /// Its id.
+    #[prost(string, tag = "1")]
+    pub event: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub topic: ::prost::alloc::string::String,
+    /// The key, which names the aggregate.
+    #[prost(string, tag = "3")]
+    pub key: ::prost::alloc::string::String,
+    /// The broker's last error; at most 1,024 bytes are kept.
+    #[prost(string, tag = "4")]
+    pub error: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "5")]
+    pub attempts: u64,
+    /// When it was parked and when it was emitted, in milliseconds since 1970 by the database's clock.
+    #[prost(uint64, tag = "6")]
+    pub parked_at_ms: u64,
+    #[prost(uint64, tag = "7")]
+    pub emitted_at_ms: u64,
+    /// The global whose branch emitted it, if one did.
+    #[prost(string, tag = "8")]
+    pub xid: ::prost::alloc::string::String,
+}
+/// What an operator asks of a relay.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OutboxAction {
+    /// The coordinator's number of it, for the result.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    #[prost(enumeration = "OutboxVerb", tag = "2")]
+    pub verb: i32,
+    /// The event.
+    #[prost(string, tag = "3")]
+    pub event: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OutboxActionResult {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// Empty if it is done; otherwise the code of the error, and its text.
+    #[prost(string, tag = "2")]
+    pub code: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
 }
 /// The request is refused. As a unary answer it travels as a gRPC status whose
 /// `handfast-code` metadata holds `code` and whose `handfast-rejection-bin` metadata holds this
@@ -1448,6 +1569,37 @@ impl SagaStepState {
             "SAGA_STEP_STATE_COMPENSATING" => Some(Self::Compensating),
             "SAGA_STEP_STATE_COMPENSATING_STUCK" => Some(Self::CompensatingStuck),
             "SAGA_STEP_STATE_COMPENSATED" => Some(Self::Compensated),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum OutboxVerb {
+    Unspecified = 0,
+    /// Publish a parked event after all, and go on with its key.
+    Requeue = 1,
+    /// Never publish a parked event, and go on with its key.
+    Skip = 2,
+}
+impl OutboxVerb {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "OUTBOX_VERB_UNSPECIFIED",
+            Self::Requeue => "OUTBOX_VERB_REQUEUE",
+            Self::Skip => "OUTBOX_VERB_SKIP",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "OUTBOX_VERB_UNSPECIFIED" => Some(Self::Unspecified),
+            "OUTBOX_VERB_REQUEUE" => Some(Self::Requeue),
+            "OUTBOX_VERB_SKIP" => Some(Self::Skip),
             _ => None,
         }
     }

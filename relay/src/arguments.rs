@@ -26,6 +26,11 @@ pub struct RelayOptions {
     /// How long finished events are kept, in days.
     #[arg(long, default_value_t = 7)]
     pub(crate) retention_days: u64,
+    /// Reports to the coordinator that HANDFAST_ENDPOINTS names, under this name of the outbox:
+    /// operators see it with `handfast events`. HANDFAST_TOKEN_FILE and the others are read as by
+    /// services.
+    #[arg(long, value_name = "OUTBOX")]
+    pub(crate) report_as: Option<String>,
     /// Serves the lag of the relays, for Prometheus, at /metrics of this address.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<SocketAddr>,

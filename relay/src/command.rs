@@ -8,10 +8,14 @@ use comfy_table::Table;
 use sqlx::{MySql, MySqlPool, PgPool, Pool, Postgres, Sqlite, SqlitePool};
 use tokio::signal::unix::{SignalKind, signal};
 
+use handfast::Handfast;
 use handfast::outbox::{self, Broker, EventRow, JetStream, Lag, RabbitMq, RedisStreams, Relay};
 
 use crate::arguments::{OutboxCommand, RelayOptions};
 use crate::metrics;
+
+/// The application of a relay, unless the environment names it.
+const APPLICATION: &str = "handfast-relay";
 
 /// A database of an outbox.
 enum Outbox {
@@ -53,6 +57,7 @@ pub(crate) async fn relay(options: RelayOptions) -> Result<()> {
         attempts_max,
         lease_seconds,
         retention_days,
+        report_as,
         metrics,
     } = options;
     let outbox = Outbox::open(&database.url).await?;
@@ -60,12 +65,17 @@ pub(crate) async fn relay(options: RelayOptions) -> Result<()> {
     if let Some(address) = metrics {
         on_pool!(&outbox, pool => metrics::serve(address, pool.clone()).await?);
     }
+    let coordinator = report_as.as_ref().map(|_| coordinator()).transpose()?;
     on_pool!(outbox, pool => {
         let relay = Relay::new(pool, broker)
             .batch(batch)
             .attempts_max(attempts_max)
             .lease(Duration::from_secs(lease_seconds))
             .retention(Duration::from_secs(retention_days.saturating_mul(86_400)));
+        let relay = match coordinator.as_ref().zip(report_as) {
+            Some((coordinator, name)) => relay.report_to(coordinator, name),
+            None => relay,
+        };
         tracing::info!("relaying");
         relay.run(stop_signal()?).await?;
     });
@@ -94,6 +104,14 @@ pub(crate) async fn operate(command: OutboxCommand, output: &mut dyn Write) -> R
         }
     }
     Ok(())
+}
+
+/// The connection to the coordinator, which is made in the background.
+fn coordinator() -> Result<Handfast> {
+    let connect = Handfast::from_env()?;
+    let is_named = std::env::var_os("HANDFAST_APPLICATION").is_some();
+    let connect = if is_named { connect } else { connect.application(APPLICATION) };
+    Ok(connect.lazy()?)
 }
 
 async fn connect(broker: &str) -> Result<Box<dyn Broker>> {

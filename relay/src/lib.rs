@@ -1,7 +1,7 @@
 //! The commands that relay events from a database to a broker, and that operate its outbox.
 //!
-//! The library `handfast::outbox` does the work; this has only the command line. It does not know
-//! the coordinator.
+//! The library `handfast::outbox` does the work; this has only the command line. It knows the
+//! coordinator only as the place that a relay reports to, if it is told to.
 
 mod arguments;
 mod command;

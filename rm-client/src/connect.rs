@@ -10,6 +10,7 @@ use handfast_proto::v1::GetStatusRequest;
 use handfast_rm_core::GlobalStatus;
 use handfast_rm_core::link::Settings;
 
+use crate::begin_keys::BeginKeys;
 use crate::coordinator::Coordinator;
 use crate::error::Error;
 use crate::link::{Dialler, Link, TlsSettings};
@@ -40,6 +41,7 @@ struct Inner {
     coordinator: Coordinator,
     application: String,
     rollback_wait: Duration,
+    begin_keys: BeginKeys,
 }
 
 impl Handfast {
@@ -122,6 +124,11 @@ impl Handfast {
 
     pub(crate) fn application(&self) -> &str {
         &self.inner.application
+    }
+
+    /// The keys of transactions that are under way.
+    pub(crate) fn begin_keys(&self) -> &BeginKeys {
+        &self.inner.begin_keys
     }
 
     /// Returns how long to wait for the branches of a rollback to be undone.
@@ -273,6 +280,7 @@ impl Connect {
             coordinator: Coordinator::new(Arc::new(link)),
             application: self.application,
             rollback_wait: self.rollback_wait,
+            begin_keys: BeginKeys::default(),
         };
         Ok(Handfast { inner: Arc::new(inner) })
     }

@@ -287,6 +287,23 @@ impl Coordinator {
         Ok(reply)
     }
 
+    /// Reports what a relay sees in its outbox. The answer may be kept back for as long as the
+    /// request says, beyond the request deadline.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(crate) async fn report_outbox(
+        &self,
+        request: v1::ReportOutboxRequest,
+    ) -> Result<v1::ReportOutboxReply, Error> {
+        let wait = Timeout::Beyond(Duration::from_millis(request.wait_ms));
+        let answer = self.ask("report_outbox", Ask::ReportOutbox(request), wait).await?;
+        let Answer::ReportOutbox(reply) = answer else {
+            return Err(unexpected("report_outbox", &answer));
+        };
+        Ok(reply)
+    }
+
     /// Takes a lease of a named lock. Waits for the answer for `limit` if the request is not to be
     /// queued, otherwise for as long as the request says, beyond the request deadline.
     ///

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 pub use handfast_rm_core::{Rejection, RejectionDetail};
 
-use handfast_rm_core::MalformedXid;
 use handfast_rm_core::link::RequestError;
+use handfast_rm_core::{GlobalStatus, MalformedXid};
 
 use crate::xid::Xid;
 
@@ -93,6 +93,18 @@ pub enum Error {
         /// The ambient global.
         xid: Xid,
     },
+    /// The key of the transaction has begun a global before, and that global is not rolled back.
+    /// If it is committed, the work is done. Otherwise another attempt is under way, or has
+    /// left a global that ends at its timeout: ask again later.
+    #[error("key {key:?} has begun {} before, which is {status} ({})", earlier(.xid), self.code())]
+    BegunBefore {
+        /// The key.
+        key: String,
+        /// The earlier global. `None`: it is being begun by this process.
+        xid: Option<Xid>,
+        /// How it stands.
+        status: GlobalStatus,
+    },
     /// A transaction of this propagation kind cannot be begun explicitly.
     #[error("propagation {propagation} cannot be begun explicitly: use run ({})", self.code())]
     NotExplicit {
@@ -145,6 +157,7 @@ impl Error {
             Self::TransactionRequired => "HF-TM-TRANSACTION-REQUIRED",
             Self::TransactionForbidden { .. } => "HF-TM-TRANSACTION-FORBIDDEN",
             Self::BegunElsewhere { .. } => "HF-TM-LAUNCHER-ELSEWHERE",
+            Self::BegunBefore { .. } => "HF-TM-BEGUN-BEFORE",
             Self::NotExplicit { .. } => "HF-TM-NOT-EXPLICIT",
             Self::MalformedXid { .. } => MalformedXid::CODE,
             Self::Configuration { .. } => "HF-CFG-CLIENT",
@@ -168,6 +181,7 @@ impl Error {
             | Self::TransactionRequired
             | Self::TransactionForbidden { .. }
             | Self::BegunElsewhere { .. }
+            | Self::BegunBefore { .. }
             | Self::NotExplicit { .. }
             | Self::MalformedXid { .. }
             | Self::SagaJson { .. }
@@ -175,6 +189,10 @@ impl Error {
             | Self::Configuration { .. } => None,
         }
     }
+}
+
+fn earlier(xid: &Option<Xid>) -> String {
+    xid.as_ref().map_or_else(|| "a global".to_owned(), |xid| format!("xid {xid}"))
 }
 
 impl From<RequestError> for Error {

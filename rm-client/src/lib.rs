@@ -57,6 +57,7 @@
     )
 )]
 mod at;
+mod begin_keys;
 mod carried;
 mod connect;
 mod context;

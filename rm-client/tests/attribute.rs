@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use at::Stage;
 use handfast::{AtResource, Error, Handfast, Retry, TransactionError, current_xid};
+use handfast_core::{Coordinator, GlobalFilter, PageBounds};
 use sqlx::Sqlite;
 
 const ACCOUNT: &[&str] = &[
@@ -20,7 +21,7 @@ const ACCOUNT: &[&str] = &[
 ];
 const ADD: &str = "UPDATE account SET amount = amount + ? WHERE id = 1";
 
-#[handfast::transaction(name = "add", timeout = "30s")]
+#[handfast::transaction(name = "add", timeout = "30s", labels(amount = amount, "by-whom" = "shop"))]
 async fn add(
     handfast: &Handfast,
     account: &AtResource<Sqlite>,
@@ -100,6 +101,19 @@ async fn ok_commits_and_err_rolls_back() {
     assert_eq!(error.code(), "HF-TM-ROLLED-BACK");
     assert!(matches!(error.application(), Some(sqlx::Error::RowNotFound)), "{error:?}");
     assert_eq!(amount(&stage).await, "7");
+}
+
+#[tokio::test]
+async fn labels_are_those_of_the_arguments() {
+    let stage = Stage::<Sqlite>::new(ACCOUNT).await;
+    add(&stage.handfast, &stage.resource, 7).await.unwrap();
+    let labels = |coordinator: &Coordinator| {
+        let found = coordinator.globals(&GlobalFilter::default(), None, PageBounds::NONE).items;
+        let labels = found.iter().flat_map(|global| global.record.labels.iter());
+        labels.map(|label| format!("{}={}", label.name, label.value)).collect::<Vec<_>>()
+    };
+    let labels = stage.tc.engine().view(labels).await.unwrap();
+    assert_eq!(labels, ["amount=7", "by-whom=shop"]);
 }
 
 /// Handlers of web servers and spawned tasks move between threads.

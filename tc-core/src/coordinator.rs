@@ -6,8 +6,8 @@
 
 use crate::contract::{
     After, Asker, BranchId, ClientId, Command, Correlation, Decided, DecidedBy, Decision, Effect,
-    GlobalStatus, OperatorAction, Outcome, PhaseTwoOutcome, Reply, Request, SagaRecord, Timestamp,
-    Xid,
+    GlobalStatus, OperatorAction, Outcome, PhaseTwoOutcome, Reply, ReplyWhen, Request, SagaRecord,
+    Timestamp, Xid,
 };
 use crate::deadlock_log::DeadlockLog;
 use crate::deciding::{Environment, HandlerResult};
@@ -76,9 +76,11 @@ impl Coordinator {
         match (to, reply) {
             (Some(to), Some(reply)) => {
                 // A begin is stored nowhere, and its reply says nothing of other changes (decision
-                // 0002). The reply to a release says only what its sender knows, that it does not
-                // hold the lock (decision 0011). Neither has to wait for the batch.
-                let is_early = is_begin || matches!(reply, Reply::LockFreed);
+                // 0002), unless it says how a known global stands. The reply to a release says only
+                // what its sender knows, that it does not hold the lock (decision 0011). Neither
+                // has to wait for the batch.
+                let tells = matches!(reply, Reply::Begun { found: Some(_), .. });
+                let is_early = is_begin && !tells || matches!(reply, Reply::LockFreed);
                 let when = if is_early { After::Nothing } else { After::Batch };
                 out.effects.push(Effect::Reply { to, reply, when });
                 Decided::Answered
@@ -156,6 +158,9 @@ impl Coordinator {
             Command::CheckLocks { xid, resource, rows, wait } => {
                 self.global_wing(now, out).check_locks(to, xid, &resource, rows, wait)
             }
+            Command::NoteFailedTry { xid, branch, attempt, error } => {
+                self.global_wing(now, out).note_failed_try(xid, branch, attempt, &error)
+            }
             Command::ReportDatabaseWait { xid, resource } => {
                 self.global_wing(now, out).report_database_wait(xid, &resource)
             }
@@ -175,13 +180,10 @@ impl Coordinator {
             Command::Tick => self.tick(now, out),
             Command::ClientGone { client } => self.client_gone(now, client),
             Command::ClientCame { client } => self.client_came(client),
-            Command::StartSaga { application, key, definition } => {
-                self.saga_wing(now, out).start_saga(&application, key, definition)
+            Command::StartSaga { application, key, definition, labels } => {
+                self.saga_wing(now, out).start_saga(&application, key, definition, labels)
             }
-            Command::GetSaga { xid, reply_when } => {
-                let room = self.global_wing(now, out).check_room_to_wait();
-                self.saga_wing(now, out).get_saga(to, xid, reply_when, room)
-            }
+            Command::GetSaga { xid, reply_when } => self.get_saga(now, to, xid, reply_when, out),
             Command::SignalSaga { xid, signal, payload, operator } => {
                 self.saga_wing(now, out).signal_saga(xid, signal, payload, operator.as_deref())
             }
@@ -203,6 +205,18 @@ impl Coordinator {
                 self.global_wing(now, out).named_locks().break_lock(&name, token)
             }
         }
+    }
+
+    fn get_saga(
+        &mut self,
+        now: Timestamp,
+        to: Option<Correlation>,
+        xid: Xid,
+        reply_when: ReplyWhen,
+        out: &mut Outcome,
+    ) -> HandlerResult {
+        let room = self.global_wing(now, out).check_room_to_wait();
+        self.saga_wing(now, out).get_saga(to, xid, reply_when, room)
     }
 
     /// A saga's steps are called in phase two like branches, under XIDs of the same counter.

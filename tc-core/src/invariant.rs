@@ -30,7 +30,7 @@ impl Outcome {
             let Effect::Reply { reply, when: After::Nothing, .. } = effect else { continue };
             let is_stored = |xid| self.changes.iter().any(|it| it.key() == RecordKey::Global(xid));
             let may_leave = match reply {
-                Reply::Begun { xid, .. } => !is_stored(*xid),
+                Reply::Begun { xid, found, .. } => found.is_none() && !is_stored(*xid),
                 Reply::LockFreed => true,
                 Reply::Rejected(
                     Rejection::LimitReached { .. } | Rejection::ShareReached { .. },

@@ -142,6 +142,7 @@ impl World {
             application: "shop".into(),
             key: key.into(),
             definition: Arc::new(definition),
+            labels: Labels::NONE,
         });
         let Some(Reply::Saga(saga)) = started else { panic!("{started:?}") };
         saga.xid

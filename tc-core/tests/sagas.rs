@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use handfast_core::{
     ChildDefinition, ChildRef, Command, Coordinator, Correlation, DecidedBy, Decision, Effect,
-    Limits, OperatorAction, Outcome, PhaseTwoCall, PhaseTwoOutcome, Reply, Request, Resolution,
-    Retry, SagaDefinition, SagaPart, SagaRecord, SagaState, SagaStatus, StepDefinition, StepKind,
-    StepRef, StepState, Timestamp, Xid,
+    Labels, Limits, OperatorAction, Outcome, PhaseTwoCall, PhaseTwoOutcome, Reply, Request,
+    Resolution, Retry, SagaDefinition, SagaPart, SagaRecord, SagaState, SagaStatus, StepDefinition,
+    StepKind, StepRef, StepState, Timestamp, Xid,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -252,7 +252,8 @@ impl World {
         let mut world =
             Self { coordinator, store, limits, now: 0, epoch: 1, xid: Xid(0), calls, compensated };
         let definition = Arc::new(definition);
-        let start = Command::StartSaga { application: "shop".into(), key: "k".into(), definition };
+        let (application, key, labels) = ("shop".into(), "k".into(), Labels::NONE);
+        let start = Command::StartSaga { application, key, definition, labels };
         let reply = world.ask(start).pop();
         assert!(matches!(reply, Some(Reply::Saga(_))), "a generated saga is valid: {reply:?}");
         world

@@ -150,7 +150,8 @@ impl World {
         let (name, steps) = ("order".into(), vec![step]);
         let definition = SagaDefinition { name, timeout_ms: None, steps, children: Vec::new() };
         let (application, key) = (who.1.into(), format!("{}/{key}", who.0).into());
-        self.ask(who, Command::StartSaga { application, key, definition: Arc::new(definition) })
+        let (definition, labels) = (Arc::new(definition), Labels::NONE);
+        self.ask(who, Command::StartSaga { application, key, definition, labels })
     }
 
     /// How often it is granted before the share is used up, and whose share that is.
@@ -295,6 +296,26 @@ fn a_global_that_is_begun_again_belongs_to_its_new_client() {
     assert_eq!(world.coordinator.status(xid), GlobalStatus::Unknown);
     let another = world.begin_under(GREEDY, Some("order-42")).expect("there is room");
     assert_ne!(another, xid);
+}
+
+/// A begin that is sent again by its own client before anything was done is no attempt of another.
+#[test]
+fn a_begin_says_how_the_global_of_its_key_stands() {
+    let mut world = World::new();
+    let found = |world: &mut World, who: (u64, &str)| {
+        let (application, name, labels) = (who.1.into(), "order".into(), Labels::NONE);
+        let key = Some("order-42".into());
+        let begin = Command::Begin { application, name, timeout_ms: None, labels, key };
+        let Some(Reply::Begun { xid, found, .. }) = world.ask(who, begin) else { panic!("begun") };
+        (xid, found)
+    };
+    let (xid, begun) = found(&mut world, GREEDY);
+    assert_eq!(begun, None);
+    assert_eq!(found(&mut world, GREEDY), (xid, None), "its reply may have been lost");
+    world.register(GREEDY, xid, 1, &[1]);
+    let active = (xid, Some(GlobalStatus::Active));
+    assert_eq!(found(&mut world, GREEDY), active, "it knows of the global");
+    assert_eq!(found(&mut world, ITS_OTHER), active);
 }
 
 #[test]

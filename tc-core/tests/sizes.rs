@@ -81,9 +81,9 @@ fn start_saga(coordinator: &mut Coordinator, number: usize) {
         steps: vec![step],
         children: Vec::new(),
     };
-    let (key, definition) = (number.to_string().into(), Arc::new(definition));
-    let reply =
-        ask(coordinator, Command::StartSaga { application: "shop".into(), key, definition });
+    let (application, key, labels) = ("shop".into(), number.to_string().into(), Labels::NONE);
+    let definition = Arc::new(definition);
+    let reply = ask(coordinator, Command::StartSaga { application, key, definition, labels });
     assert!(matches!(reply, Reply::Saga(_)), "{reply:?}");
 }
 

@@ -9,6 +9,7 @@ import { go, link, route } from "./lib/route.js";
 import { Audit } from "./screens/audit.js";
 import { Cluster } from "./screens/cluster.js";
 import { DirtyWrite } from "./screens/dirty-write.js";
+import { Events } from "./screens/events.js";
 import { FirstStart } from "./screens/first-start.js";
 import { Locks } from "./screens/locks.js";
 import { NamedLocks } from "./screens/named-locks.js";
@@ -26,6 +27,7 @@ const MENU = [
   { name: "transactions", title: "Transactions", screen: Transactions },
   { name: "locks", title: "Locks", screen: Locks },
   { name: "sagas", title: "Sagas", screen: Sagas },
+  { name: "events", title: "Events", screen: Events },
   { name: "named-locks", title: "Named locks", screen: NamedLocks },
   { name: "processes", title: "Processes", screen: Processes },
   { name: "cluster", title: "Cluster", screen: Cluster },
@@ -72,6 +74,8 @@ function Menu({ at }) {
           ${title}
           ${name === "" && status?.needs_operator > 0 &&
             html` <span class="alarm">${status.needs_operator}</span>`}
+          ${name === "events" && status?.parked_events > 0 &&
+            html` <span class="alarm">${status.parked_events}</span>`}
         </a></li>`)}
     </ul>
     <div class="foot">

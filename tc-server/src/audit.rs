@@ -71,6 +71,8 @@ pub struct Action {
     /// The id of the action on several transactions that this is a part of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bulk: Option<String>,
+    /// The event of an outbox, for actions on one.
+    pub event: Option<String>,
     /// Details of the action: a resolution, or the operator's reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
@@ -97,6 +99,7 @@ impl Action {
             saga: None,
             step: None,
             bulk: None,
+            event: None,
             detail: None,
             node: None,
             epoch: None,
@@ -125,7 +128,7 @@ struct Line<'a> {
 
 /// Tells the process's log, in fields: the line for the file would be JSON within a text.
 fn log(action: &Action, stage: ActionStage<'_>) {
-    let Action { saga, step, bulk, detail, node, epoch, .. } = action;
+    let Action { saga, step, bulk, event, detail, node, epoch, .. } = action;
     let Action { id, operator, action, xid, branch, lock, lease, .. } = action;
     let (stage, outcome) = match stage {
         ActionStage::Asked => ("asked", None),
@@ -133,8 +136,8 @@ fn log(action: &Action, stage: ActionStage<'_>) {
     };
     tracing::info!(
         target: "handfast_server::audit",
-        id, operator, action, stage, outcome, xid, branch, lock, lease, saga, step, bulk, detail,
-        node, epoch, "operator action"
+        id, operator, action, stage, outcome, xid, branch, lock, lease, saga, step, bulk, event,
+        detail, node, epoch, "operator action"
     );
 }
 

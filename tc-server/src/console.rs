@@ -59,6 +59,7 @@ static FILES: &[ConsoleFile] = files![
     "screens/audit.js",
     "screens/cluster.js",
     "screens/dirty-write.js",
+    "screens/events.js",
     "screens/first-start.js",
     "screens/locks.js",
     "screens/named-locks.js",

@@ -11,6 +11,7 @@ mod decoder;
 mod from_wire;
 mod fuzz;
 mod lock;
+mod outbox;
 mod pass_on;
 mod refusal;
 mod saga;
@@ -37,6 +38,7 @@ use crate::engine::{EngineError, EngineHandle, Standing};
 use crate::over_http::HttpCaller;
 use crate::peers::Peers;
 use crate::presence::Presence;
+use crate::relay_reports::RelayReports;
 use send_queue::SendQueue;
 
 pub use bounds::{BadRequest, Bounds};
@@ -66,6 +68,7 @@ struct Shared {
     decoder: Decoder,
     over_http: HttpCaller,
     presence: Presence,
+    relay_reports: RelayReports,
     queues: Mutex<Vec<Weak<SendQueue>>>,
     /// Wakes clients that wait for a leader, in their order of arrival. `standing` would wake them
     /// in any order, and a run of the simulation could not be repeated.
@@ -89,6 +92,7 @@ impl GrpcFrontend {
     ) -> Self {
         let shared = Shared {
             presence: Presence::new(engine.clone()),
+            relay_reports: RelayReports::new(dispatcher.shared_clock()),
             engine,
             dispatcher,
             standing,
@@ -123,6 +127,11 @@ impl GrpcFrontend {
         );
         tokio::spawn(self.clone().keep_watch());
         Ok(Routes::new(coordinator).add_service(reflection).add_service(health))
+    }
+
+    /// Returns what relays of outboxes report over this front end.
+    pub(crate) fn relay_reports(&self) -> &RelayReports {
+        &self.shared.relay_reports
     }
 
     /// Returns the layer that passes unary calls on to the leader while another node leads.
@@ -230,6 +239,7 @@ impl GrpcFrontend {
             }
             self.show_health().await;
             if seen.epoch().is_none() {
+                self.shared.relay_reports.clear();
                 let leader = self.leader();
                 self.each_queue(|queue| {
                     if !queue.awaits_leader() {

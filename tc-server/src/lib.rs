@@ -21,6 +21,7 @@ pub mod over_http;
 pub mod peers;
 mod presence;
 mod recent;
+mod relay_reports;
 pub mod seata;
 pub mod security;
 pub mod serve;

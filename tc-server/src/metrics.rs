@@ -13,6 +13,7 @@ use metrics::Unit;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use crate::recent::{self, Timed};
+use crate::relay_reports::OutboxTotals;
 use crate::turned_away;
 
 pub(crate) use counters::{
@@ -83,7 +84,7 @@ const HISTOGRAMS: [Histogram; 10] = [
 const VIEW_SECONDS: &str = "handfast_view_seconds";
 
 /// A gauge: name and meaning.
-const GAUGES: [(&str, &str); 13] = [
+const GAUGES: [(&str, &str); 16] = [
     ("handfast_epoch", "the epoch of the leader that this node knows"),
     ("handfast_leading", "1 while the coordinator leads"),
     ("handfast_answering", "1 while the engine answers: its store does not hang"),
@@ -96,6 +97,9 @@ const GAUGES: [(&str, &str); 13] = [
     ("handfast_pending_branches", "branches that are owed a call of phase two"),
     (PROCESSES, "connected processes, and participants that are called over HTTP"),
     (BUILD, "1, with the version of the program"),
+    (RELAYS, "relays of outboxes, by whether they report"),
+    (RELAY_EVENTS, "events that reporting relays see in their outboxes, by state"),
+    (RELAY_OLDEST, "how long the oldest event waits that a reporting relay is to publish"),
     (SEATA_PASSED_ON, "connections of Seata clients that this node passes on to the leader"),
 ];
 
@@ -103,6 +107,10 @@ const SEATA_PASSED_ON: &str = "handfast_seata_passed_on";
 
 /// Counts the changes of leader that this node has seen.
 const LEADER_CHANGES: &str = "handfast_leader_changes_total";
+
+const RELAYS: &str = "handfast_relays";
+const RELAY_EVENTS: &str = "handfast_relay_events";
+const RELAY_OLDEST: &str = "handfast_relay_oldest_new_seconds";
 
 const PROCESSES: &str = "handfast_processes";
 
@@ -180,6 +188,18 @@ pub fn set_processes(count: usize) {
     metrics::gauge!(PROCESSES).set(as_gauge(count));
 }
 
+/// Sets the gauges of what relays of outboxes report. They report to the leader alone.
+pub(crate) fn set_outboxes(totals: &OutboxTotals) {
+    let OutboxTotals { reporting, silent, held, new, parked, oldest_new_ms } = *totals;
+    for (state, count) in [("reporting", reporting), ("silent", silent)] {
+        metrics::gauge!(RELAYS, "state" => state).set(as_gauge(count));
+    }
+    for (state, count) in [("held", held), ("new", new), ("parked", parked)] {
+        metrics::gauge!(RELAY_EVENTS, "state" => state).set(count as f64);
+    }
+    metrics::gauge!(RELAY_OLDEST).set(Duration::from_millis(oldest_new_ms).as_secs_f64());
+}
+
 /// Returns the gauge of the connections of Seata clients that are passed on to the leader.
 pub(crate) fn passed_on_connections() -> metrics::Gauge {
     metrics::gauge!(SEATA_PASSED_ON)
@@ -229,5 +249,6 @@ fn install() -> PrometheusHandle {
     counters::register();
     metrics::gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     metrics::gauge!(SEATA_PASSED_ON).set(0.0);
+    set_outboxes(&OutboxTotals::default());
     handle
 }

@@ -12,6 +12,7 @@ mod client_addresses;
 mod closing;
 mod connection;
 mod end;
+mod labels;
 mod members;
 mod merged;
 

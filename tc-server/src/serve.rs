@@ -240,7 +240,8 @@ impl Server {
         };
         let mut running = serve(runtime, listeners, &config, clock, about)?;
         running.background.push(tokio::spawn(announce));
-        running.background.extend(sending.start(&dispatcher, &config));
+        let sending = sending.start(&dispatcher, running.front.relay_reports(), &config);
+        running.background.extend(sending);
         Ok(running)
     }
 }
@@ -319,6 +320,7 @@ fn serve(
         config.admin.clone(),
         about,
     );
+    let state = state.with_relays_of(&front);
     let observing = tokio::spawn(readiness.clone().observe(clock));
     Ok(RunningServer {
         grpc_address,

@@ -1,9 +1,10 @@
 //! Alerts for those who operate a coordinator, sent to one URL of theirs.
 //!
 //! An alert is raised when a transaction or saga begins to need an operator, when a step of a saga
-//! is given up, and when phase two of a resource is owed for too long (`overdue`). It is a
-//! CloudEvent (`event`) and goes out one after the other, signed as calls of participants are,
-//! until the receiver takes it or the attempts are used up (`delivery`).
+//! is given up, when phase two of a resource is owed for too long (`overdue`), and when an event of
+//! an outbox is parked (`parked`). It is a CloudEvent (`event`) and goes out one after the other,
+//! signed as calls of participants are, until the receiver takes it or the attempts are used up
+//! (`delivery`).
 //!
 //! Alerts live in memory alone. They are sent at least once for as long as their cause stands: each
 //! leader raises them again when it takes the lead, under the same ids. The queue is bounded, and
@@ -12,6 +13,7 @@
 mod delivery;
 mod event;
 mod overdue;
+mod parked;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +30,7 @@ use event::AlertEvent;
 pub use delivery::ReceiverError;
 pub(crate) use delivery::receiver_url;
 pub(crate) use overdue::watch;
+pub(crate) use parked::watch_parked;
 
 /// The receiver of alerts, and the limits of sending to it.
 #[derive(Clone, Debug)]

@@ -9,6 +9,7 @@ const SCREENS = {
   "needs-you": "#/",
   transactions: "#/transactions",
   sagas: "#/sagas",
+  events: "#/events",
   "named-locks": "#/named-locks",
   processes: "#/processes",
   cluster: "#/cluster",
@@ -26,6 +27,7 @@ export async function pictures(page, folder) {
   const xid = await act("dirty 6");
   for (const order of [203, 204]) await act(`saga order-${order}`);
   const saga = await act("saga order-205");
+  for (const order of [203, 204]) await act(`park order-${order}`);
   await act("deadlock");
   await act("lock nightly-report/2026-11-27");
   await act("hold 1");

@@ -4,7 +4,7 @@ import { pictures } from "./pictures.js";
 import { TOKENS, act, openBrowser, signedIn } from "./stage.js";
 
 const ORDER = [
-  "signIn", "transactions", "file", "label", "hostile", "waits", "deadlock", "saga", "sagaCancelled", "sagaStuck", "dirtyWrite", "dirtyForced", "bulk",
+  "signIn", "transactions", "file", "label", "hostile", "waits", "deadlock", "saga", "sagaCancelled", "sagaStuck", "parkedEvents", "dirtyWrite", "dirtyForced", "bulk",
   "viewer", "killed", "widths",
 ];
 /** After the pictures, which need no list of ten thousand. */

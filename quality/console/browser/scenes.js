@@ -242,6 +242,35 @@ export async function dirtyWrite({ page }) {
   ensure((await act("units 3")) === 3, "the other program's write stays");
 }
 
+/** A parked event is seen with its reason, and published after all; another one is given up. */
+export async function parkedEvents({ page }) {
+  await act("park <b>31</b>");
+  await visit(page, "#/");
+  await page.waitForSelector(".parked tr:has-text('<b>31</b>')");
+  ensure((await text(page)).includes("bound to shipments for <b>31</b>"), "the broker's reason stays text");
+  await page.click("nav a:has-text('Events')");
+  await page.waitForSelector(".parked tr:has-text('<b>31</b>')");
+  await until("the menu counts it", async () =>
+    (await page.locator("nav a:has-text('Events') .alarm").count()) === 1);
+  const relay = await page.locator(".panel:has(h2:has-text('stock'))").innerText();
+  ensure(/parked\s+1\b/.test(relay) && /lanes\s+64 of 64/.test(relay), `the relay: ${relay}`);
+  await act("accept <b>31</b>");
+  await page.click(".parked tr:has-text('<b>31</b>') button:has-text('requeue')");
+  await page.fill("dialog input[name=reason]", "the queue is there");
+  await page.click("dialog button[type=submit]");
+  await page.waitForSelector(".parked tr:has-text('<b>31</b>')", { state: "detached" });
+  await until("it is published, and the next one behind it", async () =>
+    (await act("published <b>31</b>")) === "packed, sent");
+  await act("park order-32");
+  await page.click(".parked tr:has-text('order-32') button:has-text('skip')");
+  ensure((await page.locator("dialog").innerText()).includes("never published"), "what skipping does");
+  await page.click("dialog button[type=submit]");
+  await page.waitForSelector(".parked tr:has-text('order-32')", { state: "detached" });
+  await until("its key goes on", async () => (await act("published order-32")) === "sent");
+  await visit(page, "#/audit");
+  await until("it is in the audit log", async () => (await text(page)).includes("the queue is there"));
+}
+
 /** The other answer overwrites. */
 export async function dirtyForced({ page }) {
   const before = await act("units 3");
@@ -391,7 +420,7 @@ export async function widths({ page }) {
   for (const width of [320, 768, 2560]) {
     await page.setViewportSize({ width, height: 800 });
     for (const address of [
-      "", "transactions", transaction, rows.slice(2), "locks", "sagas", saga, "named-locks", "processes",
+      "", "transactions", transaction, rows.slice(2), "locks", "sagas", saga, "events", "named-locks", "processes",
       "cluster", "audit", "first-start",
     ]) {
       await visit(page, `#/${address}`);

@@ -6,6 +6,7 @@
 
 mod approval;
 mod browser;
+mod events;
 mod shop;
 mod stage;
 

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::approval;
 use crate::browser::DONE;
+use crate::events::Shipments;
 
 const STOCK: &str = "CREATE TABLE stock (product BIGINT PRIMARY KEY, name TEXT NOT NULL, \
     units BIGINT NOT NULL)";
@@ -40,6 +41,7 @@ pub(crate) struct Shop {
     held: Vec<Global>,
     waiting: Vec<JoinHandle<Result<()>>>,
     lock: Option<(Locks, Guard)>,
+    shipments: Shipments,
 }
 
 /// The databases of a run, in servers that others may use.
@@ -78,6 +80,7 @@ impl Shop {
         handfast.migrate(&stock).await?;
         handfast.migrate(&orders).await?;
         approval::take_part(&handfast, &stock);
+        let shipments = Shipments::open(&handfast, stock.clone());
         Ok(Self {
             stock: handfast.at(stock.clone()).await?,
             orders: handfast.at(orders).await?,
@@ -89,6 +92,7 @@ impl Shop {
             held: Vec::new(),
             waiting: Vec::new(),
             lock: None,
+            shipments,
         })
     }
 
@@ -107,6 +111,9 @@ impl Shop {
             ["saga", key] => approval::start(&self.handfast, key, "").await,
             ["refused-saga", key] => approval::start(&self.handfast, key, "no lorry").await,
             ["done", key] => approval::done_steps(&self.outside, key).await,
+            ["park", key] => self.shipments.park(key).await,
+            ["accept", key] => Ok(self.shipments.accept(key)),
+            ["published", key] => Ok(self.shipments.published(key)),
             ["lock", name] => self.take_lock(name).await,
             ["close"] => self.close().await,
             _ => bail!("no deed is called `{deed}`"),
@@ -258,6 +265,7 @@ impl Shop {
         self.waiting.drain(..).for_each(|waiting| waiting.abort());
         self.held.clear();
         self.lock = None;
+        self.shipments.close().await?;
         self.handfast.close().await;
         self.hostile.close().await;
         self.databases.drop().await?;

@@ -93,6 +93,7 @@ pub(super) fn backend_error(error: Error) -> BackendError {
         | Error::TransactionRequired
         | Error::TransactionForbidden { .. }
         | Error::BegunElsewhere { .. }
+        | Error::BegunBefore { .. }
         | Error::NotExplicit { .. }
         | Error::MalformedXid { .. }
         | Error::SagaJson { .. }

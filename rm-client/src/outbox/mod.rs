@@ -15,9 +15,9 @@
 //! | let an event take effect once | [`Consumer`] |
 //! | look at events, requeue or skip what is parked | [`list`], [`lag`], [`requeue`], [`skip`] |
 //!
-//! This module does not know the coordinator. Whether a held event may be published shows in the
-//! undo row of its branch (HELD-UNDO). One local transaction writes both. A commit of the global
-//! removes the undo row alone, and a rollback removes both at once.
+//! Only a relay that [reports](Relay::report_to) knows the coordinator. Whether a held event may be
+//! published shows in the undo row of its branch (HELD-UNDO). One local transaction writes both. A
+//! commit of the global removes the undo row alone, and a rollback removes both at once.
 //!
 //! [`AtTransaction::emit`]: crate::AtTransaction::emit
 

@@ -97,11 +97,19 @@ fn event_row<DB: AtDatabase>(row: &DB::Row) -> Result<EventRow, sqlx::Error> {
 /// # Errors
 /// [`OutboxError::WrongState`] if the event is not parked, or the error of the database.
 pub async fn requeue<DB: AtDatabase>(pool: &Pool<DB>, id: EventId) -> Result<(), OutboxError> {
+    requeue_on::<DB>(&mut *pool.acquire().await?, id).await
+}
+
+/// The same as [`requeue`], on a given connection.
+pub(super) async fn requeue_on<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    id: EventId,
+) -> Result<(), OutboxError> {
     let query = Query::<DB>::new(
         "UPDATE event_outbox SET status = 1, attempts = 0, next_at_ms = 0 WHERE status = 4 \
          AND event_id = ",
     );
-    change(pool, query, id, "parked").await
+    change(connection, query, id, "parked").await
 }
 
 /// Gives up a parked event: it is never published, and the relay continues with its key.
@@ -109,8 +117,16 @@ pub async fn requeue<DB: AtDatabase>(pool: &Pool<DB>, id: EventId) -> Result<(),
 /// # Errors
 /// [`OutboxError::WrongState`] if the event is not parked, or the error of the database.
 pub async fn skip<DB: AtDatabase>(pool: &Pool<DB>, id: EventId) -> Result<(), OutboxError> {
+    skip_on::<DB>(&mut *pool.acquire().await?, id).await
+}
+
+/// The same as [`skip`], on a given connection.
+pub(super) async fn skip_on<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    id: EventId,
+) -> Result<(), OutboxError> {
     let query = Query::<DB>::new("UPDATE event_outbox SET status = 5, finished_at_ms = ").now();
-    change(pool, query.sql(" WHERE status = 4 AND event_id = "), id, "parked").await
+    change(connection, query.sql(" WHERE status = 4 AND event_id = "), id, "parked").await
 }
 
 /// Records that the consumer of an event has reported its effect. Nothing waits for this record. It
@@ -123,17 +139,17 @@ pub async fn mark_processed<DB: AtDatabase>(
     id: EventId,
 ) -> Result<(), OutboxError> {
     let query = Query::<DB>::new("UPDATE event_outbox SET status = 3, finished_at_ms = ").now();
-    change(pool, query.sql(" WHERE status IN (2, 3) AND event_id = "), id, "published").await
+    let query = query.sql(" WHERE status IN (2, 3) AND event_id = ");
+    change(&mut *pool.acquire().await?, query, id, "published").await
 }
 
 async fn change<DB: AtDatabase>(
-    pool: &Pool<DB>,
+    connection: &mut DB::Connection,
     query: Query<DB>,
     id: EventId,
     expected: &'static str,
 ) -> Result<(), OutboxError> {
-    let mut connection = pool.acquire().await?;
-    let changed = query.text(&id.to_string()).execute(&mut connection).await;
+    let changed = query.text(&id.to_string()).execute(connection).await;
     match changed.map_err(explain::<DB>)? {
         0 => Err(OutboxError::WrongState { id, expected }),
         _ => Ok(()),

@@ -1,5 +1,6 @@
 //! The builder of sagas. The coordinator checks the definition when the saga is started.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use handfast_proto::saga_names::{StepInputs, place_of};
@@ -17,6 +18,7 @@ use crate::error::Error;
 ///
 /// let saga = Saga::new("place-order")
 ///     .timeout(Duration::from_secs(60))
+///     .label("order", "42")
 ///     .step(SagaStep::compensable("reserve", "stock", "reserve").input(&(7, 2)))
 ///     .step(SagaStep::pivot("pay", "account", "debit").input(&("alice", 30)).takes("reserve"))
 ///     .together([
@@ -32,6 +34,7 @@ pub struct Saga {
     timeout: Option<Duration>,
     groups: Vec<Vec<SagaStep>>,
     output: Option<String>,
+    labels: BTreeMap<String, String>,
 }
 
 /// A step of a saga: the resource and action that it calls, its kind and its settings.
@@ -49,7 +52,13 @@ pub struct SagaStep {
 impl Saga {
     /// Creates a saga without steps. Operators see it under `name`, such as `place-order`.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), timeout: None, groups: Vec::new(), output: None }
+        Self {
+            name: name.into(),
+            timeout: None,
+            groups: Vec::new(),
+            output: None,
+            labels: BTreeMap::new(),
+        }
     }
 
     /// Reads a saga from JSON. `docs/saga.md` describes the form, and `handfast saga explain` draws
@@ -86,7 +95,21 @@ impl Saga {
             }
         }
         let timeout = wire.timeout_ms.map(Duration::from_millis);
-        Ok(Self { name: wire.name, timeout, groups, output })
+        Ok(Self { name: wire.name, timeout, groups, output, labels: BTreeMap::new() })
+    }
+
+    /// Adds a label: what the application calls this saga by. Operators find it by its label, with
+    /// `handfast saga ls --label order=42`. A second value of one name takes the place of the
+    /// first. A saga that is started again keeps the labels of the first time, and a child has none
+    /// of its own.
+    ///
+    /// A saga has at most 16 labels. A name has 1 to 64 bytes and no `=`, a value at most 256
+    /// bytes: the coordinator refuses to start a saga with others (`HF-TC-TOO-LARGE`,
+    /// `HF-TC-BAD-REQUEST`). Labels are stored and shown in clear text: personal data does not
+    /// belong there.
+    pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.insert(name.into(), value.into());
+        self
     }
 
     /// Sets after how long the saga is compensated if its pivot is not done. Default: never. A
@@ -119,8 +142,17 @@ impl Saga {
         self.into_wire_within(&[])
     }
 
+    /// Takes the labels out, which belong to the start and not to the definition.
+    pub(super) fn take_labels(&mut self) -> BTreeMap<String, String> {
+        std::mem::take(&mut self.labels)
+    }
+
     /// Converts the saga. `outer` holds the names that a child takes from its parent.
     fn into_wire_within(self, outer: &[String]) -> Result<v1::SagaDefinition, Error> {
+        if let Some(label) = self.labels.keys().next() {
+            let whose = format!("saga {} has the label {label}", self.name);
+            return Err(wrong(format!("{whose}: only the saga that is started has labels")));
+        }
         let steps: Vec<(u32, SagaStep)> = (0..)
             .zip(self.groups)
             .flat_map(|(at, group)| group.into_iter().map(move |it| (at, it)))
@@ -338,6 +370,9 @@ mod tests {
             .step(SagaStep::child("b", Saga::new("i").step(SagaStep::signal("c").takes("a"))));
         let refused = hidden.into_wire().unwrap_err();
         assert!(refused.to_string().contains("step c takes from a, which is none"), "{refused}");
+        let labelled = Saga::new("i").step(SagaStep::signal("c")).label("order", "42");
+        let refused = Saga::new("s").step(SagaStep::child("b", labelled)).into_wire().unwrap_err();
+        assert!(refused.to_string().contains("saga i has the label order"), "{refused}");
         let refused = Saga::new("s").step(SagaStep::signal("a")).output("b").into_wire();
         assert!(refused.unwrap_err().to_string().contains("saga s gives b, which is none"));
     }

@@ -85,12 +85,14 @@ impl Handfast {
     pub async fn start_saga(
         &self,
         key: impl Into<String>,
-        saga: Saga,
+        mut saga: Saga,
     ) -> Result<StartedSaga, Error> {
+        let labels = saga.take_labels();
         let request = v1::StartSagaRequest {
             application: self.application().to_owned(),
             key: key.into(),
             definition: Some(saga.into_wire()?),
+            labels,
         };
         let reply = self.coordinator().start_saga(request).await?;
         Ok(self.saga(&Xid::new(&reply.xid)?))

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use handfast_proto::v1::{BeginRequest, Decision, EndRequest, ReplyWhen};
+use handfast_proto::v1::{BeginReply, Decision, EndRequest, ReplyWhen};
 use handfast_rm_core::GlobalStatus;
 use tokio::time::Instant;
 
 use super::error::{EndError, RollbackCause, TransactionError};
+use crate::begin_keys::ClaimedKey;
 use crate::connect::Handfast;
 use crate::context::{self, Context};
 use crate::error::{Error, RejectionDetail};
@@ -41,6 +42,8 @@ pub struct Global {
     can_commit_first: bool,
     /// Whether a decision was requested. A drop must not request another one then.
     decided: bool,
+    /// Dropped last: a further attempt with the key begins after the end of this one was requested.
+    _key: Option<ClaimedKey>,
 }
 
 /// The result of a rollback request.
@@ -53,13 +56,12 @@ enum RollbackResult {
 }
 
 impl Global {
-    pub(super) async fn begin(
+    pub(super) fn of(
         handfast: Handfast,
-        request: BeginRequest,
+        (reply, key): (BeginReply, Option<ClaimedKey>),
         read_committed: bool,
         can_commit_first: bool,
     ) -> Result<Self, Error> {
-        let reply = handfast.coordinator().begin(request).await?;
         let rollback_only = Arc::new(AtomicBool::new(false));
         let context = Context {
             xid: Xid::new(&reply.xid)?,
@@ -70,7 +72,8 @@ impl Global {
         // The coordinator's own deadline is the one that counts. This one, a little later, saves a
         // request that would be refused.
         let deadline = Instant::now() + Duration::from_millis(reply.timeout_ms);
-        Ok(Self { handfast, context, rollback_only, deadline, can_commit_first, decided: false })
+        let (decided, _key) = (false, key);
+        Ok(Self { handfast, context, rollback_only, deadline, can_commit_first, decided, _key })
     }
 
     /// Returns the global's XID.

@@ -4,6 +4,7 @@
 
 mod error;
 mod global;
+mod keyed;
 mod new_transaction;
 mod propagation;
 mod retry;

@@ -9,6 +9,7 @@ use handfast_proto::v1::BeginRequest;
 
 use super::error::{RollbackCause, TransactionError};
 use super::global::Global;
+use super::keyed;
 use super::propagation::{Plan, Propagation};
 use super::retry::{RetriedTransaction, Retry};
 use crate::connect::Handfast;
@@ -27,6 +28,7 @@ pub struct NewTransaction {
     read_committed: bool,
     can_commit_first: bool,
     labels: BTreeMap<String, String>,
+    key: Option<String>,
 }
 
 impl NewTransaction {
@@ -40,7 +42,45 @@ impl NewTransaction {
             read_committed: false,
             can_commit_first: false,
             labels: BTreeMap::new(),
+            key: None,
         }
+    }
+
+    /// Makes the transaction repeatable: of all attempts with this key, in whatever process of the
+    /// application, at most one commits. The key is the caller's own, such as the id of a request
+    /// or of a message, and is not used for anything else. At most 240 bytes.
+    ///
+    /// The first attempt begins a global. A later one finds it, and
+    ///
+    /// * fails with [`Error::BegunBefore`] if it is committed: the work is done,
+    /// * begins another global if it is rolled back,
+    /// * fails with [`Error::BegunBefore`] if it is undecided or still rolling back. The other
+    ///   attempt is at work, or its process has gone and the global is rolled back at its timeout.
+    ///
+    /// The coordinator knows a key for as long as it remembers its globals (`limits.retention_ms`,
+    /// `limits.history_max`), and after a restart only those of globals with a branch. Does not
+    /// apply to a transaction that is joined.
+    ///
+    /// ```no_run
+    /// use handfast::{Error, GlobalStatus, Handfast, TransactionError};
+    ///
+    /// # type Outcome = Result<(), TransactionError<std::io::Error>>;
+    /// # async fn place_order() -> std::io::Result<()> { Ok(()) }
+    /// async fn handle(handfast: &Handfast, request: &str) -> Outcome {
+    ///     let order = handfast.transaction("place-order").key(request);
+    ///     match order.run(async |_tx| place_order().await).await {
+    ///         // An earlier attempt has done it, and its answer was lost.
+    ///         Err(TransactionError::NotBegun(Error::BegunBefore {
+    ///             status: GlobalStatus::Committed | GlobalStatus::Committing,
+    ///             ..
+    ///         })) => Ok(()),
+    ///         ended => ended,
+    ///     }
+    /// }
+    /// ```
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
     }
 
     /// Adds a label: what the application calls this transaction by. Operators find the global by
@@ -186,7 +226,8 @@ impl NewTransaction {
     }
 
     async fn begin_global(self) -> Result<Global, Error> {
-        let Self { handfast, name, timeout, read_committed, can_commit_first, labels, .. } = self;
+        let Self { handfast, name, timeout, read_committed, can_commit_first, labels, key, .. } =
+            self;
         let request = BeginRequest {
             application: handfast.application().to_owned(),
             name,
@@ -195,7 +236,14 @@ impl NewTransaction {
             // Requests without an answer are sent again under the same id by the link.
             key: String::new(),
         };
-        Global::begin(handfast, request, read_committed, can_commit_first).await
+        let begun = match &key {
+            None => (handfast.coordinator().begin(request).await?, None),
+            Some(key) => {
+                let (reply, claimed) = keyed::begin(&handfast, request, key).await?;
+                (reply, Some(claimed))
+            }
+        };
+        Global::of(handfast, begun, read_committed, can_commit_first)
     }
 }
 

@@ -13,6 +13,7 @@ mod killed;
 mod operate;
 mod order;
 mod relays;
+mod reported;
 mod resolved;
 mod scene;
 mod silent;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use handfast::saga::{Saga, SagaStatus, SagaStep, SagaStepState};
 use handfast::{Error, Handfast, Xid};
+use handfast_core::{Coordinator, GlobalFilter, Label, PageBounds, SagaFilter};
 
 use crate::at::on_every_database;
 use crate::scene::{
@@ -12,6 +13,7 @@ use crate::scene::{
 };
 
 on_every_database!(
+    a_saga_is_found_by_its_label,
     steps_run_in_order_and_pass_on_their_outputs,
     a_refusal_of_any_step_compensates_the_saga,
     an_output_above_the_limit_compensates_the_saga,
@@ -41,6 +43,30 @@ async fn steps_run_in_order_and_pass_on_their_outputs<DB: Writes>() {
     let refused = stage.handfast.start_saga("good", other).await.unwrap_err();
     assert_eq!(refused.code(), "HF-TC-SAGA-MISMATCH");
     assert_all_done(&stage, "good").await;
+}
+
+/// Operators find a saga by its labels, and its copy as a transaction too.
+async fn a_saga_is_found_by_its_label<DB: Writes>() {
+    let stage = scene::<DB>().await;
+    take_part(&stage.handfast, &stage.pool);
+    let labelled = |value: &str| five_steps("", Behaviour::Good).label("order", value);
+    let saga = start(&stage, "good", labelled("42")).await;
+    // Started again, it keeps its label.
+    assert_eq!(start(&stage, "good", labelled("43")).await.xid(), saga.xid());
+    let found = async |value: &str| {
+        let label = Some(Label::new("order", value));
+        let look = move |coordinator: &Coordinator| {
+            let sagas = SagaFilter { label: label.clone(), ..SagaFilter::default() };
+            let globals = GlobalFilter { label: label.clone(), ..GlobalFilter::default() };
+            let sagas = coordinator.saga_page(&sagas, None, PageBounds::NONE).items.len();
+            (sagas, coordinator.globals(&globals, None, PageBounds::NONE).items.len())
+        };
+        stage.tc.engine().view(look).await.unwrap()
+    };
+    assert_eq!((found("42").await, found("43").await), ((1, 1), (0, 0)));
+    let refused = five_steps("", Behaviour::Good).label("order", "x".repeat(257));
+    let refused = stage.handfast.start_saga("other", refused).await.unwrap_err();
+    assert_eq!(refused.code(), "HF-TC-TOO-LARGE");
 }
 
 async fn a_refusal_of_any_step_compensates_the_saga<DB: Writes>() {

@@ -344,6 +344,7 @@ impl Protocol {
                 | Answer::RenewLocks(_)
                 | Answer::FindLock(_)
                 | Answer::TryBranch(_)
+                | Answer::ReportOutbox(_)
                 | Answer::Rejected(_)),
             ) => self.complete(id, Ok(answer)),
             // A second greeting, or a kind of message of a later coordinator: no request waits for

@@ -64,6 +64,7 @@ fn of_saga(saga: &SagaRecord) -> usize {
     address.len()
         + application.len()
         + key.len()
+        + of_labels(&saga.labels)
         + of_definition(definition)
         + cause
         + steps

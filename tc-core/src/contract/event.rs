@@ -38,7 +38,7 @@ pub enum EventKind {
         /// The global that was in the way when it began.
         behind: Xid,
     },
-    /// An attempt at phase two, or a vote, failed.
+    /// An attempt at phase two, a vote, or an attempt at a try that the coordinator calls, failed.
     Failed {
         /// The number of the attempt, from 1.
         attempt: u32,

@@ -191,6 +191,9 @@ pub enum Reply {
         address: Arc<str>,
         /// The timeout in force.
         timeout_ms: u64,
+        /// How the global stands that has the key of the begin already, unless the same client has
+        /// begun it and nothing has been done in it: the reply may have been lost.
+        found: Option<GlobalStatus>,
     },
     /// To `RegisterBranch`: the branch exists and holds its rows.
     Registered {

@@ -58,6 +58,18 @@ pub enum Command {
         /// Takes the place of the data that the branch was registered with, unless it is empty.
         application_data: Box<[u8]>,
     },
+    /// An attempt at the try of a branch, which the coordinator calls, has failed. For operators
+    /// alone: no decision depends on it.
+    NoteFailedTry {
+        /// The global.
+        xid: Xid,
+        /// The branch.
+        branch: BranchId,
+        /// The number of the attempt, from 1.
+        attempt: u32,
+        /// The error.
+        error: Arc<str>,
+    },
     /// Waits until no other global holds the rows; takes nothing.
     CheckLocks {
         /// The asking global, whose own locks are no conflict.
@@ -145,6 +157,8 @@ pub enum Command {
         key: Arc<str>,
         /// The definition of the saga.
         definition: Arc<SagaDefinition>,
+        /// The names and values that the application calls it by, for operators.
+        labels: Labels,
     },
     /// Asks how a saga stands, now or when it has ended.
     GetSaga {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::event::Event;
 use super::id::{Timestamp, Xid};
+use super::label::Labels;
 use super::request::Decision;
 use super::saga_definition::{ChildRef, Retry, SagaDefinition, SagaPart, StepKind, StepRef};
 
@@ -36,6 +37,8 @@ pub struct SagaRecord {
     pub steps: Vec<StepRecord>,
     /// Turns and operator actions, oldest first; bounded.
     pub events: Arc<[Event]>,
+    /// The labels that it was started with.
+    pub labels: Labels,
 }
 
 /// Where a saga stands.

@@ -83,11 +83,12 @@ impl Globals<'_> {
             labels,
             key: key.map(Arc::new),
         });
-        Ok(Some(Reply::Begun { xid, address, timeout_ms }))
+        Ok(Some(Reply::Begun { xid, address, timeout_ms, found: None }))
     }
 
     /// Answers the begin of a known global, unfinished or remembered.
     fn begin_again(&mut self, xid: Xid) -> Option<Reply> {
+        let found = self.found(xid);
         self.adopt(xid);
         let open = self.globals.get(xid);
         let open = open.map(|global| (global.origin.address.clone(), global.timeout_ms));
@@ -97,7 +98,22 @@ impl Globals<'_> {
             Some((global.address.clone(), timeout_ms))
         };
         let (address, timeout_ms) = open.or_else(finished)?;
-        Some(Reply::Begun { xid, address, timeout_ms })
+        Some(Reply::Begun { xid, address, timeout_ms, found })
+    }
+
+    /// Returns how a global stands for a client that begins it again. A global of the same client
+    /// in which nothing has been done counts as new: the client may have lost the reply to its
+    /// begin.
+    fn found(&self, xid: Xid) -> Option<GlobalStatus> {
+        let client = self.on.asker.client;
+        let is_own = |global: &Global| {
+            client != ClientId::default()
+                && global.client == client
+                && global.branches.is_empty()
+                && global.status() == GlobalStatus::Active
+        };
+        let is_own = self.globals.get(xid).is_some_and(is_own);
+        (!is_own).then(|| self.status(xid))
     }
 
     /// Makes an undecided global that of the sender. The process that began it may be gone, and a

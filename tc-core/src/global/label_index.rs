@@ -1,4 +1,5 @@
-//! Finds globals by their labels, unfinished ones and remembered ones.
+//! Finds globals by their labels, unfinished ones and remembered ones; sagas have an index of their
+//! own.
 
 use std::collections::BTreeSet;
 

@@ -71,6 +71,27 @@ impl Globals<'_> {
         Ok(Some(Reply::Reported))
     }
 
+    /// Adds a failed attempt at a try to the course of its branch.
+    pub(crate) fn note_failed_try(
+        &mut self,
+        xid: Xid,
+        branch: BranchId,
+        attempt: u32,
+        error: &str,
+    ) -> HandlerResult {
+        self.undecided(xid)?;
+        let (now, locks) = (self.on.now, &self.rows.table);
+        let what = self.on.names.text_of(&format!("try: {error}"));
+        let noted = self.globals.change(xid, |global| {
+            let noted = global.branch_mut(branch)?;
+            noted.note(Event { at: now, what, kind: EventKind::Failed { attempt } });
+            Some(Change::Put(Record::Branch(noted.record(xid, locks))))
+        });
+        let change = noted.flatten().ok_or(Rejection::UnknownBranch { xid, branch })?;
+        self.on.out.changes.push(change);
+        Ok(Some(Reply::Reported))
+    }
+
     pub(crate) fn mark_done(&mut self, xid: Xid, branch: BranchId) {
         let locks = &self.rows.table;
         self.globals.change(xid, |global| {

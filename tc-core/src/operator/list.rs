@@ -15,6 +15,7 @@ use crate::contract::{
     display_xid,
 };
 use crate::coordinator::Coordinator;
+use crate::global::label_index::LabelIndex;
 use crate::global::state::{Global, Phase};
 use crate::row_lock::table::{Holder, LockId, LockTable};
 
@@ -119,11 +120,16 @@ impl Coordinator {
     ) -> Box<dyn Iterator<Item = Listed<'a>> + 'a> {
         let range = Behind::new(filter.order, after);
         if let Some(label) = &filter.label {
-            let found = range.of(
-                |before| self.labels.newest_before(label, before),
-                |first| self.labels.oldest_from(label, first),
-            );
-            return Box::new(found.filter_map(|xid| self.listed(xid)));
+            let of = |index: &'a LabelIndex| {
+                range.of(
+                    |before| index.newest_before(label, before),
+                    |first| index.oldest_from(label, first),
+                )
+            };
+            let globals = of(&self.labels).filter_map(|xid| self.listed(xid));
+            let sagas = of(self.sagas.labels());
+            let sagas = sagas.filter_map(|xid| self.sagas.get(xid).map(Listed::Saga));
+            return Box::new(merged(range.order, globals, sagas));
         }
         let sagas = range.of(
             |before| self.sagas.newest_before(before).map(Listed::Saga),
@@ -412,7 +418,7 @@ impl Listed<'_> {
             let may_be = ends_in_digit || text.contains(':');
             may_be && contains(&display_xid(self.address(), self.xid()), text)
         };
-        contains(name, text) || self.labels().is_some_and(|it| it.iter().any(in_label)) || in_xid()
+        contains(name, text) || self.labels().iter().any(in_label) || in_xid()
     }
 
     fn address(&self) -> &str {
@@ -423,11 +429,11 @@ impl Listed<'_> {
         }
     }
 
-    fn labels(&self) -> Option<&Labels> {
+    fn labels(&self) -> &Labels {
         match self {
-            Self::Open(global) => Some(&global.labels),
-            Self::Finished(global) => Some(&global.labels),
-            Self::Saga(_) => None,
+            Self::Open(global) => &global.labels,
+            Self::Finished(global) => &global.labels,
+            Self::Saga(saga) => &saga.labels,
         }
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::list::{Entry, page};
 use super::page::{Page, PageBounds};
 use crate::contract::{
-    SagaPart, SagaRecord, SagaStatus, StepDefinition, StepKind, StepRecord, StepState, Timestamp,
-    TurnCause, Xid,
+    Label, Labels, SagaPart, SagaRecord, SagaStatus, StepDefinition, StepKind, StepRecord,
+    StepState, Timestamp, TurnCause, Xid,
 };
 use crate::coordinator::Coordinator;
 
@@ -29,6 +29,8 @@ pub struct SagaFilter {
     pub awaits: Option<String>,
     /// Those begun before this point in time.
     pub begun_before: Option<Timestamp>,
+    /// Those with this label. They are found by an index.
+    pub label: Option<Label>,
 }
 
 /// A saga in a list.
@@ -64,6 +66,8 @@ pub struct SagaSummary {
     pub under_way: Vec<Arc<str>>,
     /// The signals that it awaits: at most ten.
     pub awaits: Vec<Arc<str>>,
+    /// The labels that it was started with.
+    pub labels: Labels,
 }
 
 /// A saga with everything that is known of it.
@@ -90,12 +94,18 @@ impl Coordinator {
             let items = found.filter(|saga| filter.passes(saga)).map(SagaSummary::of);
             return Page { items: items.into_iter().collect(), next: None, scanned: 1 };
         }
-        page(self.sagas(before), before, bounds, |saga| {
+        let entry = |saga: &SagaRecord| {
             let item = filter.passes(saga).then(|| SagaSummary::of(saga));
             // A saga that passes is gone through step by step.
             let besides = if item.is_some() { saga.steps.len() } else { 0 };
             Entry { at: saga.xid, item, besides }
-        })
+        };
+        let Some(label) = &filter.label else {
+            return page(self.sagas(before), before, bounds, entry);
+        };
+        let labelled = self.sagas.labels().newest_before(label, before.unwrap_or(Xid(u64::MAX)));
+        let labelled = labelled.filter_map(|xid| self.sagas.get(xid));
+        page(labelled, before, bounds, entry)
     }
 
     /// Returns a saga, unfinished or remembered, with the timeouts that count.
@@ -111,6 +121,7 @@ impl SagaFilter {
             |wanted: &Option<String>, text: &str| wanted.as_deref().is_none_or(|it| it == text);
         is(&self.application, &saga.application)
             && is(&self.name, &saga.definition.name)
+            && self.label.as_ref().is_none_or(|it| saga.labels.iter().any(|label| label == it))
             && self.begun_before.is_none_or(|before| saga.begun_at < before)
             && self.status.is_none_or(|wanted| wanted == saga.status())
             && self.awaits.as_deref().is_none_or(|it| saga.awaited().any(|name| &*name == it))
@@ -142,6 +153,7 @@ impl SagaSummary {
                 .map(|(step, ..)| saga.definition.path(SagaPart::Step(step)))
                 .collect(),
             awaits: saga.awaited().take(NAMED_MAX).collect(),
+            labels: saga.labels.clone(),
         }
     }
 }

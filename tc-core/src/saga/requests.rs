@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::sagas::Sagas;
 use crate::contract::{
-    Asker, BranchId, Correlation, DecidedBy, Effect, GlobalStatus, OperatorAction, Outcome,
+    Asker, BranchId, Correlation, DecidedBy, Effect, GlobalStatus, Labels, OperatorAction, Outcome,
     Rejection, Reply, ReplyWhen, Resolution, RollbackReason, SagaDefinition, SagaPart, SagaRecord,
     SagaState, SagaStatus, StepKind, StepRecord, StepRef, StepState, TurnCause, Xid,
 };
@@ -14,12 +14,14 @@ use crate::operator::preview::Preview;
 use crate::shares::{check_limit, check_share};
 
 impl Sagas<'_> {
-    /// Starts a saga. Returns the existing one if the key is known and the definition is the same.
+    /// Starts a saga. Returns the existing one if the key is known and the definition is the same,
+    /// with the labels that it was started with.
     pub(crate) fn start_saga(
         &mut self,
         application: &Arc<str>,
         key: Arc<str>,
         definition: Arc<SagaDefinition>,
+        labels: Labels,
     ) -> HandlerResult {
         if let Some(known) = self.table.of_key(&key) {
             if known.definition != definition {
@@ -50,6 +52,7 @@ impl Sagas<'_> {
             steps: vec![StepRecord::default(); definition.steps.len()],
             events: Arc::default(),
             definition,
+            labels,
         };
         self.table.insert_of(saga, client);
         self.advance_saga(xid);

@@ -1,11 +1,12 @@
-//! All sagas, with what must always agree with them: keys, timeouts, the order of forgetting, and
-//! how many there are.
+//! All sagas, with what must always agree with them: keys, labels, timeouts, the order of
+//! forgetting, and how many there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::collections::xid_map::XidMap;
 use crate::contract::{ClientId, Counted, Counts, Limits, SagaRecord, Timestamp, Xid};
+use crate::global::label_index::LabelIndex;
 use crate::operator::saga::SagaView;
 use crate::restart::Restart;
 use crate::shares::ShareTally;
@@ -18,6 +19,7 @@ pub(crate) struct SagaTable {
     by_key: BTreeMap<Arc<str>, Xid>,
     timeouts: BTreeSet<(Timestamp, Xid)>,
     ended: BTreeSet<(Timestamp, Xid)>,
+    labels: LabelIndex,
     counts: Counts,
     restart: Restart,
     /// Over which connections they were started, as far as that is known.
@@ -62,6 +64,11 @@ impl SagaTable {
         self.by_xid.below(before)
     }
 
+    /// By which labels sagas are found.
+    pub(crate) fn labels(&self) -> &LabelIndex {
+        &self.labels
+    }
+
     /// Returns the number of unfinished sagas, by owner.
     pub(crate) fn open(&self) -> &ShareTally {
         &self.open
@@ -77,6 +84,7 @@ impl SagaTable {
 
     pub(crate) fn insert(&mut self, saga: SagaRecord) {
         self.by_key.insert(saga.key.clone(), saga.xid);
+        self.labels.insert(&saga.labels, saga.xid);
         self.enter(&saga);
         self.by_xid.insert(saga.xid, saga);
     }
@@ -104,6 +112,7 @@ impl SagaTable {
         if let Some(saga) = self.by_xid.remove(xid) {
             self.leave(&saga);
             self.by_key.remove(&saga.key);
+            self.labels.remove(&saga.labels, xid);
             self.clients.remove(&xid);
         }
     }
@@ -150,6 +159,7 @@ impl SagaTable {
         let mut anew = Self { restart: self.restart, clients, ..Self::default() };
         self.iter().for_each(|saga| anew.insert(saga.clone()));
         let agree = anew.by_key == self.by_key && anew.timeouts == self.timeouts;
+        let agree = agree && anew.labels == self.labels;
         agree && anew.ended == self.ended && anew.counts == self.counts && anew.open == self.open
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::contract::{
-    BranchRecord, BranchState, FencingToken, GlobalRecord, GlobalState, GlobalStatus, Labels, Mode,
+    BranchRecord, BranchState, FencingToken, GlobalRecord, GlobalState, GlobalStatus, Mode,
     SagaPart, SagaRecord, SagaState, StepDefinition, StepRecord, StepRef, StepState, Timestamp,
 };
 use crate::operator::page::PageBounds;
@@ -64,7 +64,7 @@ impl SagaRecord {
             paused: self.paused,
             rollback_only: false,
             events: self.events.clone(),
-            labels: Labels::NONE,
+            labels: self.labels.clone(),
             key: None,
             finished_branches: Arc::default(),
         }

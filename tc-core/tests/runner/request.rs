@@ -6,6 +6,7 @@
 //!     [data=TEXT]
 //! report x1/1 done|failed|unknown|running [data=TEXT]
 //! check x1|outside RESOURCE ROW... [wait=MS] [holding=database] [as=NAME]
+//! tried x1/1 ATTEMPT ERROR
 //! waits x1 RESOURCE
 //! commit|rollback x1 [rounds=2] [when=finished|effective] [by=operator] [reason=TEXT] [as=NAME]
 //! vote x1/1 can-commit|prepare yes|no|retry
@@ -14,7 +15,7 @@
 //! pause|resume|retry x1 [by=NAME]
 //! resolve x1/1 accept|force [by=NAME]
 //! status x1
-//! saga s1 STEP... [key=K] [timeout=MS] [as=NAME]
+//! saga s1 STEP... [key=K] [labels=L,L] [timeout=MS] [as=NAME]
 //! await|look s1 [as=NAME]
 //! signal s1 STEP [data=TEXT]
 //! cancel s1 [by=operator] [reason=TEXT]
@@ -43,9 +44,9 @@ pub(crate) fn parse(
 ) -> Fallible<Option<(String, Command)>> {
     let mut arguments = command.consume_args();
     let of_all = match command.name.as_str() {
-        "begin" | "register" | "report" | "check" | "waits" | "commit" | "rollback" | "finish"
-        | "forget" | "vote" | "pause" | "resume" | "retry" | "resolve" | "status" | "saga"
-        | "await" | "look" | "signal" | "cancel" => arguments.next_pos(),
+        "begin" | "register" | "report" | "check" | "tried" | "waits" | "commit" | "rollback"
+        | "finish" | "forget" | "vote" | "pause" | "resume" | "retry" | "resolve" | "status"
+        | "saga" | "await" | "look" | "signal" | "cancel" => arguments.next_pos(),
         _ => return Ok(None),
     };
     let subject = of_all.ok_or("which global, branch or request?")?;
@@ -60,6 +61,11 @@ pub(crate) fn parse(
         "register" => register(global, branch, arguments)?,
         "report" => report(global, branch, arguments)?,
         "check" => check((subject != "outside").then_some(global), arguments)?,
+        "tried" => {
+            let attempt = arguments.next_pos().ok_or("which attempt?")?.parse()?;
+            let error = arguments.next_pos().ok_or("which error?")?.into();
+            Command::NoteFailedTry { xid: global, branch, attempt, error }
+        }
         "waits" => {
             let resource = arguments.next_pos().ok_or("in which resource?")?.into();
             Command::ReportDatabaseWait { xid: global, resource }
@@ -91,7 +97,7 @@ fn begin(arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
     })
 }
 
-fn labels(text: &str) -> Fallible<Labels> {
+pub(crate) fn labels(text: &str) -> Fallible<Labels> {
     text.split(',').filter(|label| !label.is_empty()).map(label).collect()
 }
 

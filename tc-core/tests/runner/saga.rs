@@ -15,17 +15,18 @@ use handfast_core::{
     StepRef, StepState, Timestamp, TurnCause, Xid,
 };
 
-use super::Fallible;
+use super::{Fallible, request, text};
 
 pub(crate) fn start(subject: &str, arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
     let key = arguments.take_key("key").unwrap_or(subject).into();
     let timeout_ms = arguments.take_key("timeout").map(str::parse).transpose()?;
+    let labels = request::labels(arguments.take_key("labels").unwrap_or_default())?;
     let mut saga = Author::default();
     while let Some(text) = arguments.next_pos() {
         saga.add(text)?;
     }
     let definition = Arc::new(saga.finish(timeout_ms)?);
-    Ok(Command::StartSaga { application: "shop".into(), key, definition })
+    Ok(Command::StartSaga { application: "shop".into(), key, definition, labels })
 }
 
 /// Makes a definition of its parts, which are known by their paths.
@@ -171,14 +172,16 @@ pub(crate) fn filter(arguments: &mut ArgumentConsumer<'_>) -> Fallible<SagaFilte
         key: text_of("key"),
         awaits: text_of("awaits"),
         begun_before: text_of("begun_before").map(|at| at.parse().map(Timestamp)).transpose()?,
+        label: text_of("label").map(|text| request::label(&text)).transpose()?,
     })
 }
 
 pub(crate) fn summary(saga: &SagaSummary) -> String {
     let list = |names: &[Arc<str>]| names.join(" ");
     let cause = saga.cause.as_ref().map_or(String::new(), |cause| format!(" ({cause})"));
+    let labels: String = saga.labels.iter().map(text::label).collect();
     format!(
-        "{} {} {}/{} begun at {}: {}{cause}, {} of {} done, under way [{}], awaits [{}]\n",
+        "{} {} {}/{}{labels} begun at {}: {}{cause}, {} of {} done, under way [{}], awaits [{}]\n",
         saga.xid,
         saga.key,
         saga.application,

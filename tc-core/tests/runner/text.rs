@@ -11,7 +11,10 @@ use handfast_core::{
 
 pub(crate) fn reply(reply: &Reply) -> String {
     match reply {
-        Reply::Begun { timeout_ms, .. } => format!("begun, timeout {timeout_ms}"),
+        Reply::Begun { timeout_ms, found: None, .. } => format!("begun, timeout {timeout_ms}"),
+        Reply::Begun { timeout_ms, found: Some(status), .. } => {
+            format!("begun, timeout {timeout_ms}: found, {status}")
+        }
         Reply::Registered { token } => format!("registered, token {}", self::token(*token)),
         Reply::Reported => "reported".to_owned(),
         Reply::Unlocked => "unlocked".to_owned(),
@@ -126,7 +129,7 @@ pub(crate) fn summary(global: &GlobalSummary) -> String {
     format!("{heading}, {} branches\n", global.branches)
 }
 
-fn label(label: &Label) -> String {
+pub(crate) fn label(label: &Label) -> String {
     format!(" {}/{}", label.name, label.value)
 }
 

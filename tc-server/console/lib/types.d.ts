@@ -83,6 +83,7 @@ export interface SagaOverview {
   xid: string; key: string; application: string; name: string; status: SagaStatus; cause?: string;
   paused: boolean; begun_at: string; age_ms: number; deadline?: string; ended_at?: string;
   step_count: number; steps_done: number; under_way: string[]; awaits: string[];
+  labels: Record<string, string>;
 }
 
 export interface SagaStep {
@@ -97,3 +98,18 @@ export interface SagaStep {
 export interface Payload { bytes: number; json?: any; text?: string; cut: boolean }
 
 export interface SagaDetail extends SagaOverview { steps: SagaStep[]; timeline: TimelineEntry[] }
+
+export interface OutboxLane {
+  lane: number; held: number; new: number; parked: number; oldest_at?: string; age_ms: number;
+}
+
+export interface OutboxRelay {
+  application: string; outbox: string; relay: string; peer: string; is_silent: boolean;
+  seen_ms_ago: number; error?: string; held: number; new: number; parked: number;
+  oldest_at?: string; age_ms: number; lane_count: number; lanes: OutboxLane[];
+}
+
+export interface ParkedEvent {
+  event: string; application: string; outbox: string; topic: string; key: string; reason: string;
+  attempts: number; parked_at: string; age_ms: number; emitted_at: string; xid?: string;
+}

@@ -33,7 +33,7 @@ export function Audit({ query: filter }) {
       <thead><tr><th>at</th><th>operator</th><th>action</th><th>on</th><th>detail</th><th>outcome</th></tr></thead>
       <tbody>${actions.map((line) => html`<tr key=${line.id}>
         <td>${moment(line.at)}</td><td><b>${line.operator}</b></td><td>${words(line.action)}</td>
-        <td>${line.xid && html`<${Xid} xid=${line.xid}>${short(line.xid)}<//>`} ${line.lock}
+        <td>${line.xid && html`<${Xid} xid=${line.xid}>${short(line.xid)}<//>`} ${line.lock} ${line.event && html`<code class="id" title=${line.event}>${line.event.slice(0, 8)}</code>`}
           ${line.branch && html`<small class="muted"> branch ${line.branch}</small>`}</td>
         <td>${line.detail}</td>
         <td><${Badge} word=${line.outcome === "done" ? "done" : line.outcome ?? "unanswered"} /></td></tr>`)}

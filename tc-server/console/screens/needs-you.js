@@ -1,10 +1,12 @@
 // Needs you: what a person must look at, and whether the coordinator is well.
+import { useState } from "../vendor/hooks.js";
 import { duration, micros, words } from "../lib/format.js";
 import { useLive, usePolled } from "../lib/live.js";
 import {
   Age, Badge, Empty, Labels, Panel, ProblemNote, Screen, Sparkline, Xid, html,
 } from "../lib/parts.js";
 import { link } from "../lib/route.js";
+import { Act, ParkedEvents } from "./events.js";
 
 const NEEDING = "/api/v1/transactions?status=needs_operator&limit=50";
 /** Phase two that has not ended by then is shown. */
@@ -13,6 +15,8 @@ const LATE = "1m";
 export function NeedsYou() {
   const { data: status, problem } = useLive("/api/v1/status");
   const { data: needing } = useLive(NEEDING);
+  const { data: events } = useLive("/api/v1/events?limit=20");
+  const [action, setAction] = useState(/** @type {any} */ (null));
   const { data: recent } = usePolled("/api/v1/recent", 10_000);
   const committing = usePolled(`/api/v1/transactions?status=committing&older_than=${LATE}&limit=50`, 5000);
   const rolling = usePolled(`/api/v1/transactions?status=rolling_back&older_than=${LATE}&limit=50`, 5000);
@@ -26,9 +30,13 @@ export function NeedsYou() {
       ${needing?.next && html`<p><a href=${link(["transactions"], { status: "needs_operator" })}>
         All of them</a></p>`}
     <//>
+    ${events?.items.length > 0 && html`<${Panel} title="Parked events">
+      <${ParkedEvents} events=${events.items} act=${setAction} none="" />
+      ${events.next && html`<p><a href=${link(["events"])}>All of them</a></p>`}<//>`}
     ${late.length > 0 && html`<${Panel} title="Decided over a minute ago, and not done">
       <${List} items=${late} none="" /><//>`}
     <${Panel} title="The last 15 minutes"><${Recent} recent=${recent} /><//>
+    ${action && html`<${Act} ...${action} close=${() => setAction(null)} />`}
   <//>`;
 }
 
@@ -40,11 +48,13 @@ function Tiles({ status, steps }) {
     ["rolling_back", status.rolling_back, ""],
     ["waiting for locks", status.waiters, "waiting"],
     ["phase two owed", status.pending_branches, "pending"],
+    ["parked events", status.parked_events, ""],
   ];
   return html`<div class="tiles">${tiles.map(([name, value, series]) => {
-    const isAlarm = name === "needs_operator" && value > 0;
+    const isAlarm = ["needs_operator", "parked events"].includes(name) && value > 0;
     const isStatus = ["needs_operator", "active", "committing", "rolling_back"].includes(name);
-    const to = isStatus ? link(["transactions"], { status: name }) : link(["locks"]);
+    const to = isStatus ? link(["transactions"], { status: name })
+      : link([name === "parked events" ? "events" : "locks"]);
     return html`<a class=${`tile ${isAlarm ? "alarm" : ""}`} key=${name} href=${to}>
       <span>${words(name)}</span><b>${value.toLocaleString("en")}</b>
       ${series && html`<${Sparkline} values=${steps.map((step) => step[series])}

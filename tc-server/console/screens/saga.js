@@ -4,7 +4,7 @@ import { mayAct, post, transactionPath } from "../lib/api.js";
 import { duration, moment, when, words } from "../lib/format.js";
 import { useLive } from "../lib/live.js";
 import {
-  Age, Badge, Confirm, Facts, Panel, ProblemNote, Screen, Timeline, html,
+  Age, Badge, Confirm, Facts, Labels, Panel, ProblemNote, Screen, Timeline, html,
 } from "../lib/parts.js";
 import { transactionLink } from "../lib/route.js";
 
@@ -33,7 +33,7 @@ function Detail({ saga, problem }) {
   return html`<${Screen} title=${saga.name} beside=${beside}>
     <${ProblemNote} problem=${problem} />
     <div class="summary"><${Badge} word=${saga.status} /> ${saga.paused && html`<${Badge} word="paused" />`}
-      <b>${saga.key}</b> <code class="id">${saga.xid}</code></div>
+      <b>${saga.key}</b> <${Labels} labels=${saga.labels} /> <code class="id">${saga.xid}</code></div>
     ${saga.cause && html`<p class="call">${saga.cause}</p>`}
     <${Facts} facts=${[
       ["application", saga.application],

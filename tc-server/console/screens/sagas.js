@@ -3,7 +3,7 @@ import { useRef } from "../vendor/hooks.js";
 import { query } from "../lib/api.js";
 import { words } from "../lib/format.js";
 import { useLive, useOlder } from "../lib/live.js";
-import { Age, Badge, ProblemNote, Screen, html } from "../lib/parts.js";
+import { Age, Badge, Labels, ProblemNote, Screen, html } from "../lib/parts.js";
 import { go, link, setQuery } from "../lib/route.js";
 import { Table } from "../lib/table.js";
 
@@ -26,7 +26,8 @@ export function Sagas({ query: filter }) {
       ${saga.paused && html` <${Badge} word="paused" />`}` },
     { head: "saga", basis: 8, grow: 2, cell: (saga) => html`
       <a href=${link(["sagas", saga.xid])}>${saga.name}</a>` },
-    { head: "key", basis: 8, grow: 2, kind: "id", cell: (saga) => saga.key },
+    { head: "key", basis: 8, grow: 2, cell: (saga) => html`<span class="id">${saga.key}</span>
+      <${Labels} labels=${saga.labels} />` },
     { head: "steps", basis: 5, grow: 0, hide: 40, kind: "number", cell: (saga) =>
       `${saga.steps_done} of ${saga.step_count}` },
     { head: "now", basis: 10, grow: 2, hide: 60, cell: now },
@@ -56,7 +57,7 @@ function Filters({ filter }) {
       size=${hint ? 8 : null} value=${filter[name] ?? ""} /></label>`;
   return html`<form class="filters" role="search" onSubmit=${submit}>
     ${field("key", "Key", "order-42")} ${field("name", "Name")} ${field("application", "Application")}
-    ${field("awaits", "Waits for", "approval")} ${field("older_than", "Older than", "5m")}
+    ${field("label", "Label", "order=42")} ${field("awaits", "Waits for", "approval")} ${field("older_than", "Older than", "5m")}
     <label>Status <select name="status" value=${filter.status ?? ""}><option value="">any</option>
       ${STATUSES.map((status) => html`<option key=${status} value=${status}>${words(status)}</option>`)}
     </select></label>

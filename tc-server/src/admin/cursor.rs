@@ -50,6 +50,18 @@ pub(super) fn read_queue(text: &str) -> Result<QueueCursor, ApiError> {
     parse_queue(text).ok_or_else(|| no_cursor(text))
 }
 
+/// Writes the cursor of a list of parked events: a time and an id, of letters, digits and hyphens.
+pub(super) fn write_event(parked_at: Timestamp, event: &str) -> String {
+    format!("{}.{event}", parked_at.0)
+}
+
+pub(super) fn read_event(text: &str) -> Result<(Timestamp, String), ApiError> {
+    let parsed = text
+        .split_once('.')
+        .and_then(|(ms, event)| Some((Timestamp(ms.parse().ok()?), event.to_owned())));
+    parsed.ok_or_else(|| no_cursor(text))
+}
+
 fn parse_queue(text: &str) -> Option<QueueCursor> {
     let (from, request) = text.split_once('.')?;
     let waits_from = match from {
@@ -105,6 +117,9 @@ mod tests {
             let cursor = QueueCursor { waits_from, request: 7 };
             assert_eq!(parse_queue(&write_queue(cursor)), Some(cursor));
         }
+        let event = (Timestamp(1_795_239_045_678), "0b9f-1".to_owned());
+        assert_eq!(read_event(&write_event(event.0, &event.1)).ok(), Some(event));
+        assert!(read_event("x.0b9f-1").is_err() && read_event("7").is_err());
         for wrong in ["", "7", "r", "x7", "r-7", "n7.1"] {
             assert!(read_wait(wrong).is_err(), "{wrong}");
         }

@@ -3,7 +3,7 @@
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::{Json, extract};
-use handfast_core::{BranchId, Xid, XidText};
+use handfast_core::{BranchId, Label, Xid, XidText};
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use serde::de::DeserializeOwned;
@@ -78,6 +78,14 @@ pub(super) fn xid(text: &str) -> Result<Xid, ApiError> {
 /// Parses the cursor of a transaction's branches.
 pub(super) fn sequence(text: &str) -> Result<u32, ApiError> {
     text.parse().map_err(|_| ApiError::BadRequest(format!("`{text}` is no cursor of branches")))
+}
+
+/// Parses a label that a list is searched by.
+pub(super) fn label(text: &str) -> Result<Label, ApiError> {
+    let (name, value) = text
+        .split_once('=')
+        .ok_or_else(|| ApiError::BadRequest(format!("`{text}`: a label is `name=value`")))?;
+    Ok(Label::new(name, value))
 }
 
 pub(super) fn branch(text: &str) -> Result<BranchId, ApiError> {

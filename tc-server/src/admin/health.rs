@@ -63,6 +63,7 @@ pub(super) async fn of_seata(State(state): State<AdminState>) -> &'static str {
 /// state keep their last values.
 pub(super) async fn metrics(_viewer: Viewer, State(state): State<AdminState>) -> String {
     metrics::set_processes(state.dispatcher().process_count());
+    metrics::set_outboxes(&state.relay_reports().totals());
     let look = |coordinator: &Coordinator| (coordinator.counts(), coordinator.saga_counts());
     let counts = state.engine().view(look);
     match tokio::time::timeout(COUNTS_WITHIN, counts).await {

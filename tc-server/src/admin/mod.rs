@@ -25,6 +25,7 @@ mod cookie;
 mod csrf;
 mod cursor;
 mod discovery;
+mod events;
 mod extract;
 mod health;
 mod list;
@@ -152,6 +153,9 @@ fn routes() -> OpenApiRouter<AdminState> {
         .routes(routes!(named_locks::one))
         .routes(routes!(named_locks::release))
         .routes(routes!(recent_view::show))
+        .routes(routes!(events::list))
+        .routes(routes!(events::requeue))
+        .routes(routes!(events::skip))
         .routes(routes!(sagas::list, saga_actions::start))
         .routes(routes!(sagas::show))
         .routes(routes!(saga_actions::signal))

@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 mod audit;
 mod bulk;
 mod cluster;
+mod event;
 mod live;
 mod named_lock;
 mod query;
@@ -24,6 +25,9 @@ mod wait;
 pub use audit::{AuditLine, AuditPage, AuditQuery};
 pub use bulk::{BulkAction, BulkItem, BulkOutcome, BulkReply, BulkRequest};
 pub use cluster::{Cluster, ClusterNode, NodeStanding, SeenClusterNode, TransferReply};
+pub use event::{
+    EventOutcome, EventPage, EventQuery, EventReply, OutboxLane, OutboxRelay, ParkedEvent,
+};
 pub use live::LiveQuery;
 pub use named_lock::{
     Lease, NamedLock, NamedLockPage, NamedLockQuery, NamedLockWaiter, OneNamedLockQuery,
@@ -411,6 +415,12 @@ pub struct ServerStatus {
     pub pending_branches: usize,
     /// Connected processes.
     pub processes: usize,
+    /// Relays of outboxes that report.
+    #[serde(default)]
+    pub relays: usize,
+    /// Events that these relays report as parked.
+    #[serde(default)]
+    pub parked_events: u64,
 }
 
 /// The reason for an action.

@@ -91,6 +91,7 @@ pub(super) async fn status(
 ) -> Result<Json<ServerStatus>, ApiError> {
     let counts = state.engine().view(|coordinator| coordinator.counts()).await?;
     let about = state.about();
+    let outboxes = state.relay_reports().totals();
     Ok(Json(ServerStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: about.store.to_owned(),
@@ -106,5 +107,7 @@ pub(super) async fn status(
         waiters: counts.waiters,
         pending_branches: counts.pending_branches,
         processes: state.dispatcher().process_count(),
+        relays: outboxes.reporting,
+        parked_events: outboxes.parked,
     }))
 }

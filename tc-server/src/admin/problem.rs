@@ -85,6 +85,38 @@ pub enum ApiError {
         /// The key in the request.
         key: String,
     },
+    /// No relay reports the event as parked.
+    #[error(
+        "no relay reports event {event} as parked: it may be requeued or skipped already, or not \
+         be among the newest 100 of its relay, which `handfast outbox ls --state parked` lists"
+    )]
+    UnknownEvent {
+        /// The event.
+        event: String,
+    },
+    /// The relay that reported an event does not answer.
+    #[error(
+        "the relay of outbox {outbox} does not answer: it may yet carry the action out. Look \
+         again, or use `handfast outbox` at the database"
+    )]
+    RelaySilent {
+        /// The outbox.
+        outbox: String,
+    },
+    /// Too many actions wait for a relay.
+    #[error("100 actions wait for the relay of outbox {outbox}: try again shortly")]
+    RelayBusy {
+        /// The outbox.
+        outbox: String,
+    },
+    /// The relay could not carry the action out.
+    #[error("the relay could not do it: {message} ({code})")]
+    RelayRefused {
+        /// The code of its error.
+        code: String,
+        /// The text of its error.
+        message: String,
+    },
     /// The limit of concurrent views is reached.
     #[error("`admin.views_max` views are under way: try again shortly")]
     TooManyViews,
@@ -136,6 +168,10 @@ impl ApiError {
             Self::UrlTooLong => "HF-ADM-URL-TOO-LONG",
             Self::NotConfirmed => "HF-ADM-NOT-CONFIRMED",
             Self::NotLocked { .. } => "HF-ADM-NOT-LOCKED",
+            Self::UnknownEvent { .. } => "HF-ADM-UNKNOWN-EVENT",
+            Self::RelaySilent { .. } => "HF-ADM-RELAY-SILENT",
+            Self::RelayBusy { .. } => "HF-ADM-RELAY-BUSY",
+            Self::RelayRefused { .. } => "HF-ADM-RELAY-REFUSED",
             Self::TooManyViews => "HF-ADM-TOO-MANY-VIEWS",
             Self::TooManyLiveViews => "HF-ADM-TOO-MANY-LIVE-VIEWS",
             Self::NoRoute => "HF-ADM-NO-ROUTE",
@@ -160,8 +196,14 @@ impl ApiError {
             Self::BadRequest(_) | Self::Unusable(_) | Self::SagaForm(_) => StatusCode::BAD_REQUEST,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UrlTooLong => StatusCode::URI_TOO_LONG,
-            Self::TooManyViews | Self::TooManyLiveViews => StatusCode::TOO_MANY_REQUESTS,
-            Self::NotLocked { .. } | Self::NoRoute => StatusCode::NOT_FOUND,
+            Self::TooManyViews | Self::TooManyLiveViews | Self::RelayBusy { .. } => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
+            Self::NotLocked { .. } | Self::UnknownEvent { .. } | Self::NoRoute => {
+                StatusCode::NOT_FOUND
+            }
+            Self::RelayRefused { .. } => StatusCode::CONFLICT,
+            Self::RelaySilent { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
             Self::NotRecorded(_) | Self::OutcomeNotRecorded { .. } | Self::Unforeseen(_) => {

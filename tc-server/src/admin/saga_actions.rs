@@ -35,7 +35,7 @@ pub(super) async fn start(
     State(state): State<AdminState>,
     Body(request): Body<StartSagaRequest>,
 ) -> Result<Json<SagaReply>, ApiError> {
-    let StartSagaRequest { key, application, saga, reason } = request;
+    let StartSagaRequest { key, application, saga, labels, reason } = request;
     let action = Action {
         detail: detail_of(&reason),
         saga: Some(cut(&key)),
@@ -43,7 +43,7 @@ pub(super) async fn start(
     };
     let definition = Some(saga_json::definition(&saga.to_string())?);
     // The decoder of the native API reads definitions, so that both refuse the same ones.
-    let request = wire::StartSagaRequest { application, key, definition };
+    let request = wire::StartSagaRequest { application, key, definition, labels };
     let command = Decoder::default().start_saga(request)?;
     execute(state, action, command).await
 }

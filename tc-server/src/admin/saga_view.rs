@@ -16,6 +16,7 @@ use super::model::{
     EventKind, Failure, NextAttempt, NextAttemptState, Payload, SagaDetail, SagaOverview,
     SagaReply, SagaRetry, SagaStanding, SagaStep, SagaStepKind, SagaStepState, TimelineEntry,
 };
+use super::view;
 use crate::dispatch::CallStanding;
 use crate::time_format::rfc3339;
 
@@ -52,6 +53,7 @@ pub(super) fn summary(saga: &SagaSummary, now: Timestamp) -> SagaOverview {
         steps_done: saga.steps_done,
         under_way: names(&saga.under_way),
         awaits: names(&saga.awaits),
+        labels: view::labels(&saga.labels),
     }
 }
 

@@ -97,6 +97,7 @@ fn filter(query: SagaQuery, now: Timestamp) -> Result<SagaFilter, ApiError> {
         name: query.name,
         key: query.key,
         awaits: query.awaits,
+        label: query.label.as_deref().map(extract::label).transpose()?,
         begun_before: older_than.map(|age_ms| Timestamp(now.0.saturating_sub(age_ms))),
     })
 }

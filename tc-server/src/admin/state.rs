@@ -14,9 +14,11 @@ use crate::clock::Clock;
 use crate::config::AdminConfig;
 use crate::dispatch::Dispatcher;
 use crate::engine::{EngineHandle, Standing, changed};
+use crate::grpc::GrpcFrontend;
 use crate::metrics;
 use crate::peers::Peers;
 use crate::recent::RecentSteps;
+use crate::relay_reports::RelayReports;
 use crate::security::{Access, CookieSeal};
 use crate::store::{CoordinatorNode, Leader, RecordSource};
 
@@ -24,6 +26,7 @@ use crate::store::{CoordinatorNode, Leader, RecordSource};
 #[derive(Clone, Debug)]
 pub struct AdminState {
     parts: Arc<Parts>,
+    relay_reports: RelayReports,
 }
 
 #[derive(Debug)]
@@ -185,6 +188,7 @@ impl AdminState {
     ) -> Self {
         let places = |max: usize| Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
         let (views, live) = (places(config.views_max), places(config.live_max));
+        let relay_reports = RelayReports::new(Arc::clone(&clock));
         let parts = Parts {
             engine,
             dispatcher,
@@ -199,7 +203,18 @@ impl AdminState {
             live,
             recent: RecentSteps::new(),
         };
-        Self { parts: Arc::new(parts) }
+        Self { parts: Arc::new(parts), relay_reports }
+    }
+
+    /// Shows what relays of outboxes report to this front end.
+    #[must_use]
+    pub(crate) fn with_relays_of(self, front: &GrpcFrontend) -> Self {
+        Self { relay_reports: front.relay_reports().clone(), ..self }
+    }
+
+    /// Returns what relays of outboxes report.
+    pub(super) fn relay_reports(&self) -> &RelayReports {
+        &self.relay_reports
     }
 
     pub(super) fn engine(&self) -> &EngineHandle {

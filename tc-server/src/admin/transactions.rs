@@ -2,9 +2,7 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use handfast_core::{
-    Coordinator, GlobalFilter, Label, ListOrder, PageBounds, Rejection, Timestamp, Xid,
-};
+use handfast_core::{Coordinator, GlobalFilter, ListOrder, PageBounds, Rejection, Timestamp, Xid};
 
 use super::caller::Viewer;
 use super::extract::{self, Path, Query};
@@ -128,7 +126,7 @@ pub(super) fn filter(query: &TransactionQuery, now: Timestamp) -> Result<GlobalF
         name: query.name.clone(),
         begun_before: older_than.into_iter().chain(until).min(),
         begun_from: younger_than.into_iter().chain(since).max(),
-        label: query.label.as_deref().map(label).transpose()?,
+        label: query.label.as_deref().map(extract::label).transpose()?,
         resource: query.resource.clone(),
         table: query.table.clone(),
         text: query.text.clone(),
@@ -138,11 +136,4 @@ pub(super) fn filter(query: &TransactionQuery, now: Timestamp) -> Result<GlobalF
         },
         is_unfinished: false,
     })
-}
-
-fn label(text: &str) -> Result<Label, ApiError> {
-    let (name, value) = text
-        .split_once('=')
-        .ok_or_else(|| ApiError::BadRequest(format!("`{text}`: a label is `name=value`")))?;
-    Ok(Label::new(name, value))
 }

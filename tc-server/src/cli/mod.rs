@@ -18,6 +18,7 @@ use crate::security::Role;
 mod bulk;
 mod client;
 mod config_flags;
+mod events;
 mod exported;
 mod failure;
 mod greeting;
@@ -30,6 +31,7 @@ mod token;
 
 pub use client::Client;
 pub use config_flags::ConfigFlags;
+pub use events::EventCommand;
 pub use failure::{CliFailure, Exit, report_usage};
 pub use render::{
     Style, render_deadlocks, render_graph, render_lock, render_named_lock, render_queue,
@@ -65,6 +67,9 @@ pub enum Command {
     /// Shows sagas, starts them and acts on them.
     #[command(subcommand)]
     Saga(SagaCommand),
+    /// Shows what relays of outboxes report, and has them requeue or skip parked events.
+    #[command(subcommand)]
+    Events(EventCommand),
     /// Lists the resources that connected processes serve.
     Resources(Remote),
     /// Lists the connected client processes.
@@ -465,6 +470,7 @@ pub fn execute(command: Command, output: &mut dyn Write) -> Result<(), CliFailur
         Command::Lock(command) => remote::locks(command, output),
         Command::Lease(command) => remote::leases(command, output),
         Command::Saga(command) => saga::run(command, output),
+        Command::Events(command) => events::run(command, output),
         Command::Resources(remote) => remote::resources(&remote, output),
         Command::Processes(remote) => remote::processes(&remote, output),
         Command::Status(remote) => remote::status(&remote, output),

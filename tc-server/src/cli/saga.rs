@@ -39,6 +39,9 @@ pub enum SagaCommand {
         /// Only those that wait for this signal.
         #[arg(long, value_name = "STEP")]
         awaits: Option<String>,
+        /// Only those with this label, such as order=42.
+        #[arg(long, value_name = "NAME=VALUE")]
+        label: Option<String>,
         /// Only those begun longer ago, such as 30s, 5m or 2h.
         #[arg(long)]
         older_than: Option<String>,
@@ -70,6 +73,9 @@ pub enum SagaCommand {
         /// The application in whose name it is started.
         #[arg(long, default_value = "operator")]
         application: String,
+        /// A label to find it by, such as order=42; may be given several times.
+        #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
+        labels: Vec<(String, String)>,
         /// The reason, for the audit log.
         #[arg(long, default_value = "")]
         reason: String,
@@ -109,6 +115,12 @@ pub enum SagaCommand {
         #[arg(long)]
         dot: bool,
     },
+}
+
+/// Reads a label.
+fn label(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("a label is NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// The saga that a command is about.

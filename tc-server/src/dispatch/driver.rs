@@ -211,6 +211,10 @@ impl Dispatcher {
         &*self.shared.clock
     }
 
+    pub(crate) fn shared_clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.shared.clock)
+    }
+
     /// Returns what is owed to the branches of a global, as [`Queue::next_attempts`] does.
     #[must_use]
     pub fn next_attempts(&self, xid: Xid, max: usize) -> Vec<NextAttempt> {

@@ -239,6 +239,7 @@ fn kind(command: &Command) -> Kind {
         Command::End { decision: Decision::Commit, .. } => Kind::Commit,
         Command::End { decision: Decision::RollBack, .. }
         | Command::ReportBranch { .. }
+        | Command::NoteFailedTry { .. }
         | Command::ReportDatabaseWait { .. }
         | Command::GetStatus { .. }
         | Command::FinishPhaseTwo { .. }

@@ -94,6 +94,9 @@ pub enum BadRequest {
     /// The text is no XID.
     #[error("{0}")]
     Xid(#[from] handfast_core::XidTextError),
+    /// The text is no id of an event.
+    #[error("`{0}` is no event id: at most 64 letters, digits and hyphens")]
+    EventId(String),
     /// Branch ids are positive and have 63 bits.
     #[error("branch id {0} is not between 1 and 2^63 - 1")]
     BranchId(u64),
@@ -119,6 +122,7 @@ impl BadRequest {
             Self::TooLong { .. } | Self::TooMany { .. } => "HF-TC-TOO-LARGE",
             Self::Missing { .. }
             | Self::LabelName(_)
+            | Self::EventId(_)
             | Self::Xid(_)
             | Self::BranchId(_)
             | Self::Hello => "HF-TC-BAD-REQUEST",

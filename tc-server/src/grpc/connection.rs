@@ -41,6 +41,7 @@ struct Connection {
 #[derive(Debug)]
 struct Greeted {
     client_id: Arc<str>,
+    application: Arc<str>,
     seat: ProcessRegistration,
 }
 
@@ -198,10 +199,11 @@ impl Connection {
         // and a client expects the greeting first.
         self.queue.say(id, server_message::Body::Hello(reply));
         let sink: Arc<dyn CallSink> = Arc::<SendQueue>::clone(&self.queue);
-        let client_id = Arc::clone(&process.client_id);
+        let (client_id, application) =
+            (Arc::clone(&process.client_id), Arc::clone(&process.application));
         let seat = self.front.shared.dispatcher.connect(process, sink);
         seat.register(resources);
-        self.greeted = Some(Greeted { client_id, seat });
+        self.greeted = Some(Greeted { client_id, application, seat });
         self.queue.belongs_to(asker);
         self.present = Some(self.front.shared.presence.enter(client));
         Ok(())
@@ -252,6 +254,7 @@ impl Connection {
             Some(Body::FindLock(request)) => decoder.find_lock(request),
             Some(Body::RegisterResources(request)) => return self.register(id, request),
             Some(Body::TryBranch(request)) => return self.try_branch(id, request),
+            Some(Body::ReportOutbox(request)) => return self.report_outbox(from, id, request),
             Some(Body::Finished(outcome)) => match decoder.answers(outcome) {
                 Ok(answers) => return gathered.answers.extend(answers),
                 Err(error) => Err(error),
@@ -301,6 +304,19 @@ impl Connection {
             };
             promised.say(body);
         });
+    }
+
+    /// Takes the report of a relay. Its answer is kept back in a task of its own, of which each
+    /// relay has one: a further report ends the wait of the one before.
+    fn report_outbox(&self, from: &Greeted, id: u64, request: wire::ReportOutboxRequest) {
+        let decoder = &self.front.shared.decoder;
+        let report = match decoder.outbox_report(&from.application, &self.peer, request) {
+            Ok(report) => report,
+            Err(error) => return self.refuse(id, &error),
+        };
+        let reports = self.front.shared.relay_reports.clone();
+        let promised = self.queue.promise(id);
+        tokio::spawn(async move { promised.say(report.answer(&reports).await) });
     }
 
     fn refuse(&self, id: u64, error: &BadRequest) {

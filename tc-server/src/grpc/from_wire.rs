@@ -33,7 +33,8 @@ impl Decoder {
         Ok(Some(key).filter(|key| !key.is_empty()).map(Into::into))
     }
 
-    fn labels(&self, labels: BTreeMap<String, String>) -> Result<Labels, BadRequest> {
+    /// Reads the labels of a global or a saga, of whatever protocol.
+    pub(crate) fn labels(&self, labels: BTreeMap<String, String>) -> Result<Labels, BadRequest> {
         at_most("labels", labels.len(), self.bounds.labels_max)?;
         let label = |(name, value): (String, String)| {
             at_most_bytes("label name", name.len(), self.bounds.label_name_bytes_max)?;

@@ -73,6 +73,11 @@ fn map(body: Option<Body>) -> Result<Vec<Command>, BadRequest> {
         Body::ReleaseLock(request) => decoder.release_lock(request)?,
         Body::FindLock(request) => decoder.find_lock(request)?,
         Body::TryBranch(request) => decoder.try_branch(&request)?,
+        Body::ReportOutbox(request) => {
+            let (application, peer) = ("fuzz".into(), "fuzz".into());
+            decoder.outbox_report(&application, &peer, request)?;
+            return Ok(Vec::new());
+        }
     }])
 }
 
@@ -89,6 +94,7 @@ mod tests {
             Body::GetStatus(wire::GetStatusRequest { xid: "x:1099511627777".to_owned() }),
             Body::Finished(wire::PhaseTwoOutcome::default()),
             Body::StartSaga(wire::StartSagaRequest::default()),
+            Body::ReportOutbox(wire::ReportOutboxRequest::default()),
             Body::GetSaga(wire::GetSagaRequest { xid: "x:7".to_owned(), reply_when: 1 }),
         ];
         let messages =

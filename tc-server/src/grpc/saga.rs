@@ -29,6 +29,7 @@ impl Decoder {
             application: request.application.into(),
             key: present("key", request.key)?.into(),
             definition: Arc::new(self.definition(definition)?),
+            labels: self.labels(request.labels)?,
         })
     }
 

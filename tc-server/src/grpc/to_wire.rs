@@ -18,8 +18,12 @@ pub(super) fn body(answered: EngineResult) -> Body {
     };
     match reply {
         Reply::Rejected(rejection) => Body::Rejected(refusal::of_core(&rejection)),
-        Reply::Begun { xid, address, timeout_ms } => {
-            Body::Begin(wire::BeginReply { xid: xid_text(&address, xid), timeout_ms })
+        Reply::Begun { xid, address, timeout_ms, found } => {
+            // A global that is found has a status that is known.
+            let (found, rollback_reason) =
+                status_and_reason(found.unwrap_or(GlobalStatus::Unknown));
+            let xid = xid_text(&address, xid);
+            Body::Begin(wire::BeginReply { xid, timeout_ms, found, rollback_reason })
         }
         Reply::Registered { token } => {
             Body::RegisterBranch(wire::RegisterBranchReply { fencing_token: token.0 })

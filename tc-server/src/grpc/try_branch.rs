@@ -99,17 +99,31 @@ impl GrpcFrontend {
             let error = match self.shared.over_http.call(attempt).await {
                 CallOutcome::Done(_) => return Ok(Tried::Done(wire::Done {})),
                 CallOutcome::Refused(message) => {
+                    self.note_failed_try(registration, *attempts, &message).await;
                     let error = self.shared.decoder.reason(&message).to_owned();
                     return Ok(Tried::Refused(wire::Refused { error, ..wire::Refused::default() }));
                 }
                 CallOutcome::Failed(error) => error,
             };
+            self.note_failed_try(registration, *attempts, &error).await;
             let pause = Duration::from_millis(pauses.delay_ms(*attempts));
             if Instant::now() + pause >= until {
                 let error = self.shared.decoder.reason(&error).to_owned();
                 return Ok(Tried::Unanswered(wire::Retryable { error }));
             }
             sleep(pause).await;
+        }
+    }
+
+    /// Adds a failed attempt to the course of the branch. It is for operators: if it cannot be
+    /// added, the try goes on all the same.
+    async fn note_failed_try(&self, registration: &Command, attempt: u32, error: &str) {
+        let Command::RegisterBranch { xid, branch, .. } = registration else { return };
+        let (xid, branch) = (*xid, branch.id);
+        let error = self.shared.decoder.reason(error).into();
+        let note = Command::NoteFailedTry { xid, branch, attempt, error };
+        if let Err(why) = self.decide(note).await {
+            tracing::debug!(?why, %xid, %branch, attempt, "a failed try is not in the course");
         }
     }
 

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, Command, DecidedBy, Decision, GlobalStatus as Status, Labels, LockWait, Mode,
-    NewBranch, PhaseOneOutcome, Rejection, Reply, ReplyWhen, VotingRounds, Xid, XidText,
+    BranchId, Command, DecidedBy, Decision, GlobalStatus as Status, LockWait, Mode, NewBranch,
+    PhaseOneOutcome, Rejection, Reply, ReplyWhen, VotingRounds, Xid, XidText,
 };
 use handfast_seata_wire::Dialect;
 use handfast_seata_wire::message::{
@@ -17,6 +17,7 @@ use handfast_seata_wire::message::{
 use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus as Word};
 
 use super::client::Client;
+use super::labels;
 use super::resource::{is_database, mode_of};
 use super::rows::rows;
 use super::status;
@@ -101,10 +102,9 @@ impl ReplyContext {
 pub(super) fn beginning(it: GlobalBegin, client: &Client) -> Command {
     Command::Begin {
         application: Arc::clone(&client.application),
+        labels: labels::at_the_end_of(&it.name),
         name: it.name.into(),
         timeout_ms: u64::try_from(it.timeout_ms).ok().filter(|&timeout_ms| timeout_ms > 0),
-        // The protocol of Seata has no field for labels.
-        labels: Labels::NONE,
         key: None,
     }
 }

@@ -9,6 +9,7 @@ use crate::audit::AuditLog;
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::over_http::Secret;
+use crate::relay_reports::RelayReports;
 use crate::store::CoordinatorNode;
 use crate::webhook::{self, Alerts, Origin};
 
@@ -50,10 +51,16 @@ impl Sending {
         self.alerts.clone()
     }
 
-    /// Starts sending, and looking at the dispatcher's calls.
-    pub(super) fn start(self, dispatcher: &Dispatcher, config: &Config) -> Vec<JoinHandle<()>> {
+    /// Starts sending, and looking at the dispatcher's calls and at what relays report.
+    pub(super) fn start(
+        self,
+        dispatcher: &Dispatcher,
+        relays: &RelayReports,
+        config: &Config,
+    ) -> Vec<JoinHandle<()>> {
         let Some(delivery) = self.delivery else { return Vec::new() };
+        let parked = webhook::watch_parked(relays.clone(), self.alerts.clone());
         let watch = webhook::watch(dispatcher.clone(), self.alerts, config.webhook.overdue_ms);
-        vec![tokio::spawn(delivery), tokio::spawn(watch)]
+        vec![tokio::spawn(delivery), tokio::spawn(watch), tokio::spawn(parked)]
     }
 }

@@ -114,8 +114,8 @@ impl Delivery {
             Err(error) => {
                 count_alert(AlertResult::GivenUp);
                 tracing::error!(
-                    id = alert.id, xid = alert.xid, %error,
-                    "an alert is given up: look at its receiver, and at the transaction"
+                    id = alert.id, subject = alert.subject, %error,
+                    "an alert is given up: look at its receiver, and at its subject"
                 );
                 UNDELIVERED
             }
@@ -147,7 +147,7 @@ impl Delivery {
         let signed = SignedRequest {
             method: "POST",
             path: self.url.path(),
-            xid: &alert.xid,
+            xid: &alert.subject,
             branch: alert.branch.0,
             operation: OPERATION,
             timestamp_ms,
@@ -158,7 +158,7 @@ impl Delivery {
             .http
             .post(self.url.clone())
             .header(reqwest::header::CONTENT_TYPE, CONTENT_TYPE)
-            .header("handfast-xid", &alert.xid)
+            .header("handfast-xid", &alert.subject)
             .header("handfast-branch", alert.branch.to_string())
             .header("handfast-operation", OPERATION)
             .header("handfast-timestamp", timestamp_ms.to_string())
@@ -186,10 +186,11 @@ impl Delivery {
     }
 
     fn action(&self, alert: &AlertEvent) -> Action {
-        let number = alert.xid.rsplit(':').next().unwrap_or_default();
+        let (xid, event) = alert.target();
         Action {
-            xid: Some(number.to_owned()),
-            branch: Some(alert.branch.to_string()),
+            branch: xid.is_some().then(|| alert.branch.to_string()),
+            xid,
+            event,
             detail: Some(alert.kind.name().to_owned()),
             node: self.origin.node.clone(),
             ..self.own_action()

@@ -7,6 +7,7 @@ use handfast_core::{Alert, AlertKind, BranchId, Timestamp, Xid, XidText};
 use serde::Serialize;
 
 use crate::dispatch::{OverdueCalls, ResourceKey};
+use crate::relay_reports::{ParkedEvent, RelayKey, RelayView};
 use crate::time_format::{self, rfc3339};
 
 /// The media type of an event with its attributes in the body.
@@ -18,12 +19,11 @@ pub(super) struct AlertEvent {
     /// The same for each attempt, and for each leader that raises it.
     pub(super) id: String,
     pub(super) kind: EventKind,
-    pub(super) xid: String,
+    /// The transaction or the event that it is about.
+    pub(super) subject: String,
+    /// 0 for an event.
     pub(super) branch: BranchId,
-    resource: Arc<str>,
-    step: Option<Arc<str>>,
-    key: Option<Arc<str>>,
-    overdue: Option<(usize, Timestamp)>,
+    content: Content,
     raised_at: Timestamp,
 }
 
@@ -36,6 +36,8 @@ pub(super) enum EventKind {
     StepGivenUp,
     /// Phase two of a resource is owed for too long.
     PhaseTwoOverdue,
+    /// An event of an outbox is parked.
+    EventParked,
 }
 
 impl EventKind {
@@ -45,6 +47,7 @@ impl EventKind {
             Self::NeedsOperator => "handfast.needs_operator",
             Self::StepGivenUp => "handfast.saga_step_given_up",
             Self::PhaseTwoOverdue => "handfast.phase_two_overdue",
+            Self::EventParked => "handfast.event_parked",
         }
     }
 }
@@ -59,22 +62,36 @@ struct CloudEvent<'a> {
     subject: &'a str,
     time: String,
     datacontenttype: &'static str,
-    data: Content<'a>,
+    data: &'a Content,
 }
 
-#[derive(Serialize)]
-struct Content<'a> {
-    xid: &'a str,
-    branch: String,
-    resource: &'a str,
+/// The part of an alert that is of its kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+struct Content {
     #[serde(skip_serializing_if = "Option::is_none")]
-    step: Option<&'a str>,
+    xid: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<&'a str>,
+    branch: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource: Option<Arc<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<Arc<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     overdue: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event: Option<Arc<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    application: Option<Arc<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outbox: Option<Arc<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topic: Option<Arc<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parked: Option<u64>,
     /// The command that shows more.
     command: String,
 }
@@ -86,59 +103,86 @@ impl AlertEvent {
             AlertKind::NeedsOperator => EventKind::NeedsOperator,
             AlertKind::StepGivenUp => EventKind::StepGivenUp,
         };
-        Self {
-            id: format!("{xid}/{branch}/{}/{occasion}", kind.name()),
-            kind,
-            xid: text_of(address, *xid),
-            branch: *branch,
-            resource: Arc::clone(resource),
+        let noun = if key.is_some() { "saga" } else { "tx" };
+        let (id, subject) =
+            (format!("{xid}/{branch}/{}/{occasion}", kind.name()), text_of(address, *xid));
+        let content = Content {
             step: step.clone(),
             key: key.clone(),
-            overdue: None,
-            raised_at: time_format::now(),
-        }
+            ..Content::of_branch(&subject, *branch, resource, noun)
+        };
+        Self { id, kind, subject, branch: *branch, content, raised_at: time_format::now() }
     }
 
     /// Returns the alert about a resource whose phase two is overdue.
     pub(super) fn of_overdue(resource: &ResourceKey, calls: &OverdueCalls) -> Self {
         let OverdueCalls { count, since, xid, branch, address } = calls;
         let kind = EventKind::PhaseTwoOverdue;
-        Self {
-            id: format!("{xid}/{branch}/{}", kind.name()),
-            kind,
-            xid: text_of(address, *xid),
-            branch: *branch,
-            resource: Arc::clone(&resource.id),
-            step: None,
-            key: None,
-            overdue: Some((*count, *since)),
-            raised_at: time_format::now(),
-        }
+        let (id, subject) = (format!("{xid}/{branch}/{}", kind.name()), text_of(address, *xid));
+        let content = Content {
+            overdue: Some(*count),
+            since: Some(rfc3339(*since)),
+            ..Content::of_branch(&subject, *branch, &resource.id, "tx")
+        };
+        Self { id, kind, subject, branch: *branch, content, raised_at: time_format::now() }
+    }
+
+    /// Returns the alert about a parked event, the newest of those that a relay has parked.
+    pub(super) fn of_parked(relay: &RelayView, event: &ParkedEvent) -> Self {
+        let RelayKey { application, outbox, .. } = &relay.key;
+        let kind = EventKind::EventParked;
+        let (subject, parked_at) = (event.event.to_string(), event.parked_at);
+        let content = Content {
+            xid: event.xid.as_ref().map(ToString::to_string),
+            key: Some(Arc::clone(&event.key)),
+            since: Some(rfc3339(parked_at)),
+            event: Some(Arc::clone(&event.event)),
+            application: Some(Arc::clone(application)),
+            outbox: Some(Arc::clone(outbox)),
+            topic: Some(Arc::clone(&event.topic)),
+            parked: Some(relay.report.sum(|lane| lane.parked)),
+            command: "handfast events ls".to_owned(),
+            ..Content::default()
+        };
+        let id = format!("{subject}/{}/{}", kind.name(), parked_at.0);
+        let raised_at = time_format::now();
+        Self { id, kind, subject, branch: BranchId(0), content, raised_at }
     }
 
     /// Returns the body of the request.
     pub(super) fn to_json(&self, address: &str) -> serde_json::Result<Vec<u8>> {
-        let Self { id, kind, xid, resource, step, key, overdue, .. } = self;
-        let noun = if key.is_some() { "saga" } else { "tx" };
         serde_json::to_vec(&CloudEvent {
             specversion: "1.0",
-            id,
+            id: &self.id,
             source: format!("handfast://{address}"),
-            kind: kind.name(),
-            subject: xid,
+            kind: self.kind.name(),
+            subject: &self.subject,
             time: rfc3339(self.raised_at),
             datacontenttype: "application/json",
-            data: Content {
-                xid,
-                branch: self.branch.to_string(),
-                resource,
-                step: step.as_deref(),
-                key: key.as_deref(),
-                overdue: overdue.map(|(count, _)| count),
-                since: overdue.map(|(_, since)| rfc3339(since)),
-                command: format!("handfast {noun} show {xid}"),
-            },
+            data: &self.content,
         })
+    }
+
+    /// Returns the number of the transaction, or the id of the event, for the audit log.
+    pub(super) fn target(&self) -> (Option<String>, Option<String>) {
+        match self.kind {
+            EventKind::EventParked => (None, Some(self.subject.clone())),
+            EventKind::NeedsOperator | EventKind::StepGivenUp | EventKind::PhaseTwoOverdue => {
+                (self.subject.rsplit(':').next().map(str::to_owned), None)
+            }
+        }
+    }
+}
+
+impl Content {
+    fn of_branch(xid: &str, branch: BranchId, resource: &Arc<str>, noun: &str) -> Self {
+        Self {
+            xid: Some(xid.to_owned()),
+            branch: Some(branch.to_string()),
+            resource: Some(Arc::clone(resource)),
+            command: format!("handfast {noun} show {xid}"),
+            ..Self::default()
+        }
     }
 }
 
@@ -152,6 +196,7 @@ mod tests {
     use handfast_core::Mode;
 
     use super::*;
+    use crate::relay_reports::{LaneReport, RelayReport};
 
     fn shown(event: AlertEvent) -> String {
         let event = AlertEvent { raised_at: Timestamp(1_700_000_000_000), ..event };
@@ -223,5 +268,50 @@ mod tests {
               "type": "handfast.phase_two_overdue"
             }"#]]
         .assert_eq(&shown(AlertEvent::of_overdue(&resource, &calls)));
+    }
+
+    #[test]
+    fn a_parked_event_is_told_with_its_outbox_and_without_its_error() {
+        let event = ParkedEvent {
+            event: "0b9f".into(),
+            topic: "orders".into(),
+            key: "7".into(),
+            error: "card 4711 refused".into(),
+            attempts: 10,
+            parked_at: Timestamp(1_699_999_000_000),
+            emitted_at: Timestamp(1_699_998_000_000),
+            xid: None,
+        };
+        let lane = LaneReport { parked: 3, ..LaneReport::default() };
+        let report = RelayReport {
+            lanes: vec![lane],
+            parked: vec![event.clone()],
+            ..RelayReport::default()
+        };
+        let key =
+            RelayKey { application: "shop".into(), outbox: "orders-db".into(), relay: "a".into() };
+        let (report, reported_at, is_silent) = (Arc::new(report), Timestamp(0), false);
+        let relay = RelayView { key, report, reported_at, is_silent };
+        expect![[r#"
+            {
+              "data": {
+                "application": "shop",
+                "command": "handfast events ls",
+                "event": "0b9f",
+                "key": "7",
+                "outbox": "orders-db",
+                "parked": 3,
+                "since": "2023-11-14T21:56:40.000Z",
+                "topic": "orders"
+              },
+              "datacontenttype": "application/json",
+              "id": "0b9f/handfast.event_parked/1699999000000",
+              "source": "handfast://tc:7091",
+              "specversion": "1.0",
+              "subject": "0b9f",
+              "time": "2023-11-14T22:13:20.000Z",
+              "type": "handfast.event_parked"
+            }"#]]
+        .assert_eq(&shown(AlertEvent::of_parked(&relay, &event)));
     }
 }

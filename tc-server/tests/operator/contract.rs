@@ -8,11 +8,14 @@ use http::Method;
 use crate::application::Application;
 use crate::port::{Admin, TokensFile, roomy};
 
-const ROUTES: [(&str, &str); 32] = [
+const ROUTES: [(&str, &str); 35] = [
     ("get", "/api/v1/audit"),
     ("post", "/api/v1/backup"),
     ("get", "/api/v1/cluster"),
     ("post", "/api/v1/cluster/transfer"),
+    ("get", "/api/v1/events"),
+    ("post", "/api/v1/events/{event}/requeue"),
+    ("post", "/api/v1/events/{event}/skip"),
     ("get", "/api/v1/live"),
     ("get", "/api/v1/locks"),
     ("get", "/api/v1/locks/deadlocks"),
@@ -83,7 +86,7 @@ async fn every_route_requires_its_role() {
     let mut routes = ROUTES.to_vec();
     routes.extend([("get", "/metrics"), ("get", "/api/v1/openapi.json")]);
     for (method, path) in routes {
-        let path = path.replace("{xid}", "1").replace("{branch}", "1");
+        let path = path.replace("{xid}", "1").replace("{branch}", "1").replace("{event}", "1");
         let (method, body) = match method {
             "get" => (Method::GET, None),
             _ if path.ends_with("resolve") => {

@@ -1,12 +1,14 @@
 //! Labels of transactions, and lists that are searched: by label, content, time and text.
 
 use handfast_proto::v1::{BeginRequest, Decision};
-use handfast_server::admin::model::{Status, TransactionPage};
-use http::Method;
+use handfast_server::admin::model::{SagaPage, Status, TransactionPage};
+use http::{Method, StatusCode};
+use serde_json::json;
 
 use crate::application::{Application, RESOURCE};
 use crate::command_line::run;
 use crate::port::{Admin, start};
+use crate::serving::handfast;
 
 async fn begin(application: &mut Application, name: &str, labels: &[(&str, &str)]) -> String {
     let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -152,4 +154,45 @@ async fn transactions_are_found_by_content_text_and_time() {
         let problem = admin.problem(Method::GET, &path, None).await;
         assert_eq!(problem, (400, "HF-ADM-BAD-REQUEST".to_owned()), "{wrong}");
     }
+}
+
+/// Started by the command line or by REST, a saga is found by its label among sagas and among
+/// transactions.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_saga_has_labels() {
+    let (_server, admin, _application) = start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let step = json!({"name": "reserve", "kind": "compensable", "resource": "r", "action": "a"});
+    let saga = json!({"name": "place-order", "steps": [step]});
+    let file = folder.path().join("saga.json");
+    std::fs::write(&file, saga.to_string()).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = handfast(&[&["saga"], arguments].concat());
+        command.env("HANDFAST_SERVER", &admin.base);
+        tokio::task::spawn_blocking(move || command.output().unwrap())
+    };
+    let file = file.to_str().unwrap();
+    let labels = ["--label", "order=42", "--label", "country=de"];
+    let started = run(&[&["start", file, "--key", "a"], &labels[..]].concat()).await.unwrap();
+    assert!(started.status.success(), "{started:?}");
+    let body = json!({"key": "b", "saga": saga, "labels": {"order": "43"}}).to_string();
+    let (status, text) = admin.post("/api/v1/sagas", Some(&body)).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+
+    let listed = run(&["ls", "--label", "order=42", "--json"]).await.unwrap();
+    let page: SagaPage = serde_json::from_slice(&listed.stdout).unwrap();
+    let [found] = &*page.items else { panic!("{page:?}") };
+    assert_eq!((&*found.key, &*found.labels["country"]), ("a", "de"));
+    let shown = run(&["show", "key=a"]).await.unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("\nlabels country=de order=42\n"), "{shown}");
+    let page: TransactionPage = admin.get("/api/v1/transactions?label=order%3D43").await;
+    let [found] = &*page.items else { panic!("{page:?}") };
+    assert_eq!(&*found.labels["order"], "43");
+
+    let many: serde_json::Map<_, _> =
+        (0..17).map(|number| (format!("l{number}"), "1".into())).collect();
+    let body = json!({"key": "c", "saga": saga, "labels": many}).to_string();
+    let refused = admin.problem(Method::POST, "/api/v1/sagas", Some(&body)).await;
+    assert_eq!(refused, (400, "HF-TC-TOO-LARGE".to_owned()));
 }

@@ -28,6 +28,8 @@ mod dirty_write;
 #[cfg(test)]
 mod documents;
 #[cfg(test)]
+mod events;
+#[cfg(test)]
 mod exported;
 #[cfg(test)]
 mod faults;

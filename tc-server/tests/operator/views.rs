@@ -2,10 +2,12 @@
 //! time.
 
 use futures::future::join_all;
-use handfast_proto::v1::Decision;
+use handfast_proto::v1::try_branch_reply::Result as Tried;
+use handfast_proto::v1::{Decision, TryBranchRequest};
 use handfast_server::admin::model::{
     Lock, LockPage, ServerStatus, Status, TransactionDetail, TransactionPage,
 };
+use handfast_server::config::HttpParticipant;
 use handfast_test_services::until;
 use http::header::RETRY_AFTER;
 
@@ -130,4 +132,42 @@ async fn an_excess_view_is_refused_with_a_retry_time() {
     application.finish().await;
     admin.get::<ServerStatus>("/api/v1/status").await;
     assert_eq!(admin.until(&xid, Status::RolledBack).await.transaction.xid, xid);
+}
+
+/// Each attempt at the try of a participant over HTTP is told with its error.
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_tries_are_in_the_course() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret_file = folder.path().join("points.key");
+    std::fs::write(&secret_file, "known to coordinator and service").unwrap();
+    // Nothing listens there once the listener is dropped.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let prefix = format!("http://{free}/");
+    let mut config = roomy();
+    config.http.participants = vec![HttpParticipant { prefix: prefix.clone(), secret_file }];
+    let (_server, admin, mut application) = start_with(config).await;
+    let xid = application.begin("buy").await;
+    let request = TryBranchRequest {
+        xid: xid.clone(),
+        branch_id: 7,
+        resource_id: format!("{prefix}points"),
+        input: b"30".to_vec(),
+        timeout_ms: 600,
+    };
+    let reply = application.client.try_branch(request).await.unwrap().into_inner();
+    assert!(matches!(reply.result, Some(Tried::Unanswered(_))), "{reply:?}");
+    let told = |detail: &TransactionDetail| {
+        let of_branch = detail.timeline.iter().filter(|entry| entry.branch.is_some());
+        of_branch.map(|entry| entry.what.clone()).collect::<Vec<_>>()
+    };
+    let timeline = told(&admin.show(&xid).await);
+    // Of attempts that fail in the same way, the first and the last.
+    assert!(timeline[1].starts_with("branch 7: attempt 1 failed: try: "), "{timeline:?}");
+    assert!(timeline[2].contains(" failed: try: http"), "{timeline:?}");
+    application.end(&xid, Decision::RollBack).await;
+    until("the cancel fails too", async || {
+        let timeline = told(&admin.show(&xid).await);
+        timeline.iter().any(|it| it.contains(" failed: http") && it.contains("/cancel: "))
+    })
+    .await;
 }

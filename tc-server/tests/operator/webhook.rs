@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::application::Application;
+use crate::events::{RelayProcess, parked};
 use crate::port::{Admin, roomy, start_with};
 use crate::serving::Coordinator;
 
@@ -266,6 +267,33 @@ async fn phase_two_that_does_not_go_down_is_told_once() {
         admin.until(xid, Status::Committed).await;
     }
     assert_eq!(receiver.events().len(), 1);
+}
+
+/// One alert for those that a relay has parked since the last look.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parked_event_is_told() {
+    let receiver = Receiver::start().await;
+    let (config, folder) = configured(&receiver.url);
+    let (server, _admin, _application) = start_with(config).await;
+    let mut process = RelayProcess::connect(server.grpc_address).await;
+    process.report(parked(&["e-0", "e-1"])).await;
+    let events = receiver.until(1).await;
+    assert_eq!(events[0]["type"], "handfast.event_parked");
+    assert_eq!(events[0]["subject"], "e-1");
+    let data = json!({
+        "event": "e-1", "application": "shop", "outbox": "orders-db", "topic": "orders",
+        "key": "order-1", "parked": 2, "since": "2026-11-21T05:30:45.679Z",
+        "command": "handfast events ls",
+    });
+    assert_eq!(events[0]["data"], data);
+    assert!(!events[0].to_string().contains("no such topic"), "errors may quote payloads");
+    let mut again = parked(&["e-0", "e-1"]);
+    again.parked[0].parked_at_ms += 60_000;
+    process.report(again).await;
+    let events = receiver.until(2).await;
+    assert_eq!(events[1]["subject"], "e-0");
+    until("both are audited", async || audited(folder.path()).len() == 4).await;
+    assert_eq!(audited(folder.path())[1], ["answered", "handfast.event_parked", "done"]);
 }
 
 // What stands is told again by the next process: an alert lives in memory alone.

@@ -28,6 +28,27 @@ async fn a_global_of_at_is_committed_before_phase_two() {
     assert_eq!(tm.roll_back(&xid).await, GlobalStatus::Committed, "too late");
 }
 
+/// The protocol has no field for labels: they stand at the end of the name.
+#[tokio::test]
+async fn labels_are_read_from_the_name() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let begun = tm.begin_named("place-order{order=42,country=de}", 60_000).await;
+    tm.begin_named("place-order{order=43}", 60_000).await;
+    tm.begin_named("placeOrder(java.lang.String)", 60_000).await;
+    let found = page(&server, "transactions?label=order%3D42").await;
+    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+    let items = found["items"].as_array().unwrap();
+    assert_eq!(items.len(), 1, "{found}");
+    assert_eq!(items[0]["xid"], begun.xid);
+    assert_eq!(items[0]["name"], "place-order{order=42,country=de}", "the name stays");
+    assert_eq!(items[0]["labels"]["country"], "de");
+    // A saga's machine begins in another way.
+    let begun = tm.begin_named("$Saga_ship{order=44}", 60_000).await;
+    let found = page(&server, "transactions?label=order%3D44").await;
+    assert!(found.contains(&begun.xid), "{found}");
+}
+
 #[tokio::test]
 async fn a_rollback_undoes_the_latest_branch_first() {
     let server = start().await;

@@ -89,7 +89,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
     (at(), text(), kind).prop_map(|(at, what, kind)| Event { at, what, kind })
 }
 
-fn labels() -> impl Strategy<Value = Labels> {
+pub(crate) fn labels() -> impl Strategy<Value = Labels> {
     let label = (text(), text()).prop_map(|(name, value)| Label { name, value });
     vec(label, 0..4).prop_map(Labels::from_iter)
 }
@@ -315,6 +315,7 @@ fn examples() -> Vec<(&'static str, Record)> {
     examples.extend(examples_of_branches());
     examples.push(("saga-compensating", saga_records::example()));
     examples.push(("saga-with-children", saga_records::example_with_children()));
+    examples.push(("saga-with-labels", saga_records::example_with_labels()));
     examples.extend(lease_records::examples());
     examples.extend(examples_of_closures());
     examples

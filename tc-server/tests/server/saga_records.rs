@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    ChildDefinition, ChildRef, Event, EventKind, Record, Retry, SagaDefinition, SagaPart,
-    SagaRecord, SagaState, StepDefinition, StepKind, StepRecord, StepRef, StepState, Timestamp,
-    TurnCause, Xid,
+    ChildDefinition, ChildRef, Event, EventKind, Label, Labels, Record, Retry, SagaDefinition,
+    SagaPart, SagaRecord, SagaState, StepDefinition, StepKind, StepRecord, StepRef, StepState,
+    Timestamp, TurnCause, Xid,
 };
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use crate::records::event;
+use crate::records::{event, labels};
 
 fn text() -> impl Strategy<Value = Arc<str>> {
     any::<String>().prop_map(Arc::from)
@@ -127,10 +127,12 @@ pub(crate) fn saga() -> impl Strategy<Value = Record> {
     let names = (any::<u64>(), text(), text(), text(), text(), option::of(any::<u64>()));
     let parts = (vec(step(), 0..4), vec(child(), 0..3));
     let state = (state(), option::of(text()));
-    let rest = (at(), option::of(at()), state, any::<bool>(), parts, vec(event(), 0..3));
+    let told = (vec(event(), 0..3), labels());
+    let rest = (at(), option::of(at()), state, any::<bool>(), parts, told);
     (names, rest).prop_map(|(names, rest)| {
         let (xid, address, application, key, name, timeout_ms) = names;
-        let (begun_at, deadline, (state, cause_error), paused, (steps, children), events) = rest;
+        let (begun_at, deadline, (state, cause_error), paused, (steps, children), told) = rest;
+        let (events, labels) = told;
         let (definitions, steps) = steps.into_iter().unzip();
         let definition = SagaDefinition { name, timeout_ms, steps: definitions, children };
         Record::Saga(SagaRecord {
@@ -146,6 +148,7 @@ pub(crate) fn saga() -> impl Strategy<Value = Record> {
             paused,
             steps,
             events: events.into(),
+            labels,
         })
     })
 }
@@ -211,7 +214,15 @@ pub(crate) fn example() -> Record {
         // The words that the kept file was written with.
         events: [Event { at: Timestamp(1_200), what: "taken back".into(), kind: EventKind::Note }]
             .into(),
+        labels: Labels::NONE,
     })
+}
+
+/// The same saga with labels.
+pub(crate) fn example_with_labels() -> Record {
+    let Record::Saga(saga) = example() else { unreachable!("the example is a saga") };
+    let labels = [Label::new("country", "de"), Label::new("order", "42")];
+    Record::Saga(SagaRecord { labels: labels.into_iter().collect(), ..saga })
 }
 
 /// The same saga with its payment in a child, whose output another child takes.

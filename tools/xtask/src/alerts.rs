@@ -1,5 +1,5 @@
-//! The alert rules for Prometheus: each names a heading of a page that says what to do, and
-//! Prometheus' own tool reads them and runs their tests.
+//! The alert rules for Prometheus: each names a heading of a page that says what to do, Prometheus'
+//! own tool reads them and runs their tests, and the Helm chart has the same.
 //!
 //! That the metrics of rules and boards exist is tested against a running coordinator, in
 //! `tc-server/tests/operator/boards.rs`.
@@ -16,6 +16,8 @@ use crate::tree::{SourceFile, root, source_files};
 
 const RULES: &str = "deploy/prometheus/handfast.rules.yml";
 const TESTS: &str = "deploy/prometheus/handfast.rules.test.yml";
+/// The rules in the chart, which can contain only what is in its own folder.
+const IN_CHART: &str = "deploy/helm/handfast/files/handfast.rules.yml";
 
 const PROMTOOL: Needed = Needed {
     name: "promtool",
@@ -56,6 +58,9 @@ fn complaints(files: &[SourceFile]) -> Result<Vec<String>> {
     };
     let tests = text(TESTS)?;
     let mut complaints = Vec::new();
+    if text(IN_CHART)? != text(RULES)? {
+        complaints.push(format!("{IN_CHART}: differs from {RULES}, of which it is a copy"));
+    }
     for Rule { name, runbook } in rules(text(RULES)?) {
         if !tests.contains(&format!("alertname: {name}\n")) {
             complaints.push(format!("{TESTS}: nothing tests {name}"));
@@ -93,6 +98,7 @@ mod tests {
 
     fn found(rules: &str) -> Vec<String> {
         let files = [
+            SourceFile::sample(IN_CHART, rules),
             SourceFile::sample(RULES, rules),
             SourceFile::sample(TESTS, "alertname: Down\n"),
             SourceFile::sample("docs/alerts.md", "# Alerts\n\n## Down\n"),
@@ -111,6 +117,18 @@ mod tests {
             found("- alert: Down\n"),
             [format!("{RULES}: Down has no runbook_url with a heading")]
         );
+    }
+
+    #[test]
+    fn a_chart_with_other_rules_is_found() {
+        let files = [
+            SourceFile::sample(IN_CHART, ""),
+            SourceFile::sample(RULES, "- alert: Down\n  runbook_url: docs/alerts.md#down\n"),
+            SourceFile::sample(TESTS, "alertname: Down\n"),
+            SourceFile::sample("docs/alerts.md", "# Alerts\n\n## Down\n"),
+        ];
+        let differs = format!("{IN_CHART}: differs from {RULES}, of which it is a copy");
+        assert_eq!(complaints(&files).unwrap(), [differs]);
     }
 
     #[test]

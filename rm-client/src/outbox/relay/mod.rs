@@ -15,12 +15,14 @@
 mod claim;
 mod lanes;
 mod publish;
+mod report;
 mod settle;
 mod skip_cursor;
+mod survey;
 mod visibility_horizon;
 
 use std::fmt;
-use std::future::Future;
+use std::future::{self, Future};
 use std::io::ErrorKind;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -36,12 +38,14 @@ use uuid::Uuid;
 
 use self::claim::Claimed;
 use self::lanes::Lanes;
+use self::report::{Reporter, Reporting};
 use self::skip_cursor::SkipCursor;
 use super::broker::Broker;
 use super::error::OutboxError;
 use super::operate::purge_on;
 use crate::at::database::begin::acquire;
 use crate::at::{AtDatabase, crash_point};
+use crate::connect::Handfast;
 
 /// How often finished rows are purged.
 const PURGE_EVERY: Duration = Duration::from_secs(60);
@@ -97,6 +101,7 @@ pub struct Relay<DB: AtDatabase> {
     pool: Pool<DB>,
     broker: Arc<dyn Broker>,
     settings: Settings,
+    reporting: Option<Reporting>,
 }
 
 impl<DB: AtDatabase> fmt::Debug for Relay<DB> {
@@ -110,7 +115,32 @@ impl<DB: AtDatabase> fmt::Debug for Relay<DB> {
 impl<DB: AtDatabase> Relay<DB> {
     /// Creates a relay with default settings.
     pub fn new(pool: Pool<DB>, broker: impl Broker + 'static) -> Self {
-        Self { pool, broker: Arc::new(broker), settings: Settings::default() }
+        let (broker, settings, reporting) = (Arc::new(broker), Settings::default(), None);
+        Self { pool, broker, settings, reporting }
+    }
+
+    /// Makes the relay report to the coordinator what it sees in its outbox, which operators know
+    /// by `outbox`: how many events are held, new and parked in each of its lanes, how old they
+    /// are, and the parked events with the broker's reason. Operators may have a parked event
+    /// requeued or skipped over the coordinator then, with `handfast events`. Not reported unless
+    /// this is set; topic, key and reason of a parked event are shown in clear text.
+    ///
+    /// The relay does not depend on the coordinator, and never waits for it. A report takes a
+    /// connection of the pool every two seconds for the time of three queries, if one is free.
+    ///
+    /// ```no_run
+    /// use handfast::Handfast;
+    /// use handfast::outbox::{InProcess, OutboxError, Relay};
+    ///
+    /// # async fn example(pool: sqlx::SqlitePool, handfast: Handfast) -> Result<(), OutboxError> {
+    /// let relay = Relay::new(pool, InProcess::new()).report_to(&handfast, "orders");
+    /// relay.run(std::future::pending()).await
+    /// # }
+    /// ```
+    pub fn report_to(mut self, handfast: &Handfast, outbox: impl Into<String>) -> Self {
+        let (handfast, outbox) = (handfast.clone(), outbox.into());
+        self.reporting = Some(Reporting { handfast, outbox });
+        self
     }
 
     /// Sets how many events are claimed at a time, 200 unless set. Fewer need more round trips.
@@ -162,17 +192,23 @@ impl<DB: AtDatabase> Relay<DB> {
     /// [`OutboxError::TableMissing`]: there is no outbox, and waiting does not help.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), OutboxError> {
         let mut running = Running::new(self);
-        let mut stop = pin!(stop);
-        loop {
-            let Some(pause) = running.round_until(stop.as_mut()).await? else { break };
-            tokio::select! {
-                biased;
-                () = &mut stop => break,
-                () = running.wait(pause) => {}
+        let reporter = running.reporter();
+        let reporting = async {
+            match &reporter {
+                Some(reporter) => reporter.run().await,
+                None => future::pending().await,
             }
+        };
+        // Beside each other, the relay first: reports have the time in which it waits.
+        let ended = tokio::select! {
+            biased;
+            ended = Box::pin(running.run(stop)) => ended,
+            never = Box::pin(reporting) => match never {},
+        };
+        if let Some(reporter) = &reporter {
+            reporter.leave().await;
         }
-        running.leave().await;
-        Ok(())
+        ended
     }
 }
 
@@ -207,6 +243,27 @@ impl<DB: AtDatabase> Running<DB> {
             purge_due: Instant::now(),
             relay,
         }
+    }
+
+    /// Returns what reports on this relay, if it is to.
+    fn reporter(&self) -> Option<Reporter<DB>> {
+        let reporting = self.relay.reporting.clone()?;
+        let (pool, relay) = (self.relay.pool.clone(), self.lanes.name().to_owned());
+        Some(Reporter { pool, reporting, relay })
+    }
+
+    async fn run(&mut self, stop: impl Future<Output = ()>) -> Result<(), OutboxError> {
+        let mut stop = pin!(stop);
+        loop {
+            let Some(pause) = self.round_until(stop.as_mut()).await? else { break };
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                () = self.wait(pause) => {}
+            }
+        }
+        self.leave().await;
+        Ok(())
     }
 
     /// Runs one round. If `stop` becomes ready, the round may go on for a lease. Returns how long

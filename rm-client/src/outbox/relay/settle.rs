@@ -89,7 +89,9 @@ async fn refuse<DB: AtDatabase>(
     let attempts = claimed.attempts + 1;
     let parked = attempts >= i64::from(settings.attempts_max);
     tracing::warn!(event = claimed.seq, attempts, parked, reason, "broker refuses an event");
-    let pause_ms = i64::try_from(pause(settings, attempts).as_millis()).unwrap_or(i64::MAX >> 1);
+    // A parked event keeps in place of its next attempt when it was parked.
+    let pause = if parked { Duration::ZERO } else { pause(settings, attempts) };
+    let pause_ms = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX >> 1);
     // PostgreSQL takes no zero character in a text.
     let shown: String = reason.chars().filter(|c| *c != '\0').take(REASON_CHARS_MAX).collect();
     let query = Query::<DB>::new("UPDATE event_outbox SET attempts = ").number(attempts);

@@ -55,6 +55,8 @@ pub struct AuditLine {
     /// The `id` of the action on several transactions that this is a part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bulk: Option<String>,
+    /// The event of an outbox, for actions on one.
+    pub event: Option<String>,
     /// A resolution, the operator's reason, or both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,

@@ -1,5 +1,7 @@
 //! Messages about sagas.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -43,6 +45,9 @@ pub struct SagaQuery {
     /// Only those that wait for this signal, such as `approval` or `billing/approval`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaits: Option<String>,
+    /// Only those with this label, as `name=value`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
     /// Only those begun longer ago, such as `30s`, `5m` or `2h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub older_than: Option<String>,
@@ -104,6 +109,9 @@ pub struct SagaOverview {
     pub under_way: Vec<String>,
     /// The signals that it waits for, at most 10.
     pub awaits: Vec<String>,
+    /// Names and values that the application calls it by.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// One page of sagas, youngest first.
@@ -295,6 +303,10 @@ pub struct StartSagaRequest {
     /// The definition, in the form of docs/saga.md.
     #[schema(value_type = Object)]
     pub saga: serde_json::Value,
+    /// Names and values that it is called by: at most 16, names of at most 64 bytes without `=`,
+    /// values of at most 256 bytes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// For the audit log; at most 1,024 bytes are kept.
     #[serde(default)]
     pub reason: String,

@@ -9,6 +9,7 @@ use crate::time_format;
 
 mod bulk;
 mod cluster;
+mod event;
 mod lock;
 mod named_lock;
 mod refusal;
@@ -19,6 +20,7 @@ mod wait;
 
 pub(super) use bulk::render_bulk;
 pub(super) use cluster::{render_cluster, render_transfer};
+pub(super) use event::{render_event_action, render_events};
 pub use lock::render_lock;
 pub(super) use lock::render_locks;
 pub use named_lock::render_named_lock;
@@ -70,6 +72,8 @@ pub(super) fn render_status(status: &ServerStatus, style: Style) -> String {
         ("waiters", status.waiters.to_string()),
         ("pending branches", status.pending_branches.to_string()),
         ("processes", status.processes.to_string()),
+        ("relays", status.relays.to_string()),
+        ("parked events", status.parked_events.to_string()),
     ];
     for (name, value) in rows {
         add_row(&mut table, [name, &value]);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::transaction::push;
+use super::transaction::{labels, push};
 use super::{Sheet, Style, add_row, flowing, more, printable, table, text, whole, word};
 use crate::admin::model::{
     NextAttempt, Payload, SagaDetail, SagaOverview, SagaPage, SagaReply, SagaStanding, SagaStep,
@@ -25,6 +25,7 @@ pub(crate) fn render_sagas(page: &SagaPage, style: Style) -> String {
         flowing("DONE").left_out(1),
         flowing("AGE").left_out(4),
         flowing("APPLICATION").left_out(2),
+        flowing("LABELS").left_out(5),
     ];
     let mut sheet = Sheet::new(style, columns);
     for saga in &page.items {
@@ -37,6 +38,7 @@ pub(crate) fn render_sagas(page: &SagaPage, style: Style) -> String {
             &format!("{} of {}", saga.steps_done, saga.step_count),
             &time_format::duration(saga.age_ms),
             &saga.application,
+            &labels(&saga.labels),
         ];
         sheet.row(cells);
     }
@@ -59,6 +61,9 @@ pub fn render_saga(detail: &SagaDetail, style: Style) -> String {
         time_format::duration(saga.age_ms),
         deadline.unwrap_or_default(),
     );
+    if !saga.labels.is_empty() {
+        writeln!(shown, "labels {}", labels(&saga.labels)).expect("a string takes it");
+    }
     if let Some(cause) = &saga.cause {
         writeln!(shown, "compensated because: {}", printable(cause)).expect("a string takes it");
     }

@@ -16,10 +16,27 @@ use crate::cli::{CliFailure, Client, Exit, Remote};
 /// Runs one of the commands.
 pub(in crate::cli) fn run(command: SagaCommand, output: &mut dyn Write) -> Result<(), CliFailure> {
     match command {
-        SagaCommand::Ls { status, application, name, key, awaits, older_than, page, remote } => {
-            let (cursor, limit) = (None, None);
-            let mut query =
-                SagaQuery { status, application, name, key, awaits, older_than, cursor, limit };
+        SagaCommand::Ls {
+            status,
+            application,
+            name,
+            key,
+            awaits,
+            label,
+            older_than,
+            page,
+            remote,
+        } => {
+            let mut query = SagaQuery {
+                status,
+                application,
+                name,
+                key,
+                awaits,
+                label,
+                older_than,
+                ..SagaQuery::default()
+            };
             let (items, next) = collect_pages(page, |cursor, limit| {
                 (query.cursor, query.limit) = (cursor, Some(limit));
                 let page: SagaPage = get(&remote, "/sagas", &query)?;
@@ -32,8 +49,9 @@ pub(in crate::cli) fn run(command: SagaCommand, output: &mut dyn Write) -> Resul
             let saga: SagaDetail = get(&remote, &path(&one, &remote)?, &query)?;
             show(&remote, output, &saga, render_saga)
         }
-        SagaCommand::Start { file, key, application, reason, remote } => {
-            let request = StartSagaRequest { key, application, saga: read_value(&file)?, reason };
+        SagaCommand::Start { file, key, application, labels, reason, remote } => {
+            let (saga, labels) = (read_value(&file)?, labels.into_iter().collect());
+            let request = StartSagaRequest { key, application, saga, labels, reason };
             act(&remote, "/sagas", &request, output)
         }
         SagaCommand::Signal { one, signal, payload, reason, remote } => {

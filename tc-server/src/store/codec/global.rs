@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, Event, EventKind, FinishedBranch, GlobalRecord, GlobalState, Label, RollbackReason,
-    Timestamp, Xid,
+    BranchId, Event, EventKind, FinishedBranch, GlobalRecord, GlobalState, Label, Labels,
+    RollbackReason, Timestamp, Xid,
 };
 
 use super::fields::Fields;
@@ -57,7 +57,7 @@ pub(super) struct StoredGlobal {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct StoredLabel {
+pub(super) struct StoredLabel {
     #[prost(string, tag = "1")]
     name: String,
     #[prost(string, tag = "2")]
@@ -121,13 +121,21 @@ pub(super) fn write(global: &GlobalRecord, fields: &mut Fields<'_>) {
     for branch in global.finished_branches.iter() {
         fields.message(12, |fields| write_finished_branch(branch, fields));
     }
-    for label in global.labels.iter() {
-        fields.message(13, |fields| {
+    write_labels(13, &global.labels, fields);
+    fields.optional(14, global.key.as_deref());
+}
+
+pub(super) fn write_labels(tag: u32, labels: &Labels, fields: &mut Fields<'_>) {
+    for label in labels.iter() {
+        fields.message(tag, |fields| {
             fields.text(1, &label.name);
             fields.text(2, &label.value);
         });
     }
-    fields.optional(14, global.key.as_deref());
+}
+
+pub(super) fn read_labels(labels: Vec<StoredLabel>) -> Labels {
+    labels.into_iter().map(|it| Label::new(it.name, it.value)).collect()
 }
 
 impl StoredGlobal {
@@ -145,7 +153,7 @@ impl StoredGlobal {
             paused: self.paused,
             rollback_only: self.rollback_only,
             events: read_events(self.events),
-            labels: self.labels.into_iter().map(|it| Label::new(it.name, it.value)).collect(),
+            labels: read_labels(self.labels),
             key: self.key.map(Into::into),
             finished_branches: finished.collect::<Result<_, _>>()?,
         })

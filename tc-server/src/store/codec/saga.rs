@@ -9,7 +9,9 @@ use handfast_core::{
 };
 
 use super::fields::Fields;
-use super::global::{StoredEvent, read_events, write_events};
+use super::global::{
+    StoredEvent, StoredLabel, read_events, read_labels, write_events, write_labels,
+};
 use super::{CodecError, unknown};
 
 const RUNNING: u32 = 1;
@@ -58,6 +60,9 @@ pub(super) struct StoredSaga {
     /// The last error of the step that was the cause.
     #[prost(string, optional, tag = "16")]
     cause_error: Option<String>,
+    /// Earlier versions ignore them, like every field of a higher number.
+    #[prost(message, repeated, tag = "17")]
+    labels: Vec<StoredLabel>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -156,6 +161,7 @@ pub(super) fn write(saga: &SagaRecord, fields: &mut Fields<'_>) {
     if let Some(error) = &saga.cause_error {
         fields.item(16, error.as_bytes());
     }
+    write_labels(17, &saga.labels, fields);
 }
 
 fn write_child(child: &ChildDefinition, fields: &mut Fields<'_>) {
@@ -223,6 +229,7 @@ impl StoredSaga {
             paused: self.paused,
             steps,
             events: read_events(self.events),
+            labels: read_labels(self.labels),
         })
     }
 

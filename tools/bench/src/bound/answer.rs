@@ -57,6 +57,7 @@ impl Echoes {
             Ask::ReleaseLock(_) => durable(Answer::ReleaseLock(v1::ReleaseLockReply::default())),
             Ask::FindLock(_) => at_once(Answer::FindLock(v1::FindLockReply::default())),
             Ask::TryBranch(_) => durable(Answer::TryBranch(v1::TryBranchReply::default())),
+            Ask::ReportOutbox(_) => at_once(Answer::ReportOutbox(v1::ReportOutboxReply::default())),
             Ask::Finished(_) => Echo::Silent,
         }
     }
@@ -64,7 +65,7 @@ impl Echoes {
     fn begin(&mut self) -> v1::BeginReply {
         self.last += 1;
         let xid = format!("127.0.0.1:7091:{}", self.last);
-        v1::BeginReply { xid, timeout_ms: 60_000 }
+        v1::BeginReply { xid, timeout_ms: 60_000, ..v1::BeginReply::default() }
     }
 
     fn register(&mut self, request: v1::RegisterBranchRequest) {

@@ -245,7 +245,11 @@ mod tests {
             &mut client,
             now,
             2,
-            Answer::Begin(v1::BeginReply { xid: "a:1".into(), timeout_ms: 1 }),
+            Answer::Begin(v1::BeginReply {
+                xid: "a:1".into(),
+                timeout_ms: 1,
+                ..v1::BeginReply::default()
+            }),
         );
         assert!(matches!(sent(&mut client)[0].body, Some(Ask::RegisterBranch(_))));
         receive(&mut client, now, 2, Answer::RegisterBranch(v1::RegisterBranchReply::default()));
@@ -271,7 +275,11 @@ mod tests {
                 client,
                 now,
                 id,
-                Answer::Begin(v1::BeginReply { xid: "a:1".into(), timeout_ms: 1 }),
+                Answer::Begin(v1::BeginReply {
+                    xid: "a:1".into(),
+                    timeout_ms: 1,
+                    ..v1::BeginReply::default()
+                }),
             );
             receive(client, now, id, Answer::RegisterBranch(v1::RegisterBranchReply::default()));
             receive(client, now, id, Answer::End(v1::EndReply::default()));
@@ -304,7 +312,11 @@ mod tests {
             &mut client,
             now,
             2,
-            Answer::Begin(v1::BeginReply { xid: "a:1".into(), timeout_ms: 1 }),
+            Answer::Begin(v1::BeginReply {
+                xid: "a:1".into(),
+                timeout_ms: 1,
+                ..v1::BeginReply::default()
+            }),
         );
         sent(&mut client);
         let refusal = v1::Rejection { code: "HF-TC-DEADLOCK".into(), ..v1::Rejection::default() };

@@ -172,7 +172,11 @@ fn end(request: v1::EndRequest) -> Message {
 fn answer(message: Message) -> Result<Answer> {
     Ok(match message {
         Message::GlobalBeginResult(it) => match it.result {
-            Ok(()) => Answer::Begin(v1::BeginReply { xid: it.xid, timeout_ms: 0 }),
+            Ok(()) => Answer::Begin(v1::BeginReply {
+                xid: it.xid,
+                timeout_ms: 0,
+                ..v1::BeginReply::default()
+            }),
             Err(failure) => refused(failure),
         },
         Message::BranchRegisterResult(it) => match it.result {

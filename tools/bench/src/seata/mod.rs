@@ -106,7 +106,8 @@ mod tests {
     #[test]
     fn answers_arrive() {
         let mut client = client::ClientSide::default();
-        let begun = v1::BeginReply { xid: "a:1".into(), timeout_ms: 1 };
+        let begun =
+            v1::BeginReply { xid: "a:1".into(), timeout_ms: 1, ..v1::BeginReply::default() };
         let begun = received(&mut client, Answer::Begin(begun));
         assert!(matches!(&begun[..], [ServerMessage { id: 7, body: Some(Answer::Begin(it)) }]
             if it.xid == "a:1"));

@@ -41,8 +41,8 @@ pub(super) fn check(interrupts: &Interrupts, tools: &Tools) -> Result<()> {
     }
     for version in VERSIONS {
         let mut kubeconform = tools.go("kubeconform");
-        // Kubernetes itself has no schema of the operator's kind.
-        kubeconform.args(["-strict", "-summary", "-skip", "ServiceMonitor"]);
+        // Kubernetes itself has no schema of the operator's kinds.
+        kubeconform.args(["-strict", "-summary", "-skip", "ServiceMonitor,PrometheusRule"]);
         kubeconform.args(["-schema-location", &location(&tools.schemas(version)?)]);
         interrupts.run(kubeconform.args(&rendered))?;
     }

@@ -145,7 +145,8 @@ fn is_answer(reply: &ServerBody) -> bool {
         | ServerBody::RenewLocks(_)
         | ServerBody::ReleaseLock(_)
         | ServerBody::FindLock(_)
-        | ServerBody::TryBranch(_) => true,
+        | ServerBody::TryBranch(_)
+        | ServerBody::ReportOutbox(_) => true,
     }
 }
 

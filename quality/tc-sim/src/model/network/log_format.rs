@@ -35,6 +35,7 @@ pub(super) fn client_message(id: u64, body: &ClientBody) -> String {
         ClientBody::ReleaseLock(request) => format!("release lock {}", request.name),
         ClientBody::FindLock(request) => format!("find lock {}", request.name),
         ClientBody::TryBranch(request) => format!("try {}/{}", request.xid, request.branch_id),
+        ClientBody::ReportOutbox(report) => format!("report outbox {}", report.outbox),
         ClientBody::Finished(outcome) => {
             let branches = outcome.branches.iter().map(|branch| {
                 let ended = match &branch.result {
@@ -75,6 +76,7 @@ pub(super) fn server_message(id: u64, body: &ServerBody) -> String {
         ServerBody::ReleaseLock(reply) => format!("released, held: {}", reply.was_held),
         ServerBody::FindLock(reply) => format!("held by {:?}", reply.holder),
         ServerBody::TryBranch(reply) => format!("tried: {:?}", reply.result),
+        ServerBody::ReportOutbox(reply) => format!("{} actions", reply.actions.len()),
         ServerBody::Saga(saga) => format!("saga {} {:?}", saga.xid, saga.status()),
         ServerBody::GoAway(notice) => format!("go away: {}", notice.reason),
     };

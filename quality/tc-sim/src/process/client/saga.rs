@@ -3,6 +3,7 @@
 //!
 //! Not modelled: meaningful outputs, time limits, and the settling of the fences of ended sagas.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,7 +84,8 @@ impl ClientProcess {
 
     async fn run_saga(self: &Arc<Self>, key: String, definition: SagaDefinition) {
         let application = format!("service-{}", self.index);
-        let request = StartSagaRequest { application, key, definition: Some(definition) };
+        let (definition, labels) = (Some(definition), BTreeMap::new());
+        let request = StartSagaRequest { application, key, definition, labels };
         let Some(xid) = self.start_saga(request).await else { return };
         if self.world.draw(|random| random.happens(150)) {
             self.world.sleep(self.world.between(MS, 3 * SECOND)).await;
