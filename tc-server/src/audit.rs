@@ -72,6 +72,7 @@ pub struct Action {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bulk: Option<String>,
     /// The event of an outbox, for actions on one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<String>,
     /// Details of the action: a resolution, or the operator's reason.
     #[serde(skip_serializing_if = "Option::is_none")]

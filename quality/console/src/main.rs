@@ -6,6 +6,7 @@
 
 mod approval;
 mod browser;
+mod by_hand;
 mod events;
 mod shop;
 mod stage;
@@ -29,6 +30,10 @@ struct Options {
     /// Write the pictures of all screens into this folder.
     #[arg(long)]
     pictures: Option<PathBuf>,
+    /// Play no scene: say where the console is, and do what lines of standard input ask for, such as
+    /// `dirty 3`, until it ends.
+    #[arg(long, conflicts_with_all = ["scene", "pictures"])]
+    by_hand: bool,
 }
 
 #[tokio::main]
@@ -46,6 +51,10 @@ async fn main() -> ExitCode {
 /// Returns whether every scene went well.
 async fn play(options: &Options) -> Result<bool> {
     let mut stage = Stage::set_up().await?;
+    if options.by_hand {
+        by_hand::play(&mut stage).await?;
+        return Ok(true);
+    }
     let went_well = browser::play(&mut stage, options).await?;
     if !went_well {
         say(&format!("logs in {}", stage.keep_logs().display()));

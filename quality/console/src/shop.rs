@@ -30,6 +30,8 @@ const HELD: Duration = Duration::from_secs(300);
 
 /// The service.
 pub(crate) struct Shop {
+    coordinator: String,
+    token: String,
     handfast: Handfast,
     hostile: Handfast,
     stock: AtResource<Postgres>,
@@ -82,6 +84,8 @@ impl Shop {
         approval::take_part(&handfast, &stock);
         let shipments = Shipments::open(&handfast, stock.clone());
         Ok(Self {
+            coordinator: coordinator.to_owned(),
+            token: token.to_owned(),
             stock: handfast.at(stock.clone()).await?,
             orders: handfast.at(orders).await?,
             handfast,
@@ -107,6 +111,8 @@ impl Shop {
             ["wait", product] => self.wait(product.parse()?).await,
             ["deadlock"] => self.deadlock().await,
             ["release"] => self.release().await,
+            ["leave"] => self.leave().await,
+            ["return"] => self.come_back().await,
             ["hostile"] => self.begin_hostile().await,
             ["saga", key] => approval::start(&self.handfast, key, "").await,
             ["refused-saga", key] => approval::start(&self.handfast, key, "no lorry").await,
@@ -243,6 +249,25 @@ impl Shop {
             waiting.await??;
         }
         self.lock = None;
+        Ok(DONE)
+    }
+
+    /// Ends the processes of the service, whatever they have under way.
+    async fn leave(&mut self) -> Result<Value> {
+        self.held.clear();
+        self.shipments.close().await?;
+        self.handfast.close().await;
+        Ok(DONE)
+    }
+
+    /// Starts the service again.
+    async fn come_back(&mut self) -> Result<Value> {
+        let connect = Handfast::connect(&self.coordinator).application("shop").token(&self.token);
+        self.handfast = connect.await?;
+        approval::take_part(&self.handfast, &self.outside);
+        self.shipments = Shipments::open(&self.handfast, self.outside.clone());
+        self.stock = self.handfast.at(self.outside.clone()).await?;
+        self.orders = self.handfast.at(self.orders.pool().clone()).await?;
         Ok(DONE)
     }
 

@@ -15,6 +15,7 @@ use handfast_core::Epoch;
 use crate::admin::model::{BulkAction, Resolution, Status};
 use crate::security::Role;
 
+mod audit;
 mod bulk;
 mod client;
 mod config_flags;
@@ -29,6 +30,7 @@ mod saga;
 mod serve;
 mod token;
 
+pub use audit::AuditCommand;
 pub use client::Client;
 pub use config_flags::ConfigFlags;
 pub use events::EventCommand;
@@ -70,6 +72,8 @@ pub enum Command {
     /// Shows what relays of outboxes report, and has them requeue or skip parked events.
     #[command(subcommand)]
     Events(EventCommand),
+    /// Shows what operators did on the asked node, and what came of it, the latest first.
+    Audit(AuditCommand),
     /// Lists the resources that connected processes serve.
     Resources(Remote),
     /// Lists the connected client processes.
@@ -471,6 +475,7 @@ pub fn execute(command: Command, output: &mut dyn Write) -> Result<(), CliFailur
         Command::Lease(command) => remote::leases(command, output),
         Command::Saga(command) => saga::run(command, output),
         Command::Events(command) => events::run(command, output),
+        Command::Audit(command) => audit::run(command, output),
         Command::Resources(remote) => remote::resources(&remote, output),
         Command::Processes(remote) => remote::processes(&remote, output),
         Command::Status(remote) => remote::status(&remote, output),

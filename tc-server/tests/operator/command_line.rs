@@ -111,6 +111,26 @@ async fn a_dirty_write_is_shown_and_resolved() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_operators_did_is_shown_once_for_each_action() {
+    let (server, admin, mut application) = start().await;
+    let xid = application.refuse().await;
+    admin.until(&xid, Status::NeedsOperator).await;
+    let before = run(server.admin_address, "audit").await;
+    assert_eq!(text(&before.stdout), "no action is recorded\n");
+    run(server.admin_address, &format!("tx pause {xid} --reason later")).await;
+    run(server.admin_address, &format!("tx resolve {xid} 8 --reason wrong")).await;
+    let number = xid.rsplit(':').next().unwrap();
+    let shown = run(server.admin_address, &format!("audit --xid {xid} --lines 1")).await;
+    let printed = text(&shown.stdout).replace(number, "XID");
+    let lines: Vec<Vec<&str>> =
+        printed.lines().map(|line| line.split_whitespace().skip(1).collect()).collect();
+    let resolve = "anonymous resolve XID 8 restore_clean: wrong HF-TC-UNKNOWN-BRANCH";
+    let expected =
+        ["OPERATOR ACTION ON DETAIL OUTCOME", resolve, "anonymous pause XID later done"];
+    assert_eq!(lines, expected.map(|line| line.split(' ').collect::<Vec<_>>()), "{printed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn clean_rows_are_restored_by_default() {
     let (server, admin, mut application) = start().await;
     let xid = application.refuse().await;

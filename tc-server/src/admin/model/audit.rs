@@ -52,10 +52,17 @@ pub struct AuditLine {
     /// The token of the lease, for actions on one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
+    /// The key of a saga that is started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saga: Option<String>,
+    /// The step of a saga that is given a signal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
     /// The `id` of the action on several transactions that this is a part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bulk: Option<String>,
     /// The event of an outbox, for actions on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<String>,
     /// A resolution, the operator's reason, or both.
     #[serde(default, skip_serializing_if = "Option::is_none")]

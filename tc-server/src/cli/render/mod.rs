@@ -7,6 +7,7 @@ use crate::admin::model::{
 };
 use crate::time_format;
 
+mod audit;
 mod bulk;
 mod cluster;
 mod event;
@@ -18,6 +19,7 @@ mod sheet;
 mod transaction;
 mod wait;
 
+pub(super) use audit::render_audit;
 pub(super) use bulk::render_bulk;
 pub(super) use cluster::{render_cluster, render_transfer};
 pub(super) use event::{render_event_action, render_events};
