@@ -7,7 +7,7 @@ use expect_test::{Expect, expect};
 use handfast_proto::v1::{Decision, Resolution};
 use handfast_server::admin::model::Status;
 
-use crate::port::{Admin, TokensFile, roomy, start};
+use crate::port::{Admin, TokensFile, roomy, start, start_with};
 use crate::serving::handfast;
 
 /// Runs one command while the coordinator inside the test continues.
@@ -112,7 +112,10 @@ async fn a_dirty_write_is_shown_and_resolved() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_operators_did_is_shown_once_for_each_action() {
-    let (server, admin, mut application) = start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = roomy();
+    config.security.audit_log = Some(directory.path().join("audit.jsonl"));
+    let (server, admin, mut application) = start_with(config).await;
     let xid = application.refuse().await;
     admin.until(&xid, Status::NeedsOperator).await;
     let before = run(server.admin_address, "audit").await;
