@@ -48,7 +48,7 @@ mod tests {
     fn a_key_is_claimed_once_at_a_time() {
         let keys = BeginKeys::default();
         let claimed = keys.claim("request-17").unwrap();
-        assert!(keys.clone().claim("request-17").is_none());
+        assert!(keys.claim("request-17").is_none());
         assert!(keys.claim("request-18").is_some());
         drop(claimed);
         assert!(keys.claim("request-17").is_some());
