@@ -33,32 +33,35 @@ pub(super) fn run(command: BulkCommand, output: &mut dyn Write) -> Result<(), Cl
         block_on(client.post("/transactions/bulk", request))?
     };
     let dry = ask(&request)?;
-    if !yes || dry.confirmation.is_none() {
-        return show(&remote, output, &dry, render_bulk);
+    let result = if yes && dry.confirmation.is_some() {
+        let named = dry.items.iter().filter(|item| item.outcome == BulkOutcome::WouldChange);
+        let done = ask(&BulkRequest {
+            filter: None,
+            targets: named.map(|item| item.target.clone()).collect(),
+            dry_run: false,
+            confirmation: dry.confirmation.clone(),
+            ..request
+        })?;
+        with_unchanged(done, dry)
+    } else {
+        dry
+    };
+    show(&remote, output, &result, render_bulk)?;
+    if !yes || result.refusals == 0 {
+        return Ok(());
     }
-    let named = dry.items.iter().filter(|item| item.outcome == BulkOutcome::WouldChange);
-    let done = ask(&BulkRequest {
-        filter: None,
-        targets: named.map(|item| item.target.clone()).collect(),
-        dry_run: false,
-        confirmation: dry.confirmation.clone(),
-        ..request
-    })?;
-    // What the dry run has named and not changed is told with the rest.
+    let message = format!("{} of {} were refused", result.refusals, result.items.len());
+    Err(CliFailure::new(Exit::Refused, "HF-CLI-BULK-REFUSED", message)
+        .advise("the list says why, and which were changed"))
+}
+
+/// Adds what the dry run has named and not let be changed.
+fn with_unchanged(done: BulkReply, dry: BulkReply) -> BulkReply {
     let unchanged = dry.items.into_iter().filter(|item| item.outcome != BulkOutcome::WouldChange);
-    let done = BulkReply {
+    BulkReply {
         refusals: done.refusals + dry.refusals,
         items: done.items.into_iter().chain(unchanged).collect(),
         next: dry.next,
         ..done
-    };
-    show(&remote, output, &done, render_bulk)?;
-    match done.refusals {
-        0 => Ok(()),
-        refusals => {
-            let message = format!("{refusals} of {} were refused", done.items.len());
-            Err(CliFailure::new(Exit::Refused, "HF-CLI-BULK-REFUSED", message)
-                .advise("the list says why; the others were changed"))
-        }
     }
 }

@@ -302,6 +302,8 @@ async fn the_command_line_shows_first_and_acts_with_yes() {
         let (code, _, errors) = tx(wrong).await;
         assert_eq!(code, Some(2), "{wrong}: {errors}");
     }
+    let (code, _, errors) = tx("rollback --xid 1 --yes").await;
+    assert_eq!(code, Some(4), "nothing is left to be changed: {errors}");
     let (code, shown, _) = tx("retry --name absent").await;
     assert_eq!((code, shown.trim()), (Some(0), "no transactions"));
 }

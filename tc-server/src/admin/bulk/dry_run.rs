@@ -143,13 +143,14 @@ fn preview(coordinator: &Coordinator, act: Act, target: Target) -> Result<Previe
     match act.operation(target) {
         Some(action) => coordinator.preview_action(xid, action),
         None if act.action == BulkAction::Rollback => coordinator.preview_rollback(xid),
-        None => Err(match coordinator.status(xid) {
-            GlobalStatus::Unknown => Rejection::UnknownXid(xid),
-            status => {
-                let action = "resolve of a transaction without a refused branch";
-                Rejection::NotApplicable { xid, action, status }
+        None => {
+            let status = coordinator.status(xid);
+            if status == GlobalStatus::Unknown {
+                return Err(Rejection::UnknownXid(xid));
             }
-        }),
+            let action = "resolve of a transaction without a refused branch";
+            Err(Rejection::NotApplicable { xid, action, status })
+        }
     }
 }
 
