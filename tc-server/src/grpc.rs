@@ -17,6 +17,7 @@ mod saga;
 mod saga_definition;
 mod send_queue;
 mod to_wire;
+mod traced;
 mod try_branch;
 mod unary;
 
@@ -37,6 +38,7 @@ use crate::engine::{EngineError, EngineHandle, Standing};
 use crate::over_http::HttpCaller;
 use crate::peers::Peers;
 use crate::presence::Presence;
+use crate::spans::Spans;
 use send_queue::SendQueue;
 
 pub use bounds::{BadRequest, Bounds};
@@ -65,6 +67,7 @@ struct Shared {
     standing: watch::Receiver<Standing>,
     decoder: Decoder,
     over_http: HttpCaller,
+    spans: Spans,
     presence: Presence,
     queues: Mutex<Vec<Weak<SendQueue>>>,
     /// Wakes clients that wait for a leader, in their order of arrival. `standing` would wake them
@@ -90,6 +93,8 @@ impl GrpcFrontend {
         let shared = Shared {
             presence: Presence::new(engine.clone()),
             engine,
+            // One way out for all spans of a coordinator.
+            spans: dispatcher.spans(),
             dispatcher,
             standing,
             decoder: Decoder { bounds },

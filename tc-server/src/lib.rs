@@ -24,6 +24,7 @@ mod recent;
 pub mod seata;
 pub mod security;
 pub mod serve;
+pub mod spans;
 pub mod store;
 pub mod telemetry;
 pub mod time_format;

@@ -194,6 +194,7 @@ impl NewTransaction {
             labels,
             // Requests without an answer are sent again under the same id by the link.
             key: String::new(),
+            traceparent: String::new(),
         };
         Global::begin(handfast, request, read_committed, can_commit_first).await
     }

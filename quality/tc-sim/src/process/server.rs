@@ -84,7 +84,7 @@ impl Server {
         let server = Arc::clone(self);
         self.world.log(self.owner(), || "starts".to_owned());
         self.world.spawn(self.owner(), async move {
-            match server.serve().await {
+            match Box::pin(server.serve()).await {
                 Ok(()) => server.exit().await,
                 Err(failure) => server.fail(&failure),
             }
