@@ -27,8 +27,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), CliFailure> {
     let failed = |error: String| CliFailure::new(Exit::Failed, "HF-CLI-DEMO", error);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed(error.to_string()))?;
-    handfast_example_shop::prepare();
-    match runtime.block_on(handfast_example_shop::run(&Demo, &arguments)) {
+    let orders = handfast_example_shop::run(&Demo, &arguments);
+    match runtime.block_on(handfast_example_shop::observed(orders)) {
         Ok(Ended::Proven) => Ok(()),
         Ok(Ended::Disproved) => Err(failed("the proof does not hold: see the table".to_owned())),
         Err(error) => Err(failed(format!("{error:#}"))),

@@ -207,6 +207,11 @@ pub struct BeginRequest {
     /// whatever else the request says. At most 256 bytes; empty for none.
     #[prost(string, tag = "5")]
     pub key: ::prost::alloc::string::String,
+    /// The client's span around the transaction, as the header `traceparent` of W3C Trace Context has
+    /// it; empty if there is none, or it is not sampled. A text that is none counts as empty. A unary
+    /// call may send the header instead.
+    #[prost(string, tag = "6")]
+    pub traceparent: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BeginReply {
@@ -239,6 +244,9 @@ pub struct EndRequest {
     /// prepare. The reply comes when all have voted, at the global's deadline at the latest.
     #[prost(bool, tag = "5")]
     pub can_commit_first: bool,
+    /// As in `BeginRequest`: the client's span within which it decides.
+    #[prost(string, tag = "6")]
+    pub traceparent: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EndReply {
@@ -286,6 +294,9 @@ pub struct RegisterBranchRequest {
     /// gone or does not answer. On a stream it is that of the stream's `Hello`, and ignored here.
     #[prost(string, tag = "8")]
     pub client_id: ::prost::alloc::string::String,
+    /// As in `BeginRequest`: the span of the branch in its process.
+    #[prost(string, tag = "9")]
+    pub traceparent: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RegisterBranchReply {
@@ -345,6 +356,9 @@ pub struct TryBranchRequest {
     /// How long the try may be called, in total.
     #[prost(uint64, tag = "5")]
     pub timeout_ms: u64,
+    /// As in `BeginRequest`.
+    #[prost(string, tag = "6")]
+    pub traceparent: ::prost::alloc::string::String,
 }
 /// Whatever the result of the try, the branch is registered. Unless the try was done, the global can
 /// only be rolled back.
@@ -422,6 +436,13 @@ pub struct PhaseTwoBranch {
     /// Set when an operator has decided how a dirty write ends.
     #[prost(enumeration = "Resolution", tag = "4")]
     pub resolution: i32,
+    /// The span that the call belongs under, as the header `traceparent` of W3C Trace Context has it;
+    /// empty if there is none.
+    #[prost(string, tag = "5")]
+    pub traceparent: ::prost::alloc::string::String,
+    /// The `traceparent` that the branch was registered with.
+    #[prost(string, tag = "6")]
+    pub branch_traceparent: ::prost::alloc::string::String,
     /// Set for a step of a saga: a commit calls its action, a rollback its compensation. The branch is
     /// the step's index in the saga, from 1, and forms its idempotency key together with the XID.
     #[prost(message, optional, tag = "10")]

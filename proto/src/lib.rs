@@ -6,6 +6,7 @@
 
 pub mod saga_json;
 pub mod saga_names;
+pub mod traceparent;
 
 /// Package `handfast.v1`.
 pub mod v1 {

@@ -13,6 +13,7 @@ use handfast_proto::v1::{self, BranchOutcome, PhaseTwoCall, Resource};
 
 use crate::error::{Error, Rejection};
 use crate::link::{Link, Timeout};
+use crate::trace;
 use crate::xid::Xid;
 
 /// Carries out phase two for one resource.
@@ -80,6 +81,7 @@ impl Coordinator {
     /// # Errors
     /// As [`ask`](Self::ask).
     pub(crate) async fn begin(&self, request: v1::BeginRequest) -> Result<v1::BeginReply, Error> {
+        let request = v1::BeginRequest { traceparent: trace::traceparent(), ..request };
         let answer = self.ask("begin", Ask::Begin(request), Timeout::default()).await?;
         let Answer::Begin(reply) = answer else { return Err(unexpected("begin", &answer)) };
         Ok(reply)
@@ -95,6 +97,7 @@ impl Coordinator {
         request: v1::RegisterBranchRequest,
     ) -> Result<v1::RegisterBranchReply, Error> {
         let wait = Timeout::Beyond(wait_of(request.wait.as_ref()));
+        let request = v1::RegisterBranchRequest { traceparent: trace::traceparent(), ..request };
         let answer = self.ask("register_branch", Ask::RegisterBranch(request), wait).await?;
         let Answer::RegisterBranch(reply) = answer else {
             return Err(unexpected("register_branch", &answer));
@@ -112,6 +115,7 @@ impl Coordinator {
         request: v1::TryBranchRequest,
     ) -> Result<v1::TryBranchReply, Error> {
         let wait = Timeout::Beyond(Duration::from_millis(request.timeout_ms));
+        let request = v1::TryBranchRequest { traceparent: trace::traceparent(), ..request };
         let answer = self.ask("try_branch", Ask::TryBranch(request), wait).await?;
         let Answer::TryBranch(reply) = answer else {
             return Err(unexpected("try_branch", &answer));
@@ -157,6 +161,7 @@ impl Coordinator {
         request: v1::EndRequest,
         wait: Duration,
     ) -> Result<v1::EndReply, Error> {
+        let request = v1::EndRequest { traceparent: trace::traceparent(), ..request };
         let answer = self.ask("end", Ask::End(request), Timeout::Beyond(wait)).await?;
         let Answer::End(reply) = answer else { return Err(unexpected("end", &answer)) };
         Ok(reply)
@@ -173,6 +178,7 @@ impl Coordinator {
             decision: v1::Decision::RollBack.into(),
             reply_when: v1::ReplyWhen::Decided.into(),
             reason: reason.to_owned(),
+            traceparent: trace::traceparent(),
             ..v1::EndRequest::default()
         };
         self.link.notify("end", Ask::End(request))

@@ -44,6 +44,7 @@
 //! | tell others what has happened | [`outbox`], [`AtTransaction::emit`] |
 //! | say what happens inside a transaction | [`Propagation`] |
 //! | carry the transaction to other services | [`propagation`] |
+//! | see it in traces | the feature `otel`, and spans of the target `handfast::trace` |
 //! | know how it ended | [`TransactionError`], [`Handfast::outcome`] |
 #![warn(missing_docs)]
 
@@ -81,6 +82,7 @@ pub mod propagation;
 pub mod saga;
 mod tcc;
 mod tm;
+mod trace;
 mod transient;
 #[cfg_attr(
     not(any(feature = "mysql", feature = "postgres")),

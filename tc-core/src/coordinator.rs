@@ -4,10 +4,12 @@
 //! or sagas. Each borrows its own state and the context of the decision (`deciding`), no more.
 //! Connections, retry pacing and storage are the shell's.
 
+use std::sync::Arc;
+
 use crate::contract::{
     After, Asker, BranchId, ClientId, Command, Correlation, Decided, DecidedBy, Decision, Effect,
-    GlobalStatus, OperatorAction, Outcome, PhaseTwoOutcome, Reply, ReplyWhen, Request, SagaRecord,
-    Timestamp, Xid,
+    GlobalStatus, LockToken, OperatorAction, Outcome, PhaseTwoOutcome, Reply, ReplyWhen, Request,
+    SagaRecord, Timestamp, TracedCommand, Xid,
 };
 use crate::deadlock_log::DeadlockLog;
 use crate::deciding::{Environment, HandlerResult};
@@ -70,7 +72,7 @@ impl Coordinator {
     /// Changes and effects are added to `out`, behind those of earlier calls.
     pub fn decide(&mut self, now: Timestamp, request: Request, out: &mut Outcome) -> Decided {
         let to = request.reply_to;
-        let is_begin = matches!(request.command, Command::Begin { .. });
+        let is_begin = matches!(request.command.untraced(), Command::Begin { .. });
         let answer = self.answer(now, to, request.command, out);
         let reply = answer.unwrap_or_else(|rejection| Some(Reply::Rejected(rejection)));
         match (to, reply) {
@@ -201,9 +203,8 @@ impl Coordinator {
                 self.global_wing(now, out).named_locks().release_lock(&name, token, refuses_late)
             }
             Command::FindLock { name } => self.find_lock(now, &name),
-            Command::BreakLock { name, token } => {
-                self.global_wing(now, out).named_locks().break_lock(&name, token)
-            }
+            Command::BreakLock { name, token } => self.break_lock(now, &name, token, out),
+            Command::Traced(traced) => self.answer_traced(now, to, *traced, out),
         }
     }
 
@@ -217,6 +218,43 @@ impl Coordinator {
     ) -> HandlerResult {
         let room = self.global_wing(now, out).check_room_to_wait();
         self.saga_wing(now, out).get_saga(to, xid, reply_when, room)
+    }
+
+    /// Decides a request as it is without a trace, and notes on its global where it stands in one.
+    fn answer_traced(
+        &mut self,
+        now: Timestamp,
+        to: Option<Correlation>,
+        traced: TracedCommand,
+        out: &mut Outcome,
+    ) -> HandlerResult {
+        let TracedCommand { trace, command } = traced;
+        // A second trace around the first would be no different from the inner one.
+        if matches!(command, Command::Traced(_)) {
+            return self.answer_untraced(now, to, command, out);
+        }
+        if let Command::End { xid, .. } = command {
+            self.globals.change(xid, |global| global.note_decision(trace));
+        }
+        self.environment.trace = Some(trace);
+        let answer = self.answer_untraced(now, to, command, out);
+        self.environment.trace = None;
+        if let Ok(Some(Reply::Begun { xid, .. })) = answer {
+            self.globals.change(xid, |global| global.note_begin(trace));
+        }
+        answer
+    }
+
+    /// Keeps the copy of `answer` for traced requests out of the way of the others.
+    #[inline(never)]
+    fn answer_untraced(
+        &mut self,
+        now: Timestamp,
+        to: Option<Correlation>,
+        command: Command,
+        out: &mut Outcome,
+    ) -> HandlerResult {
+        self.answer(now, to, command, out)
     }
 
     /// A saga's steps are called in phase two like branches, under XIDs of the same counter.
@@ -274,6 +312,16 @@ impl Coordinator {
 
     fn find_lock(&self, now: Timestamp, name: &str) -> HandlerResult {
         Ok(Some(Reply::LockFound { holder: self.leases.holder(now, name) }))
+    }
+
+    fn break_lock(
+        &mut self,
+        now: Timestamp,
+        name: &Arc<str>,
+        token: Option<LockToken>,
+        out: &mut Outcome,
+    ) -> HandlerResult {
+        self.global_wing(now, out).named_locks().break_lock(name, token)
     }
 
     fn client_came(&mut self, client: ClientId) -> HandlerResult {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::collections::interner::Names;
 use crate::contract::{
     After, Asker, Change, Correlation, Effect, Limits, Outcome, RecordKey, Rejection, Reply,
-    Timestamp,
+    RequestTrace, Timestamp,
 };
 use crate::id_generator::IdGenerator;
 use crate::restart::Restart;
@@ -27,6 +27,8 @@ pub(crate) struct Environment {
     pub(crate) names: Names,
     /// The sender of the request that is being decided.
     pub(crate) asker: Asker,
+    /// Where that request stands in a trace.
+    pub(crate) trace: Option<RequestTrace>,
 }
 
 impl Environment {
@@ -35,6 +37,7 @@ impl Environment {
         Deciding {
             now,
             asker: &self.asker,
+            trace: self.trace.as_ref(),
             address: &self.address,
             limits: &self.limits,
             restart: self.restart,
@@ -51,6 +54,8 @@ pub(crate) struct Deciding<'a> {
     pub(crate) now: Timestamp,
     /// The sender of the request.
     pub(crate) asker: &'a Asker,
+    /// Where the request stands in a trace.
+    pub(crate) trace: Option<&'a RequestTrace>,
     /// The address part of new XIDs.
     pub(crate) address: &'a Arc<str>,
     pub(crate) limits: &'a Limits,
@@ -67,6 +72,7 @@ impl Deciding<'_> {
         Deciding {
             now: self.now,
             asker: self.asker,
+            trace: self.trace,
             address: self.address,
             limits: self.limits,
             restart: self.restart,

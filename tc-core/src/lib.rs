@@ -88,17 +88,18 @@ mod tick;
 mod waiting;
 
 pub use contract::{
-    After, Alert, AlertKind, Asker, BranchId, BranchRecord, BranchState, Change, ChildDefinition,
-    ChildRef, ClientId, ClosureReason, ClosureRecord, Command, Correlation, Counts, Decided,
-    DecidedBy, Decision, DirtyColumn, DirtyRow, Effect, Epoch, Event, EventKind, FencingToken,
-    FinishedBranch, GlobalRecord, GlobalState, GlobalStatus, Holding, Label, Labels, LeaseId,
-    LeaseRecord, Limits, LoadError, LockHeld, LockMode, LockShare, LockToken, LockWait, Mode,
-    NewBranch, NewLease, OperatorAction, Outcome, PhaseOneOutcome, PhaseTwoCall, PhaseTwoOutcome,
-    Record, RecordKey, RefusedRows, Rejection, Reply, ReplyWhen, Request, Resolution, Retry,
-    RollbackReason, RowChange, RowLock, RowStanding, SagaDefinition, SagaFault, SagaPart,
-    SagaRecord, SagaState, SagaStatus, ShareOf, StatusKind, StepCall, StepDefinition, StepKind,
-    StepOutput, StepRecord, StepRef, StepState, Timestamp, TurnCause, VoteCall, VoteRequest,
-    VotingRounds, Xid, XidText, XidTextError, display_row_key,
+    After, Alert, AlertKind, Asker, BranchId, BranchRecord, BranchState, CallTrace, Change,
+    ChildDefinition, ChildRef, ClientId, ClosureReason, ClosureRecord, Command, Correlation,
+    Counts, Decided, DecidedBy, Decision, DirtyColumn, DirtyRow, Effect, Epoch, Event, EventKind,
+    FencingToken, FinishedBranch, GlobalRecord, GlobalState, GlobalStatus, GlobalTrace, Holding,
+    Label, Labels, LeaseId, LeaseRecord, Limits, LoadError, LockHeld, LockMode, LockShare,
+    LockToken, LockWait, Mode, NewBranch, NewLease, OperatorAction, Outcome, PhaseOneOutcome,
+    PhaseTwoCall, PhaseTwoOutcome, Record, RecordKey, RefusedRows, Rejection, Reply, ReplyWhen,
+    Request, RequestTrace, Resolution, Retry, RollbackReason, RowChange, RowLock, RowStanding,
+    SagaDefinition, SagaFault, SagaPart, SagaRecord, SagaState, SagaStatus, ShareOf, SpanPlace,
+    StatusKind, StepCall, StepDefinition, StepKind, StepOutput, StepRecord, StepRef, StepState,
+    Timestamp, TracedCommand, TurnCause, VoteCall, VoteRequest, VotingRounds, Xid, XidText,
+    XidTextError, display_row_key,
 };
 pub use coordinator::Coordinator;
 pub use deadlock_log::{DeadlockMember, RefusedDeadlock};

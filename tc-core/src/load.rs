@@ -21,6 +21,7 @@ use crate::global::history::History;
 use crate::global::label_index::LabelIndex;
 use crate::global::state::{Global, Phase};
 use crate::global::table::GlobalTable;
+use crate::global::trace::KnownTrace;
 use crate::global::voting::Votings;
 use crate::id_generator::IdGenerator;
 use crate::named_lock::table::LeaseTable;
@@ -56,6 +57,7 @@ impl Coordinator {
                 ids: IdGenerator::new(epoch),
                 names: Names::new(),
                 asker: Asker::default(),
+                trace: None,
             },
             globals: GlobalTable::default(),
             rows: RowLocks::new(),
@@ -270,6 +272,7 @@ fn restore_global(names: &mut Names, record: GlobalRecord, phase: Phase) -> Glob
         events: record.events,
         labels: record.labels,
         key: record.key.map(Arc::new),
+        trace: record.trace.as_deref().map(KnownTrace::restored),
     }
 }
 

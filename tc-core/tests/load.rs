@@ -140,6 +140,7 @@ fn global(xid: Xid, state: GlobalState) -> Record {
         labels: Labels::NONE,
         key: None,
         finished_branches: [].into(),
+        trace: None,
     })
 }
 
@@ -164,5 +165,6 @@ fn branch(xid: Xid, sequence: u32, state: BranchState) -> Record {
         registered_by: None,
         phase_one_at: None,
         events: [].into(),
+        trace: None,
     })
 }

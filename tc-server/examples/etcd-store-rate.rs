@@ -107,6 +107,7 @@ fn record(number: u64, bytes: usize) -> Record {
         registered_by: None,
         phase_one_at: None,
         events: [].into(),
+        trace: None,
     })
 }
 

@@ -188,6 +188,7 @@ fn global(pair: u64) -> Record {
         labels: Labels::NONE,
         key: None,
         finished_branches: [].into(),
+        trace: None,
     })
 }
 
@@ -214,6 +215,7 @@ fn branch(pair: u64) -> Record {
         registered_by: None,
         phase_one_at: None,
         events: [].into(),
+        trace: None,
     })
 }
 

@@ -18,12 +18,14 @@ use crate::{dispatch, engine, grpc, over_http};
 mod cluster;
 mod layers;
 mod seata;
+mod telemetry;
 mod validate;
 mod webhook;
 
 pub use cluster::{ClusterConfig, EtcdConfig, SqlConfig};
 pub use layers::{ConfigError, ENVIRONMENT_PREFIX, Given, Problem, Source, environment_name, keys};
 pub use seata::SeataConfig;
+pub use telemetry::TelemetryConfig;
 pub use webhook::WebhookConfig;
 
 /// The whole configuration of a coordinator.
@@ -71,6 +73,8 @@ pub struct Config {
     pub http: HttpConfig,
     /// Where alerts are sent.
     pub webhook: WebhookConfig,
+    /// Where spans are sent.
+    pub telemetry: TelemetryConfig,
     /// Encryption.
     pub tls: TlsConfig,
     /// Tokens and the audit log.
@@ -313,6 +317,7 @@ impl Default for Config {
             dispatch: DispatchConfig::default(),
             http: HttpConfig::default(),
             webhook: WebhookConfig::default(),
+            telemetry: TelemetryConfig::default(),
             tls: TlsConfig::default(),
             security: SecurityConfig::default(),
             log: LogConfig::default(),

@@ -36,6 +36,7 @@ use crate::over_http::{self, HttpCaller, HttpCallerError};
 use crate::security::{Access, Listener};
 use crate::serve::ports::{Port, serve_grpc};
 use crate::serve::runtime::{Runtime, open_directory};
+use crate::spans::Spans;
 use crate::store::{MemoryStore, SEGMENT_BYTES, Store, StoreError};
 use crate::turned_away::PortName;
 
@@ -197,7 +198,8 @@ impl Builder {
         let mut settings = engine::Settings::new(self.advertise.unwrap_or(address.to_string()));
         settings.limits = self.limits;
         let over_http = HttpCaller::new(self.over_http)?;
-        let mut runtime = Runtime::launch(store, clock, settings, self.dispatch, over_http);
+        let (dispatch, spans) = (self.dispatch, Spans::default());
+        let mut runtime = Runtime::launch(store, clock, settings, dispatch, over_http, spans);
         runtime.engine.until_leading().await.inspect_err(|_| runtime.abort())?;
         let Engine { handle, standing, .. } = &runtime.engine;
         let dispatcher = runtime.dispatcher.clone();

@@ -18,6 +18,7 @@ mod saga;
 mod saga_definition;
 mod send_queue;
 mod to_wire;
+mod traced;
 mod try_branch;
 mod unary;
 
@@ -39,6 +40,7 @@ use crate::over_http::HttpCaller;
 use crate::peers::Peers;
 use crate::presence::Presence;
 use crate::relay_reports::RelayReports;
+use crate::spans::Spans;
 use send_queue::SendQueue;
 
 pub use bounds::{BadRequest, Bounds};
@@ -67,6 +69,7 @@ struct Shared {
     standing: watch::Receiver<Standing>,
     decoder: Decoder,
     over_http: HttpCaller,
+    spans: Spans,
     presence: Presence,
     relay_reports: RelayReports,
     queues: Mutex<Vec<Weak<SendQueue>>>,
@@ -94,6 +97,8 @@ impl GrpcFrontend {
             presence: Presence::new(engine.clone()),
             relay_reports: RelayReports::new(dispatcher.shared_clock()),
             engine,
+            // One way out for all spans of a coordinator.
+            spans: dispatcher.spans(),
             dispatcher,
             standing,
             decoder: Decoder { bounds },

@@ -25,6 +25,7 @@ mod relay_reports;
 pub mod seata;
 pub mod security;
 pub mod serve;
+pub mod spans;
 pub mod store;
 pub mod telemetry;
 pub mod time_format;

@@ -17,7 +17,8 @@ use crate::relay_reports::OutboxTotals;
 use crate::turned_away;
 
 pub(crate) use counters::{
-    AlertResult, count_alert, count_deadlock, count_dirty_write, count_ended, count_retries,
+    AlertResult, SpanResult, count_alert, count_deadlock, count_dirty_write, count_ended,
+    count_retries, count_spans,
 };
 
 /// From the reply of a healthy disk to a delay that users notice.

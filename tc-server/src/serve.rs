@@ -9,11 +9,12 @@ mod listeners;
 pub(crate) mod ports;
 mod preface_timeout;
 pub(crate) mod runtime;
+mod start_error;
 pub(crate) mod stores;
+mod telemetry;
 pub(crate) mod write_timeout;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,25 +23,28 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::admin::{self, About, AdminState, Readiness, SeataAddress};
-use crate::audit::AuditError;
 use crate::clock::{Clock, WallClock};
 use crate::config::{Config, ConfigError, StoreKind};
-use crate::descriptors::{self, TooFewDescriptors};
+use crate::descriptors;
 use crate::dispatch::{Dispatcher, ProcessRegistration};
 use crate::engine::{self, Engine, EngineFailure, Standing};
 use crate::grpc::{self, GrpcFrontend};
 use crate::metrics;
 use crate::over_http::{self, HttpCaller, Participant, Prefix, Secret};
-use crate::peers::{Peers, PeersError};
+use crate::peers::Peers;
 use crate::seata;
-use crate::security::{Access, Reloaded, TlsError, TokensError};
-use crate::store::{Store, StoreError};
+use crate::security::{Access, Reloaded, TokensError};
+use crate::spans::Spans;
+use crate::spans::export::{Export, ExportTask};
+use crate::store::Store;
 use crate::turned_away;
 use crate::webhook::Alerts;
 use listeners::Listeners;
 use ports::{Port, serve_admin, serve_grpc, serve_seata};
 use runtime::Runtime;
 use stores::OpenedStore;
+
+pub use start_error::StartError;
 
 /// A coordinator that has not been started.
 #[derive(Debug)]
@@ -69,6 +73,8 @@ pub struct RunningServer {
     admin: Port,
     seata: Option<Port>,
     background: Vec<JoinHandle<()>>,
+    /// The sending of spans, if any are sent.
+    export: Option<ExportTask>,
     /// The registrations of participants over HTTP, which are called for as long as these live.
     _registrations: Vec<ProcessRegistration>,
     shutdown_limit: Duration,
@@ -81,100 +87,6 @@ pub enum ShutdownOutcome {
     Drained,
     /// The time limit passed with connections or requests still open.
     CutShort,
-}
-
-/// Why a coordinator did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The configuration is wrong.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The process may have too few file descriptors.
-    #[error(transparent)]
-    Descriptors(#[from] TooFewDescriptors),
-    /// A TLS file cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The tokens file cannot be used.
-    #[error(transparent)]
-    Tokens(#[from] TokensError),
-    /// The audit log cannot be opened.
-    #[error(transparent)]
-    Audit(#[from] AuditError),
-    /// The key of the console's cookies cannot be used.
-    #[error("key of the console's cookies {path}: {source}")]
-    ConsoleKey {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
-    /// The data directory cannot be created.
-    #[error("data directory {directory}: {source}")]
-    DataDir {
-        /// The directory.
-        directory: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
-    /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The cause.
-        source: std::io::Error,
-    },
-    /// Other nodes cannot be reached as configured.
-    #[error(transparent)]
-    Peers(#[from] PeersError),
-    /// The gRPC server cannot be set up.
-    #[error("grpc: {0}")]
-    Grpc(String),
-    /// Participants cannot be called over HTTP as configured.
-    #[error("http: {0}")]
-    Http(String),
-    /// Alerts cannot be sent as configured.
-    #[error("webhook: {0}")]
-    Webhook(String),
-    /// The store cannot be led, or its records cannot be loaded.
-    #[error(transparent)]
-    Engine(#[from] EngineFailure),
-}
-
-impl StartError {
-    /// Returns the stable code.
-    #[must_use]
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Config(error) => error.code(),
-            Self::Descriptors(_) => "HF-CFG-DESCRIPTORS",
-            Self::Tls(_) => "HF-CFG-TLS",
-            Self::Tokens(_) => "HF-CFG-TOKENS",
-            Self::Audit(_) => "HF-CFG-AUDIT-LOG",
-            Self::ConsoleKey { .. } => "HF-CFG-CONSOLE-KEY",
-            Self::DataDir { .. } => "HF-CFG-DATA-DIR",
-            Self::Listen { .. } => "HF-CFG-LISTEN",
-            Self::Peers(_) => "HF-CFG-PEERS",
-            Self::Grpc(_) => "HF-CFG-GRPC",
-            Self::Http(_) => "HF-CFG-HTTP",
-            Self::Webhook(_) => "HF-CFG-WEBHOOK",
-            Self::Engine(failure) => failure.code(),
-        }
-    }
-}
-
-impl StartError {
-    /// Returns the store's error, if it is one.
-    pub(crate) fn into_store_error(self) -> Result<StoreError, Self> {
-        if let Self::Engine(EngineFailure::Store(error)) = self { Ok(error) } else { Err(self) }
-    }
-}
-
-impl From<StoreError> for StartError {
-    fn from(error: StoreError) -> Self {
-        Self::Engine(error.into())
-    }
 }
 
 impl Server {
@@ -217,7 +129,9 @@ impl Server {
         let peers = || Peers::new(&config, seen);
         let peers = config.store.is_shared().then(peers).transpose()?;
         let sending = alerts::open(&config, &listeners.audit, &advertised, &node)?;
-        let runtime = launch_runtime(&config, store, &clock, &advertised, sending.alerts())?;
+        let (spans, export) = telemetry::open(&config, &advertised, &node)?;
+        let out = (sending.alerts(), spans);
+        let runtime = launch_runtime(&config, store, &clock, &advertised, out)?;
         let dispatcher = runtime.dispatcher.clone();
         let store = config.store.name();
         let seata = if config.store.is_shared() {
@@ -239,6 +153,7 @@ impl Server {
             is_encrypted,
         };
         let mut running = serve(runtime, listeners, &config, clock, about)?;
+        running.export = export.map(Export::start);
         running.background.push(tokio::spawn(announce));
         let sending = sending.start(&dispatcher, running.front.relay_reports(), &config);
         running.background.extend(sending);
@@ -251,7 +166,7 @@ fn launch_runtime(
     store: Arc<dyn Store>,
     clock: &Arc<dyn Clock>,
     advertised_address: &str,
-    alerts: Alerts,
+    (alerts, spans): (Alerts, Spans),
 ) -> Result<Runtime, StartError> {
     let settings = engine::Settings {
         limits: config.limits.clone(),
@@ -262,7 +177,7 @@ fn launch_runtime(
     };
     let dispatch = (&config.dispatch).into();
     let over_http = open_caller(config)?;
-    Ok(Runtime::launch(store, Arc::clone(clock), settings, dispatch, over_http))
+    Ok(Runtime::launch(store, Arc::clone(clock), settings, dispatch, over_http, spans))
 }
 
 fn open_caller(config: &Config) -> Result<HttpCaller, StartError> {
@@ -350,6 +265,7 @@ fn serve(
             observing,
             tokio::spawn(admin::keep_recent(state)),
         ],
+        export: None,
         shutdown_limit: Duration::from_millis(config.shutdown_limit_ms),
     })
 }
@@ -466,6 +382,12 @@ impl RunningServer {
             None => true,
         };
         let store_closed = timeout_at(limit, store).await.is_ok();
+        // Last, with the spans of all that was answered. Spans that are lost are no work cut short.
+        if let Some(export) = &mut self.export
+            && !export.finish(limit).await
+        {
+            tracing::warn!("spans not exported within the limit of the shutdown");
+        }
         // A failure of the engine is returned only here: the ports are closed in any case.
         let all = drained? && grpc_closed && admin_closed && seata_closed && store_closed;
         let ended = if all { ShutdownOutcome::Drained } else { ShutdownOutcome::CutShort };

@@ -36,9 +36,8 @@ const EXIT_DISPROVED: u8 = 2;
 #[tokio::main]
 async fn main() -> ExitCode {
     let options = Options::parse();
-    handfast_example_shop::prepare();
-    let ended = Box::pin(sell(&options)).await;
-    match ended {
+    let ended = handfast_example_shop::observed(Box::pin(sell(&options)));
+    match Box::pin(ended).await {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(EXIT_DISPROVED),
         Err(error) => {

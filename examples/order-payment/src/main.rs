@@ -11,24 +11,53 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use handfast_example_shop::database::SqlMode;
-use handfast_example_shop::services::Services;
+use handfast_example_shop::services::{Services, play};
 use handfast_example_shop::{Example, Site};
 
 /// Every service in AT mode.
-struct OrderPayment;
+#[derive(Default)]
+struct OrderPayment {
+    flags: Flags,
+}
+
+/// The flags that the other examples do not have.
+#[derive(Debug, Default, Args)]
+struct Flags {
+    /// Runs each service as a process of its own.
+    #[arg(long)]
+    processes: bool,
+}
 
 impl Example for OrderPayment {
     const NAME: &'static str = "order-payment";
     const ABOUT: &'static str = "Run orders through global transactions across an order, a stock \
         and an account service, and prove that nothing was lost";
 
+    fn add_flags(command: Command) -> Command {
+        Flags::augment_args(command)
+    }
+
+    fn read_flags(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.flags = Flags::from_arg_matches(matches)?;
+        Ok(())
+    }
+
     async fn start(&self, site: &Site<'_>) -> Result<Services> {
-        Services::start_in_sql(site, SqlMode::At).await
+        if self.flags.processes {
+            Services::start_in_processes(site, SqlMode::At).await
+        } else {
+            Services::start_in_sql(site, SqlMode::At).await
+        }
+    }
+
+    async fn work(&self, part: &str) -> Result<()> {
+        play(part).await
     }
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    handfast_example_shop::main(OrderPayment).await
+    handfast_example_shop::main(OrderPayment::default()).await
 }

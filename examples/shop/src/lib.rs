@@ -18,6 +18,7 @@ mod proof;
 mod report;
 mod run;
 pub mod services;
+mod telemetry;
 pub mod trial;
 mod worker;
 
@@ -31,9 +32,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches};
-use tracing_subscriber::EnvFilter;
 
 use crate::cli::Task;
+use crate::telemetry::Telemetry;
 
 /// Orders went through, but the proof does not hold.
 const EXIT_DISPROVED: u8 = 2;
@@ -51,8 +52,7 @@ pub enum Ended {
 /// code says whether the proof holds.
 pub async fn main<E: Example>(mut example: E) -> ExitCode {
     let arguments = read_arguments(&mut example).unwrap_or_else(|error| error.exit());
-    prepare();
-    match run(&example, &arguments).await {
+    match observed(Box::pin(run(&example, &arguments))).await {
         Ok(Ended::Proven) => ExitCode::SUCCESS,
         Ok(Ended::Disproved) => ExitCode::from(EXIT_DISPROVED),
         Err(error) => {
@@ -76,14 +76,21 @@ pub async fn run(example: &impl Example, arguments: &Arguments) -> Result<Ended>
     Ok(Ended::Proven)
 }
 
-/// Sets up a program with a coordinator in it: `RUST_LOG` says what is logged, to standard
-/// error; nothing unless it is set.
-pub fn prepare() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+/// Does the work of a program with a coordinator in it, with a log and traces as the environment
+/// asks for them.
+///
+/// # Errors
+/// Those of the work; or the spans that it leaves are not taken.
+pub async fn observed<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     // The coordinator's crate builds reqwest with TLS and leaves the choice of a provider to the
     // program. An error says that it is chosen already.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    let telemetry = Telemetry::start()?;
+    let ended = work.await;
+    let told = telemetry.finish().await;
+    let ended = ended?;
+    told?;
+    Ok(ended)
 }
 
 /// Most flags are the same for all examples; name and description are the example's own.

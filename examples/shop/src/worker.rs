@@ -3,15 +3,22 @@
 //! The process is this program again. It reads from its standard input which part it plays, and
 //! plays it until that input ends: with the parent, however that ends.
 
-use std::io::{BufRead, Read};
+use std::io::{BufRead, Read, Write};
 use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::example::Example;
+
+/// How long a service may take to start.
+const TOLD_WITHIN: Duration = Duration::from_secs(30);
+/// How long a process may take to end by itself, its last spans included.
+const ENDED_WITHIN: Duration = Duration::from_secs(20);
 
 /// A child process that plays a part. It is killed when this is dropped.
 #[derive(Debug)]
@@ -26,8 +33,41 @@ impl Worker {
     /// # Errors
     /// If the process cannot be started.
     pub async fn start(part: String) -> Result<Self> {
-        let process = spawn(&part).await?;
+        let process = spawn(own()?, &part).await?;
         Ok(Self { process, part })
+    }
+
+    /// Starts a process that is a service under this name, and returns the URL that it tells.
+    ///
+    /// # Errors
+    /// If the process cannot be started, or ends before it tells its URL.
+    pub(crate) async fn start_service(part: String, name: &str) -> Result<(Self, String)> {
+        let mut command = own()?;
+        command.stdout(Stdio::piped()).env("OTEL_SERVICE_NAME", name);
+        let mut process = spawn(command, &part).await?;
+        let output = process.stdout.take().context("a piped standard output is there")?;
+        let mut url = String::new();
+        let mut output = BufReader::new(output);
+        let told = timeout(TOLD_WITHIN, output.read_line(&mut url));
+        told.await.context("a service has not started in time")??;
+        if url.is_empty() {
+            bail!("a service ended before it was started: RUST_LOG=info tells more");
+        }
+        Ok((Self { process, part }, url.trim_end().to_owned()))
+    }
+
+    /// Lets the process end by itself, and kills it if it does not.
+    ///
+    /// # Errors
+    /// If it ended with an error.
+    pub(crate) async fn finish(mut self) -> Result<()> {
+        // The end of its input is the end of its part.
+        drop(self.process.stdin.take());
+        let Ok(ended) = timeout(ENDED_WITHIN, self.process.wait()).await else {
+            return self.kill().await;
+        };
+        let status = ended.context("waiting for the end of a process")?;
+        if status.success() { Ok(()) } else { bail!("a process ended with {status}") }
     }
 
     /// Kills the process by SIGKILL, and starts another one for the same part.
@@ -39,7 +79,7 @@ impl Worker {
             bail!("a worker ended by itself, with {status}");
         }
         self.process.kill().await.context("killing a worker")?;
-        self.process = spawn(&self.part).await?;
+        self.process = spawn(own()?, &self.part).await?;
         Ok(())
     }
 
@@ -52,10 +92,23 @@ impl Worker {
     }
 }
 
-async fn spawn(part: &str) -> Result<Child> {
+/// Returns the command that is this program again, as a worker.
+fn own() -> Result<Command> {
     let own = std::env::current_exe().context("finding the own executable")?;
     let mut command = Command::new(own);
-    command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true);
+    command.arg("worker").stdout(Stdio::null());
+    Ok(command)
+}
+
+/// Tells the parent the URL of the service that this process is.
+pub(crate) fn tell_parent(url: &str) -> Result<()> {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{url}")?;
+    output.flush().context("telling the parent a URL")
+}
+
+async fn spawn(mut command: Command, part: &str) -> Result<Child> {
+    command.stdin(Stdio::piped()).kill_on_drop(true);
     let mut process = command.spawn().context("starting a worker")?;
     let input = process.stdin.as_mut().context("a piped standard input is there")?;
     input.write_all(format!("{part}\n").as_bytes()).await.context("telling a worker its part")?;

@@ -4,6 +4,7 @@
 //! clock and the tasks; `resource_queues` run phase two; `codec` puts frames on the wire; `dial`
 //! knows endpoints, TLS and tokens.
 
+mod call_spans;
 mod codec;
 mod dial;
 mod driver;

@@ -21,7 +21,9 @@ use handfast_proto::v1::{
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tracing::Instrument;
 
+use super::call_spans::CallSpans;
 use crate::coordinator::BranchHandler;
 use crate::limit;
 
@@ -174,8 +176,15 @@ async fn finish(
     limit: Duration,
 ) -> Vec<BranchOutcome> {
     let asked = refuse(&call, "the resource gave no outcome");
-    let why = match limit::within(limit, handler.finish(call)).await {
-        Ok(answered) => return add_missing(answered, asked),
+    let spans = CallSpans::begin(&call);
+    let within = spans.around();
+    let finished = limit::within(limit, handler.finish(call)).instrument(within).await;
+    let why = match finished {
+        Ok(answered) => {
+            let answered = add_missing(answered, asked);
+            spans.end(&answered);
+            return answered;
+        }
         Err(cut_off) => format!("phase two {cut_off}"),
     };
     tracing::error!("{why}");

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use sqlx::{Pool, Transaction};
+use tracing::Instrument;
 
 use super::broker::{Delivery, Subscription};
 use super::error::OutboxError;
@@ -18,6 +19,7 @@ use super::event::Event;
 use super::query::{Query, number_of};
 use super::table::explain;
 use crate::at::{AtDatabase, CommitError, Dialect, commit, crash_point};
+use crate::trace;
 
 /// How often the database may abort the local transaction in favour of others before the error is
 /// returned to the caller (BOUNDED).
@@ -197,6 +199,21 @@ impl<DB: AtDatabase> Consumer<DB> {
 
     /// Runs one local transaction. If anything in it fails, dropping it rolls it back.
     async fn attempt<'env, T, E, F>(
+        &'env self,
+        event: &Event,
+        work: &mut F,
+    ) -> Result<Received<T>, Stopped<E>>
+    where
+        F: for<'local> FnMut(
+            &'local mut Transaction<'env, DB>,
+            &'local Event,
+        ) -> BoxFuture<'local, Result<T, E>>,
+    {
+        let span = trace::process(&self.name, event);
+        self.enter_and_work(event, work).instrument(span).await
+    }
+
+    async fn enter_and_work<'env, T, E, F>(
         &'env self,
         event: &Event,
         work: &mut F,

@@ -1,11 +1,13 @@
 //! The table `event_outbox`: the states of an event, and the INSERT of one.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::error::OutboxError;
 use super::event::Event;
 use super::query::Query;
 use crate::at::{AtDatabase, Backend, Dialect};
+use crate::trace;
 use crate::xid::Xid;
 
 /// The state of an event.
@@ -104,12 +106,22 @@ impl<'branch> Within<'branch> {
     }
 }
 
+/// Returns the event with the span within which it is emitted, unless it names one already.
+fn stamped(event: &Event) -> Cow<'_, Event> {
+    let traceparent = trace::traceparent();
+    if traceparent.is_empty() || event.header_value(trace::EVENT_HEADER).is_some() {
+        return Cow::Borrowed(event);
+    }
+    Cow::Owned(event.clone().header(trace::EVENT_HEADER, traceparent))
+}
+
 /// Inserts an event.
 pub(crate) async fn insert<DB: AtDatabase>(
     connection: &mut DB::Connection,
     event: &Event,
     within: Within<'_>,
 ) -> Result<(), OutboxError> {
+    let event = &*stamped(event);
     event.check()?;
     let query = Query::<DB>::new(&match DB::DIALECT {
         Dialect::Postgres => within.transaction_number_cte(),

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use handfast_proto::v1;
+use tracing::Instrument;
 
 use super::settle::{self, Settler};
 use super::vote::Voter;
@@ -14,6 +15,7 @@ use crate::connect::Handfast;
 use crate::context;
 use crate::coordinator::Coordinator;
 use crate::error::Error;
+use crate::trace;
 use crate::twophase::Swept;
 use crate::unknown_outcome::UnknownOutcomeGuard;
 
@@ -150,7 +152,8 @@ impl<P: Participant> ParticipantResource<P> {
         // participant would be asked twice, so the first branch is reported as failed.
         let (coordinator, failed) = (&self.shared.coordinator, v1::PhaseOneOutcome::Failed);
         let mut guard = UnknownOutcomeGuard::new(coordinator, &context.xid, branch_id, failed);
-        let registered = coordinator.register_branch(request).await;
+        let span = trace::branch(&context.xid, branch_id, &self.shared.name, "two-phase");
+        let registered = coordinator.register_branch(request).instrument(span).await;
         if matches!(registered, Ok(_) | Err(Error::Rejected(_))) {
             guard.disarm();
         }

@@ -8,6 +8,7 @@ use tower_service::Service;
 
 use super::header;
 use crate::context;
+use crate::trace;
 
 /// A layer that adds the XID to every request made within a global. It suits clients made of
 /// `tower` services over `http` requests, tonic's channel among them. Outside a global it changes
@@ -63,6 +64,7 @@ where
     fn call(&mut self, mut request: Request<B>) -> S::Future {
         if let Some(context) = context::current() {
             header::write(request.headers_mut(), &context.xid);
+            trace::write_headers(request.headers_mut());
         }
         self.inner.call(request)
     }
@@ -77,6 +79,7 @@ pub fn with_xid(mut request: tonic::Request<()>) -> Result<tonic::Request<()>, t
     if let Some(context) = context::current() {
         let mut headers = std::mem::take(request.metadata_mut()).into_headers();
         header::write(&mut headers, &context.xid);
+        trace::write_headers(&mut headers);
         *request.metadata_mut() = tonic::metadata::MetadataMap::from_headers(headers);
     }
     Ok(request)

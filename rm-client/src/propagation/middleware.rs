@@ -6,6 +6,7 @@ use reqwest_middleware::{Middleware, Next, Result};
 
 use super::header;
 use crate::context;
+use crate::trace;
 
 /// A middleware that adds the XID to every request made within a global. Outside a global it
 /// changes nothing.
@@ -38,6 +39,7 @@ impl Middleware for XidMiddleware {
     ) -> Result<Response> {
         if let Some(context) = context::current() {
             header::write(request.headers_mut(), &context.xid);
+            trace::write_headers(request.headers_mut());
         }
         next.run(request, extensions).await
     }

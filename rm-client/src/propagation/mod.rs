@@ -12,6 +12,10 @@
 //! reverse proxies drop headers with an underscore. The server reads either, in upper or lower
 //! case.
 //!
+//! With the feature `otel` requests also carry the place of the running code in its trace
+//! (`traceparent`), unless they have that header already; a request that carries an XID is served
+//! in a span of its own, `serve`.
+//!
 //! A request that carries an XID is served within that global, as a participant, which decides
 //! nothing. It reports a failure to the caller by an error response. Streamed bodies are outside
 //! the transaction: so is everything that a handler does after it has returned its response.

@@ -10,10 +10,13 @@ use pin_project_lite::pin_project;
 use prost::bytes::Bytes;
 use tower_layer::Layer;
 use tower_service::Service;
+use tracing::Instrument;
+use tracing::instrument::Instrumented;
 
 use super::header;
 use super::refused::{Refused, XidBody};
 use crate::context::{self, Context, Scoped};
+use crate::trace;
 
 /// A layer that serves requests that carry an XID within that global. It suits axum, tonic, and any
 /// server made of `tower` services over `http` requests.
@@ -94,11 +97,12 @@ where
                 Serving::Plain { future: self.inner.call(request) }
             }
             Ok(Some(xid)) => {
+                let span = trace::serve(&xid, &request);
                 let context = Some(Context::new(xid));
                 // A service may read the XID before it returns its future.
-                let call = || self.inner.call(request);
+                let call = || span.in_scope(|| self.inner.call(request));
                 let future = context::sync_scope(context.clone(), call);
-                Serving::Within { future: context::scope(context, future) }
+                Serving::Within { future: context::scope(context, future).instrument(span) }
             }
             Err(_) => refuse(&request, Refused::Malformed),
         };
@@ -131,7 +135,7 @@ pin_project! {
     #[derive(Debug)]
     enum Serving<F, R> {
         Plain { #[pin] future: F },
-        Within { #[pin] future: Scoped<F> },
+        Within { #[pin] future: Instrumented<Scoped<F>> },
         Refused { response: Option<Response<XidBody<R>>> },
     }
 }

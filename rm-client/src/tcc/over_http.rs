@@ -119,6 +119,7 @@ impl HttpTcc {
             resource_id: self.url.clone(),
             input,
             timeout_ms: u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX),
+            traceparent: String::new(),
         };
         // An error of the coordinator may come after an attempt, so the guard stays armed.
         let mut guard = outcome_guard(&self.coordinator, &context.xid, branch_id);

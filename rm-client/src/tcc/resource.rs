@@ -6,6 +6,7 @@ use std::sync::Arc;
 use handfast_proto::v1;
 use serde::Serialize;
 use sqlx::Pool;
+use tracing::Instrument;
 
 use super::error::TccError;
 use super::phase_two::TccPhaseTwo;
@@ -16,6 +17,7 @@ use crate::context;
 use crate::coordinator::Coordinator;
 use crate::error::Error;
 use crate::fence::{FenceError, Operation, check_action, table};
+use crate::trace;
 use crate::unknown_outcome::UnknownOutcomeGuard;
 use crate::xid::Xid;
 
@@ -101,8 +103,20 @@ impl<T: Tcc> TccResource<T> {
         let application_data = encode(&shared.name, input)?;
         let id = branch_id();
         let branch = TccBranch::new(context.xid, id, &shared.name)?;
-        let mut guard = outcome_guard(&shared.coordinator, &branch.xid, branch.id);
-        if let Err(error) = shared.register(&branch, application_data).await {
+        let span = trace::branch(&branch.xid, branch.id, &shared.name, "TCC");
+        shared.register_and_try(input, application_data, &branch).instrument(span).await
+    }
+}
+
+impl<T: Tcc> Shared<T> {
+    async fn register_and_try(
+        &self,
+        input: &T::Input,
+        application_data: Vec<u8>,
+        branch: &TccBranch,
+    ) -> Result<(), TccError<T::Error>> {
+        let mut guard = outcome_guard(&self.coordinator, &branch.xid, branch.id);
+        if let Err(error) = self.register(branch, application_data).await {
             // A refused registration has left no branch, so the global may still commit.
             if matches!(error, Error::Rejected(_)) {
                 guard.disarm();
@@ -110,11 +124,11 @@ impl<T: Tcc> TccResource<T> {
             return Err(error.into());
         }
         crash_point("tcc-after-register");
-        let tried = shared.run(Operation::Try, input, &branch).await;
+        let tried = self.run(Operation::Try, input, branch).await;
         crash_point("tcc-after-try");
         if let Err(error) = &tried {
             let outcome = outcome_of(error);
-            shared.coordinator.report_outcome(&branch.xid, branch.id, outcome).await;
+            self.coordinator.report_outcome(&branch.xid, branch.id, outcome).await;
         }
         // Only after the report: until then the guard is what reports.
         guard.disarm();
@@ -149,6 +163,7 @@ impl<T: Tcc> Shared<T> {
             wait: None,
             application_data,
             client_id: String::new(),
+            traceparent: String::new(),
         };
         self.coordinator.register_branch(request).await.map(drop)
     }

@@ -8,12 +8,14 @@ use std::time::Duration;
 use handfast_proto::v1::{BeginReply, Decision, EndRequest, ReplyWhen};
 use handfast_rm_core::GlobalStatus;
 use tokio::time::Instant;
+use tracing::{Instrument, Span};
 
 use super::error::{EndError, RollbackCause, TransactionError};
 use crate::begin_keys::ClaimedKey;
 use crate::connect::Handfast;
 use crate::context::{self, Context};
 use crate::error::{Error, RejectionDetail};
+use crate::trace;
 use crate::transient::UNKNOWN_XID;
 use crate::xid::Xid;
 
@@ -42,6 +44,8 @@ pub struct Global {
     can_commit_first: bool,
     /// Whether a decision was requested. A drop must not request another one then.
     decided: bool,
+    /// From the begin to the end.
+    span: Span,
     /// Dropped last: a further attempt with the key begins after the end of this one was requested.
     _key: Option<ClaimedKey>,
 }
@@ -59,6 +63,7 @@ impl Global {
     pub(super) fn of(
         handfast: Handfast,
         (reply, key): (BeginReply, Option<ClaimedKey>),
+        span: Span,
         read_committed: bool,
         can_commit_first: bool,
     ) -> Result<Self, Error> {
@@ -73,7 +78,16 @@ impl Global {
         // request that would be refused.
         let deadline = Instant::now() + Duration::from_millis(reply.timeout_ms);
         let (decided, _key) = (false, key);
-        Ok(Self { handfast, context, rollback_only, deadline, can_commit_first, decided, _key })
+        Ok(Self {
+            handfast,
+            context,
+            rollback_only,
+            deadline,
+            can_commit_first,
+            decided,
+            span,
+            _key,
+        })
     }
 
     /// Returns the global's XID.
@@ -86,7 +100,7 @@ impl Global {
     /// of the global, and its calls through the [propagation](crate::propagation) layers carry the
     /// XID.
     pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
-        context::scope(Some(self.context.clone()), future)
+        context::scope(Some(self.context.clone()), future).instrument(self.span.clone())
     }
 
     /// Makes [`commit`](Self::commit) roll back instead.
@@ -122,12 +136,26 @@ impl Global {
         &self.context
     }
 
-    pub(super) async fn commit_or<E>(mut self) -> Result<(), TransactionError<E>> {
+    pub(super) async fn commit_or<E>(self) -> Result<(), TransactionError<E>> {
+        let span = self.span.clone();
+        let ended = self.request_commit().instrument(span.clone()).await;
+        match &ended {
+            Ok(()) => span.record("outcome", "committed"),
+            Err(error) => span.record("outcome", error.code()),
+        };
+        ended
+    }
+
+    async fn request_commit<E>(mut self) -> Result<(), TransactionError<E>> {
         if self.rollback_only.load(Ordering::Acquire) {
-            return Err(self.undo("set rollback-only", RollbackCause::RollbackOnly).await);
+            return Err(self
+                .request_rollback("set rollback-only", RollbackCause::RollbackOnly)
+                .await);
         }
         if Instant::now() >= self.deadline {
-            return Err(self.undo("not committed in time", RollbackCause::Timeout).await);
+            return Err(self
+                .request_rollback("not committed in time", RollbackCause::Timeout)
+                .await);
         }
         // Votes may take until the deadline, and the coordinator answers then at the latest.
         let voting = self.can_commit_first || self.context.has_participants.load(Ordering::Acquire);
@@ -139,7 +167,7 @@ impl Global {
                 GlobalStatus::RollingBack(reason)
                 | GlobalStatus::RolledBack(reason)
                 | GlobalStatus::NeedsOperator(reason),
-            ) => Err(self.undo("commit refused", reason.into()).await),
+            ) => Err(self.request_rollback("commit refused", reason.into()).await),
             Ok(status @ (GlobalStatus::Active | GlobalStatus::Unknown | _)) => {
                 let source =
                     Error::UnexpectedAnswer { request: "end", got: format!("status {status}") };
@@ -151,7 +179,14 @@ impl Global {
     }
 
     /// Requests a rollback, or waits for one that is already decided, and returns the outcome.
-    pub(super) async fn undo<E>(
+    pub(super) async fn undo<E>(self, reason: &str, by: RollbackCause<E>) -> TransactionError<E> {
+        let span = self.span.clone();
+        let ended = self.request_rollback(reason, by).instrument(span.clone()).await;
+        span.record("outcome", ended.code());
+        ended
+    }
+
+    async fn request_rollback<E>(
         mut self,
         reason: &str,
         by: RollbackCause<E>,
@@ -199,6 +234,7 @@ impl Global {
             reply_when: reply_when.into(),
             reason: reason.to_owned(),
             can_commit_first: self.can_commit_first,
+            traceparent: String::new(),
         };
         let ended = self.handfast.coordinator().end(request, wait).await;
         self.decided = true;
@@ -223,7 +259,8 @@ impl Drop for Global {
             return;
         }
         let xid = &self.context.xid;
-        match self.handfast.coordinator().abandon(xid, "dropped undecided") {
+        let coordinator = self.handfast.coordinator();
+        match self.span.in_scope(|| coordinator.abandon(xid, "dropped undecided")) {
             Ok(()) => tracing::info!(%xid, "dropped undecided: rolling back"),
             Err(error) => {
                 tracing::warn!(%xid, %error, "dropped undecided: left to its timeout");

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use handfast_proto::v1::BeginRequest;
+use tracing::Instrument;
 
 use super::error::{RollbackCause, TransactionError};
 use super::global::Global;
@@ -15,6 +16,7 @@ use super::retry::{RetriedTransaction, Retry};
 use crate::connect::Handfast;
 use crate::context::{self, Context};
 use crate::error::Error;
+use crate::trace;
 use crate::xid::Xid;
 
 /// A global transaction to be begun. See [`Handfast::transaction`].
@@ -235,15 +237,21 @@ impl NewTransaction {
             labels,
             // Requests without an answer are sent again under the same id by the link.
             key: String::new(),
+            traceparent: String::new(),
         };
-        let begun = match &key {
-            None => (handfast.coordinator().begin(request).await?, None),
-            Some(key) => {
-                let (reply, claimed) = keyed::begin(&handfast, request, key).await?;
-                (reply, Some(claimed))
-            }
+        let span = trace::transaction(&request.name);
+        let begin = async {
+            let Some(key) = &key else {
+                return Ok((handfast.coordinator().begin(request).await?, None));
+            };
+            let (reply, claimed) = keyed::begin(&handfast, request, key).await?;
+            Ok::<_, Error>((reply, Some(claimed)))
         };
-        Global::of(handfast, begun, read_committed, can_commit_first)
+        let begun = begin.instrument(span.clone()).await.inspect_err(|error| {
+            span.record("outcome", error.code());
+        })?;
+        span.record("xid", &begun.0.xid);
+        Global::of(handfast, begun, span, read_committed, can_commit_first)
     }
 }
 

@@ -3,6 +3,8 @@
 //! The row is part of the prepared transaction: it is not visible before the global commits, and a
 //! rollback removes it. No event has to be held or released.
 
+use tracing::{Instrument, Span};
+
 use super::database::XaDatabase;
 use super::transaction::XaTransaction;
 use crate::outbox::{self, Event, OutboxError, Within};
@@ -29,6 +31,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
     /// [`OutboxError::TableMissing`]; or what the database says. After the latter two the local
     /// transaction is to be rolled back.
     pub async fn emit(&mut self, event: &Event) -> Result<(), OutboxError> {
+        let span = self.branch.as_ref().map_or_else(Span::current, |branch| branch.span.clone());
         let within = match &mut self.branch {
             Some(branch) => {
                 // The INSERT does not pass `admit`, which takes note of writing texts.
@@ -37,6 +40,6 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
             }
             None => Within::Itself,
         };
-        outbox::insert::<DB>(&mut self.session, event, within).await
+        outbox::insert::<DB>(&mut self.session, event, within).instrument(span).await
     }
 }

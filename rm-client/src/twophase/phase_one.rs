@@ -72,6 +72,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
             wait: None,
             application_data: BranchContext::of(name, number).to_bytes(),
             client_id: String::new(),
+            traceparent: String::new(),
         };
         let Err(error) = self.shared.coordinator.register_branch(request).await else {
             return Ok(());

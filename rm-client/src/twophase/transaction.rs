@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use handfast_rm_core::two_phase::BranchName;
+use tracing::{Instrument, Span};
 
 use super::control::{Effect, admit};
 use super::database::{XaDatabase, send};
@@ -13,6 +14,7 @@ use super::pooled_connection::PooledConnection;
 use super::state::XaState;
 use crate::at::BoundQuery;
 use crate::context::Context;
+use crate::trace;
 use crate::xid::Xid;
 
 /// A local transaction: a branch of the ambient global, or a plain one outside of any.
@@ -39,6 +41,8 @@ pub(super) struct Branch {
     pub(super) begun: Option<i64>,
     /// Whether all its statements so far look like reads. A function may write all the same.
     pub(super) only_reads: bool,
+    /// From its beginning until it is prepared.
+    pub(super) span: Span,
 }
 
 impl<DB: XaDatabase> XaTransaction<'_, DB> {
@@ -53,7 +57,11 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         let mut session = PooledConnection::acquire(&shared.pool).await?;
         let start = named.as_ref().map_or_else(|| "BEGIN".to_owned(), |(name, _)| DB::start(name));
         let begun = DB::written(&send::<DB>(&mut session, start).await?)?;
-        let branch = named.map(|(name, xid)| Branch { name, xid, begun, only_reads: true });
+        let resource = &shared.identity.resource_id;
+        let branch = named.map(|(name, xid)| {
+            let span = trace::branch(&xid, name.branch, resource, "XA");
+            Branch { name, xid, begun, only_reads: true, span }
+        });
         Ok(Self { session, shared, branch, scope: PhantomData })
     }
 
@@ -71,7 +79,10 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
     /// back, unless it is [`XaError::PrepareUnknown`].
     pub async fn commit(mut self) -> Result<(), sqlx::Error> {
         match self.branch.take() {
-            Some(branch) => self.prepare(branch).await,
+            Some(branch) => {
+                let span = branch.span.clone();
+                self.prepare(branch).instrument(span).await
+            }
             None => self.end("COMMIT".to_owned()).await,
         }
     }

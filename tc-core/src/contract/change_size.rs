@@ -10,6 +10,8 @@ use super::{
 const FIXED: usize = 128;
 /// The most bytes that a small part of a value takes beside its texts.
 const PART: usize = 24;
+/// The most bytes that the places of a global or a branch in traces take.
+const TRACE: usize = 64;
 
 impl Change {
     /// Returns the bytes of the change when it is stored, somewhat too many for small ones.
@@ -33,7 +35,8 @@ fn of_global(global: &GlobalRecord) -> usize {
     let branches = finished_branches.iter().map(branch).sum::<usize>();
     let texts = address.len() + application.len() + name.len() + of_labels(&global.labels);
     let key = global.key.as_ref().map_or(0, |key| key.len());
-    texts + key + of_events(events) + branches
+    let trace = global.trace.as_ref().map_or(0, |_| TRACE);
+    texts + key + of_events(events) + branches + trace
 }
 
 fn of_branch(branch: &BranchRecord) -> usize {
@@ -41,7 +44,8 @@ fn of_branch(branch: &BranchRecord) -> usize {
     let failure = branch.last_failure.as_ref().map_or(0, |(_, text)| text.len());
     let process = branch.registered_by.as_ref().map_or(0, |process| process.len());
     let texts = branch.resource.len() + branch.application_data.len() + failure + process;
-    rows.sum::<usize>() + texts + of_state(&branch.state) + of_events(&branch.events)
+    let trace = branch.trace.as_ref().map_or(0, |_| TRACE);
+    rows.sum::<usize>() + texts + trace + of_state(&branch.state) + of_events(&branch.events)
 }
 
 fn of_state(state: &BranchState) -> usize {

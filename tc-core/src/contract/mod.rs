@@ -21,6 +21,7 @@ mod request;
 mod saga_definition;
 mod saga_record;
 mod status;
+mod trace;
 mod xid_text;
 
 pub use asker::{Asker, ClientId, ShareOf};
@@ -47,7 +48,7 @@ pub use rejection::Rejection;
 pub use request::{
     Command, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait, Mode,
     NewBranch, OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, RefusedRows, ReplyWhen, Request,
-    Resolution, RowChange, RowLock, RowStanding, VoteRequest, VotingRounds,
+    Resolution, RowChange, RowLock, RowStanding, TracedCommand, VoteRequest, VotingRounds,
 };
 pub use saga_definition::{
     ChildDefinition, ChildRef, Retry, SagaDefinition, SagaFault, SagaPart, StepDefinition,
@@ -57,4 +58,5 @@ pub use saga_record::{
     SagaRecord, SagaState, SagaStatus, StepCall, StepOutput, StepRecord, StepState, TurnCause,
 };
 pub use status::{GlobalStatus, RollbackReason, StatusKind};
+pub use trace::{CallTrace, GlobalTrace, RequestTrace, SpanPlace};
 pub use xid_text::{XidText, XidTextError};

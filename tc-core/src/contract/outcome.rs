@@ -9,6 +9,7 @@ use super::rejection::Rejection;
 use super::request::{Decision, Mode, Resolution, VoteRequest};
 use super::saga_record::{SagaRecord, StepCall};
 use super::status::GlobalStatus;
+use super::trace::CallTrace;
 
 /// The result of one or more calls of [`Coordinator::decide`](crate::Coordinator::decide).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -157,6 +158,8 @@ pub struct PhaseTwoCall {
     pub step: Option<Arc<StepCall>>,
     /// The process that registered the branch, where that is known: the one to ask first.
     pub registered_by: Option<Arc<str>>,
+    /// The spans that its own follows from, if the global or the branch stands in a trace.
+    pub trace: Option<Box<CallTrace>>,
 }
 
 /// A question to a participant before a commit.

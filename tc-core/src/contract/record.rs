@@ -15,6 +15,7 @@ use super::named_lock::{LeaseId, LeaseRecord};
 use super::request::{Mode, RefusedRows, Resolution, RowLock};
 use super::saga_record::SagaRecord;
 use super::status::RollbackReason;
+use super::trace::{GlobalTrace, RequestTrace};
 
 /// A stored value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +88,8 @@ pub struct GlobalRecord {
     pub labels: Labels,
     /// The key by which a second begin finds it.
     pub key: Option<Arc<str>>,
+    /// Where it stands in traces; none once it is finished.
+    pub trace: Option<Box<GlobalTrace>>,
     /// Set when the global is finished: what became of its branches.
     pub finished_branches: Arc<[FinishedBranch]>,
 }
@@ -139,6 +142,8 @@ pub struct BranchRecord {
     pub phase_one_at: Option<Timestamp>,
     /// Waits for its rows and failed attempts at phase two, oldest first; bounded.
     pub events: Arc<[Event]>,
+    /// Where its registration stands in a trace.
+    pub trace: Option<Box<RequestTrace>>,
 }
 
 /// Where a branch stands.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::collections::interner::Name;
 use crate::contract::{
     BranchId, BranchRecord, BranchState, Event, EventKind, FencingToken, FinishedBranch, Mode,
-    RefusedRows, Resolution, RowLock, Timestamp, Xid, noted_of_branch,
+    RefusedRows, RequestTrace, Resolution, RowLock, Timestamp, Xid, noted_of_branch,
 };
 use crate::row_lock::held_locks::HeldLocks;
 use crate::row_lock::table::{LockId, LockTable};
@@ -41,7 +41,7 @@ pub(crate) enum BranchStage {
     Finished,
 }
 
-/// Parts that few branches have: data of their own, waits, and failures of phase two.
+/// Parts that few branches have: data of their own, waits, failures of phase two, a trace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BranchExtras {
     pub(crate) application_data: Box<[u8]>,
@@ -50,6 +50,7 @@ pub(crate) struct BranchExtras {
     pub(crate) refusal: Option<(Arc<str>, Arc<RefusedRows>)>,
     /// Shared with its records.
     pub(crate) events: Arc<[Event]>,
+    pub(crate) trace: Option<RequestTrace>,
 }
 
 /// Branches that are rolled back one after the other, the last registered first.
@@ -115,6 +116,11 @@ impl Branch {
         extras.events = noted_of_branch(&extras.events, event);
     }
 
+    /// Where its registration stands in a trace.
+    pub(crate) fn trace(&self) -> Option<RequestTrace> {
+        self.extras.as_ref().and_then(|extras| extras.trace)
+    }
+
     fn events(&self) -> Arc<[Event]> {
         self.extras.as_ref().map(|extras| extras.events.clone()).unwrap_or_default()
     }
@@ -156,6 +162,7 @@ impl Branch {
             registered_by: self.registered_by(),
             phase_one_at: self.phase_one_at(),
             events: self.events(),
+            trace: self.trace().map(Box::new),
         }
     }
 
@@ -192,7 +199,8 @@ impl Branch {
         registered_by: Option<Name>,
         record: BranchRecord,
     ) -> Self {
-        let BranchRecord { application_data, attempts, last_failure, events, .. } = record;
+        let BranchRecord { application_data, attempts, last_failure, events, trace, .. } = record;
+        let trace = trace.map(|trace| *trace);
         let finished_at = match record.state {
             BranchState::Finished(at) => at,
             BranchState::Registered
@@ -208,8 +216,10 @@ impl Branch {
             BranchState::Finished(_) => (BranchStage::Finished, None),
         };
         let troubled = attempts > 0 || last_failure.is_some() || refusal.is_some();
-        let has_extras = troubled || !application_data.is_empty() || !events.is_empty();
-        let extras = BranchExtras { application_data, attempts, last_failure, refusal, events };
+        let has_data = !application_data.is_empty() || trace.is_some();
+        let has_extras = troubled || has_data || !events.is_empty();
+        let extras =
+            BranchExtras { application_data, attempts, last_failure, refusal, events, trace };
         Self {
             id: record.id,
             sequence: record.sequence,

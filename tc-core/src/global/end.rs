@@ -238,6 +238,8 @@ impl Globals<'_> {
             Phase::RollingBack(reason) => GlobalState::RolledBack(reason, self.on.now),
             Phase::Active => unreachable!("DECIDED-ONCE: an undecided global does not finish"),
         };
+        // Nothing of it is called any more.
+        record.trace = None;
         record.finished_branches = global.branches.iter().map(Branch::finished).collect();
         // All of this is in one batch: a restart finds either a decided global that still has a
         // call to make, or a finished one without branches.

@@ -82,6 +82,7 @@ impl Globals<'_> {
             events: Arc::default(),
             labels,
             key: key.map(Arc::new),
+            trace: None,
         });
         Ok(Some(Reply::Begun { xid, address, timeout_ms, found: None }))
     }

@@ -19,5 +19,6 @@ pub(crate) mod register;
 pub(crate) mod report;
 pub(crate) mod state;
 pub(crate) mod table;
+pub(crate) mod trace;
 pub(crate) mod vote;
 pub(crate) mod voting;

@@ -34,7 +34,8 @@ impl Globals<'_> {
         let NewBranch { id, resource, mode, rows, application_data, registered_by } = branch;
         let resource = self.on.names.name(&resource);
         let registered_by = registered_by.map(|process| self.on.names.name(&process));
-        let pending = PendingBranch { id, resource, mode, application_data, registered_by };
+        let trace = self.on.trace.map(|trace| Box::new(*trace));
+        let pending = PendingBranch { id, resource, mode, application_data, registered_by, trace };
         self.admit(xid, &pending)?;
         let rows = self.distinct_rows(rows)?;
         let wanted = self.wanted_rows(Some(xid), &pending.resource, &rows)?;
@@ -291,6 +292,9 @@ fn held_in(locks: &LockTable, lock: LockId, xid: Xid, sequence: u32) -> Option<L
 }
 
 fn make_branch(now: Timestamp, sequence: u32, pending: PendingBranch) -> Branch {
+    let PendingBranch { application_data, trace, .. } = pending;
+    let has_extras = !application_data.is_empty() || trace.is_some();
+    let trace = trace.map(|trace| *trace);
     Branch {
         id: pending.id,
         sequence,
@@ -303,9 +307,7 @@ fn make_branch(now: Timestamp, sequence: u32, pending: PendingBranch) -> Branch 
         phase_one_at: Timestamp(0),
         finished_at: Timestamp(0),
         locks: HeldLocks::None,
-        extras: (!pending.application_data.is_empty()).then(|| {
-            let application_data = pending.application_data;
-            Box::new(BranchExtras { application_data, ..BranchExtras::default() })
-        }),
+        extras: has_extras
+            .then(|| Box::new(BranchExtras { application_data, trace, ..BranchExtras::default() })),
     }
 }

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use super::branch::{Branch, BranchStage};
 use super::branches::Branches;
+use super::trace::KnownTrace;
 use crate::collections::interner::Origin;
 use crate::contract::{
     Asker, BranchId, ClientId, Counted, Decision, Event, GlobalRecord, GlobalState, GlobalStatus,
@@ -48,6 +49,8 @@ pub(crate) struct Global {
     pub(crate) labels: Labels,
     /// Few globals have one: a pointer takes less room than a text.
     pub(crate) key: Option<Arc<Arc<str>>>,
+    /// Few globals stand in a trace.
+    pub(crate) trace: Option<Box<KnownTrace>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,6 +197,7 @@ impl Global {
             events: self.events.clone(),
             labels: self.labels.clone(),
             key: self.key.as_deref().cloned(),
+            trace: self.trace.as_ref().map(|trace| Box::new(trace.places)),
             finished_branches: Arc::default(),
         }
     }
@@ -254,6 +258,7 @@ impl Global {
             attempts: branch.attempts(),
             step: None,
             registered_by: branch.registered_by(),
+            trace: self.call_trace(branch),
         })
     }
 }

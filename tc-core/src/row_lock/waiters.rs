@@ -10,7 +10,9 @@ use smallvec::SmallVec;
 
 use super::table::{LockId, Purpose, QueuePosition, QueuedClaim, Rank, WaitId};
 use crate::collections::interner::Name;
-use crate::contract::{Asker, BranchId, Correlation, Holding, LockMode, Mode, Timestamp, Xid};
+use crate::contract::{
+    Asker, BranchId, Correlation, Holding, LockMode, Mode, RequestTrace, Timestamp, Xid,
+};
 use crate::shares::ShareTally;
 
 /// A request that waits for locks.
@@ -58,6 +60,8 @@ pub(crate) struct PendingBranch {
     pub(crate) mode: Mode,
     pub(crate) application_data: Box<[u8]>,
     pub(crate) registered_by: Option<Name>,
+    /// Where the request stands in a trace; few do.
+    pub(crate) trace: Option<Box<RequestTrace>>,
 }
 
 pub(crate) type WantedRows = SmallVec<[WantedRow; 2]>;

@@ -26,6 +26,7 @@ impl SagaRecord {
             step: Some(Arc::new(self.step_call(step, definition, decision))),
             // The coordinator begins steps itself.
             registered_by: None,
+            trace: None,
         })
     }
 

@@ -67,6 +67,7 @@ impl SagaRecord {
             labels: self.labels.clone(),
             key: None,
             finished_branches: Arc::default(),
+            trace: None,
         }
     }
 
@@ -107,6 +108,7 @@ impl SagaRecord {
             registered_by: None,
             phase_one_at: None,
             events: Arc::default(),
+            trace: None,
         }
     }
 }

@@ -187,6 +187,7 @@ impl From<StartError> for CliFailure {
             | StartError::Tokens(_)
             | StartError::Http(_)
             | StartError::Webhook(_)
+            | StartError::Telemetry(_)
             | StartError::Peers(_) => Self::new(Exit::Configuration, error.code(), causes(&error)),
             StartError::Descriptors(_)
             | StartError::Audit(_)

@@ -24,6 +24,7 @@ impl Config {
         self.check_order(&mut messages);
         self.check_http(&mut messages);
         self.webhook.check(&mut messages);
+        self.telemetry.check(&mut messages);
         self.check_tls(&mut messages);
         self.check_exposure(&mut messages);
         self.check_address(&mut messages);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, Command, Decision, Mode, PhaseTwoCall, PhaseTwoOutcome, Resolution, StepCall,
-    VoteCall, VoteRequest, Xid,
+    BranchId, CallTrace, Command, Decision, Mode, PhaseTwoCall, PhaseTwoOutcome, Resolution,
+    SpanPlace, StepCall, VoteCall, VoteRequest, Xid,
 };
 
 /// The resource that a process registers and that a call is for.
@@ -52,6 +52,10 @@ pub struct Call {
     pub step: Option<Arc<StepCall>>,
     /// The process that registered the branch, if known. It is asked first.
     pub registered_by: Option<Arc<str>>,
+    /// The spans that its own follows from, if the branch or its global stands in a trace.
+    pub trace: Option<Arc<CallTrace>>,
+    /// The span of the call, set when it leaves.
+    pub span: Option<SpanPlace>,
 }
 
 impl From<PhaseTwoCall> for Call {
@@ -67,6 +71,8 @@ impl From<PhaseTwoCall> for Call {
             attempts: call.attempts,
             step: call.step,
             registered_by: call.registered_by,
+            trace: call.trace.map(|trace| (*trace).into()),
+            span: None,
         }
     }
 }
@@ -84,6 +90,8 @@ impl From<VoteCall> for Call {
             attempts: 0,
             step: None,
             registered_by: call.registered_by,
+            trace: None,
+            span: None,
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::clock::Clock;
 use crate::crash_point::crash_point;
 use crate::metrics::{count_dirty_write, count_retries};
 use crate::recent::{self, Timed};
+use crate::spans::{CallSpans, Spans};
 use crate::turned_away::{PortName, Why, note};
 
 /// Receives the calls for a process, such as the send queue of its connection.
@@ -100,6 +101,7 @@ pub(super) struct State {
     /// A few matchers, fixed at the start.
     matchers: Vec<(ProcessId, Arc<dyn ResourceMatcher>)>,
     id_last: u64,
+    spans: CallSpans,
     /// The deadline that the timer sleeps until.
     alarm: Option<Timestamp>,
 }
@@ -130,11 +132,23 @@ impl Dispatcher {
     ) -> (Self, impl Future<Output = ()> + Send) {
         let queue = Queue::new(settings, seed);
         let (connected, matchers) = (BTreeMap::new(), Vec::new());
-        let state = State { queue, connected, matchers, id_last: 0, alarm: None };
+        let spans = CallSpans::default();
+        let state = State { queue, connected, matchers, id_last: 0, spans, alarm: None };
         let shared = Shared { state: Mutex::new(state), clock, moved: Notify::new() };
         let dispatcher = Self { shared: Arc::new(shared) };
         let timer = dispatcher.clone().run_timer();
         (dispatcher, timer)
+    }
+
+    /// Has the spans of calls go there.
+    pub fn export_spans(&self, spans: Spans) {
+        self.lock().spans = CallSpans::new(spans);
+    }
+
+    /// Returns where the spans of calls go.
+    #[must_use]
+    pub fn spans(&self) -> Spans {
+        self.lock().spans.sink().clone()
     }
 
     /// Adds a connected process. Its calls go to the sink until the registration is dropped.
@@ -258,6 +272,7 @@ impl Dispatcher {
         let mut state = self.lock();
         answers.retain(|answer| state.may_answer(by, answer));
         for answer in &answers {
+            state.spans.end(answer);
             let was_owed = has_dirty_rows(answer) && state.queue.resource_of(answer).is_some();
             if let Some(owed_ms) = state.queue.outcome(now, Some(by), answer) {
                 let owed = Duration::from_millis(owed_ms);
@@ -300,8 +315,11 @@ impl Dispatcher {
 
     /// Sends the calls that can be sent, and wakes the timer if it would sleep past a deadline.
     fn pump(&self, state: &mut State) {
-        for batch in state.queue.sends(self.shared.clock.now()) {
+        let now = self.shared.clock.now();
+        for mut batch in state.queue.sends(now) {
             if let Some(connected) = state.connected.get(&batch.process) {
+                let process = &*connected.process.client_id;
+                batch.calls.iter_mut().for_each(|call| state.spans.begin(now, process, call));
                 connected.sink.put(batch);
                 crash_point("mid-dispatch");
             }
@@ -322,6 +340,9 @@ impl Dispatcher {
 impl State {
     /// Takes an effect, and assigns its resource to the process that claims it, if one does.
     fn take(&mut self, now: Timestamp, effect: Effect) {
+        if let Effect::Hold { xid, branch } = effect {
+            self.spans.hold(xid, branch);
+        }
         let resource = self.claimable(&effect);
         self.queue.take(now, effect);
         // After the call is queued: a claim is kept only while the resource has calls.
@@ -375,7 +396,9 @@ impl EffectSink for Dispatcher {
     }
 
     fn clear(&self) {
-        self.lock().queue.clear();
+        let mut state = self.lock();
+        state.queue.clear();
+        state.spans.clear();
     }
 }
 

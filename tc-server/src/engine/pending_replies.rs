@@ -231,7 +231,7 @@ fn acquire(result: &'static str) -> Histogram {
 }
 
 fn kind(command: &Command) -> Kind {
-    match command {
+    match command.untraced() {
         Command::Begin { .. } => Kind::Begin,
         Command::AcquireLock(_) => Kind::AcquireLock,
         Command::RegisterBranch { .. } => Kind::Register,
@@ -256,6 +256,7 @@ fn kind(command: &Command) -> Kind {
         | Command::RenewLocks { .. }
         | Command::ReleaseLock { .. }
         | Command::FindLock { .. }
-        | Command::BreakLock { .. } => Kind::Other,
+        | Command::BreakLock { .. }
+        | Command::Traced(_) => Kind::Other,
     }
 }

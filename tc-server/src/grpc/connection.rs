@@ -13,9 +13,11 @@ use super::GrpcFrontend;
 use super::bounds::{BadRequest, at_most};
 use super::refusal::{self, status_of_request};
 use super::send_queue::SendQueue;
+use super::traced;
 use crate::dispatch::{CallReply, CallSink, ProcessRegistration};
 use crate::engine::{EngineError, ReplySink};
 use crate::presence::{Present, client_of};
+use crate::spans::RequestSpan;
 use crate::turned_away::{PortName, Why, count, note};
 
 /// How long a client that has said hello is kept waiting until a leader is known. It asks the other
@@ -234,6 +236,8 @@ impl Connection {
     /// Handles one message of a greeted client. A bad message is refused alone.
     fn gather(&self, from: &Greeted, id: u64, body: Option<Body>, gathered: &mut Gathered) {
         let decoder = &self.front.shared.decoder;
+        let spans = &self.front.shared.spans;
+        let span = body.as_ref().and_then(|body| traced::of_message(spans, body));
         let command = match body {
             Some(Body::Begin(request)) => decoder.begin(request),
             Some(Body::RegisterBranch(request)) => {
@@ -253,7 +257,7 @@ impl Connection {
             Some(Body::ReleaseLock(request)) => decoder.release_lock(request),
             Some(Body::FindLock(request)) => decoder.find_lock(request),
             Some(Body::RegisterResources(request)) => return self.register(id, request),
-            Some(Body::TryBranch(request)) => return self.try_branch(id, request),
+            Some(Body::TryBranch(request)) => return self.try_branch(id, request, span),
             Some(Body::ReportOutbox(request)) => return self.report_outbox(from, id, request),
             Some(Body::Finished(outcome)) => match decoder.answers(outcome) {
                 Ok(answers) => return gathered.answers.extend(answers),
@@ -263,10 +267,14 @@ impl Connection {
             None => Err(BadRequest::Missing { field: "body" }),
         };
         match command {
-            Ok(what) => {
+            Ok(mut what) => {
                 let correlation = self.front.shared.engine.next_correlation();
                 // Expected before it is submitted: the engine may answer at once.
                 self.queue.expect(correlation, id);
+                if let Some(span) = span {
+                    what = span.traced(what);
+                    self.queue.trace(correlation, span);
+                }
                 gathered.requests.push((correlation, what));
             }
             Err(error) => self.refuse(id, &error),
@@ -295,10 +303,10 @@ impl Connection {
     }
 
     /// Has a try called in a task of its own, since a participant may take long to answer.
-    fn try_branch(&self, id: u64, request: wire::TryBranchRequest) {
+    fn try_branch(&self, id: u64, request: wire::TryBranchRequest, span: Option<RequestSpan>) {
         let (front, promised) = (self.front.clone(), self.queue.promise(id));
         tokio::spawn(async move {
-            let body = match front.try_branch(request).await {
+            let body = match front.try_branch(request, span).await {
                 Ok(reply) => server_message::Body::TryBranch(reply),
                 Err(refusal) => server_message::Body::Rejected(refusal.into_message()),
             };

@@ -18,8 +18,10 @@ use tonic::Status;
 
 use super::refusal;
 use super::to_wire;
+use super::traced;
 use crate::dispatch::{CallBatch, CallSink};
 use crate::engine::{EngineResult, ReplySink};
+use crate::spans::RequestSpan;
 use crate::turned_away::{PortName, Why, note};
 
 /// Frames are ended at this size, which leaves room for one more message below what gRPC clients
@@ -45,6 +47,8 @@ pub(super) struct SendQueue {
 struct State {
     /// The ids that clients gave the requests whose replies are expected.
     expected: HashMap<Correlation, u64>,
+    /// The spans of those that stand in a trace: few, or none.
+    spans: HashMap<Correlation, RequestSpan>,
     /// How many replies tasks of their own have yet to give.
     promised: usize,
     queue: VecDeque<Outgoing>,
@@ -131,6 +135,11 @@ impl SendQueue {
         self.lock().expected.insert(correlation, id);
     }
 
+    /// Ends this span with the reply.
+    pub(super) fn trace(&self, correlation: Correlation, span: RequestSpan) {
+        self.lock().spans.insert(correlation, span);
+    }
+
     /// Remembers that a task will reply to the request with this id.
     pub(super) fn promise(self: &Arc<Self>, id: u64) -> PromisedReply {
         self.lock().promised += 1;
@@ -197,7 +206,10 @@ impl SendQueue {
 
     /// Takes the requests whose replies are still expected.
     pub(super) fn abandon(&self) -> Vec<Correlation> {
-        let expected = std::mem::take(&mut self.lock().expected);
+        let mut state = self.lock();
+        state.spans.clear();
+        let expected = std::mem::take(&mut state.expected);
+        drop(state);
         let mut abandoned: Vec<Correlation> = expected.into_keys().collect();
         // In the order of arrival, not of hashing: the first place given up decides which waiter is
         // next.
@@ -278,6 +290,11 @@ impl SendQueue {
 impl ReplySink for SendQueue {
     fn put(&self, correlation: Correlation, answered: EngineResult) {
         let mut state = self.lock();
+        if !state.spans.is_empty()
+            && let Some(span) = state.spans.remove(&correlation)
+        {
+            traced::end(span, &answered);
+        }
         if let Some(id) = state.expected.remove(&correlation) {
             self.enqueue(&mut state, Outgoing::Reply { id, answered });
         }

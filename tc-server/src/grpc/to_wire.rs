@@ -9,6 +9,7 @@ use handfast_proto::v1::server_message::Body;
 use super::{lock, refusal, saga};
 use crate::dispatch::{Ask, Call, CallBatch};
 use crate::engine::EngineResult;
+use crate::spans::format_traceparent;
 
 /// The body of a stream's answer.
 pub(super) fn body(answered: EngineResult) -> Body {
@@ -100,12 +101,16 @@ fn branch(call: Call) -> wire::PhaseTwoBranch {
         Some(Resolution::AcceptCurrent) => wire::Resolution::AcceptCurrent,
         Some(Resolution::ForceBefore) => wire::Resolution::ForceBefore,
     };
+    let registration = call.trace.as_ref().and_then(|trace| trace.registration);
+    let registration = registration.map(|registration| registration.client);
     wire::PhaseTwoBranch {
         xid: xid_text(&call.address, call.xid),
         branch_id: call.branch.0,
         application_data: call.application_data.into_vec(),
         resolution: resolution.into(),
         step: call.step.map(|step| saga::call(&step)),
+        traceparent: call.span.map(format_traceparent).unwrap_or_default(),
+        branch_traceparent: registration.map(format_traceparent).unwrap_or_default(),
     }
 }
 

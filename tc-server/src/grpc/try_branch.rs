@@ -17,6 +17,7 @@ use super::refusal;
 use crate::dispatch::Backoff;
 use crate::engine::EngineError;
 use crate::over_http::{CallOutcome, OperationRequest, TryRefusal};
+use crate::spans::{RequestSpan, format_traceparent, text};
 
 /// The first pause after an attempt that failed.
 const PAUSE_MS_MIN: u64 = 100;
@@ -51,6 +52,17 @@ impl NotTried {
     }
 }
 
+/// Returns the end of a try for its span, and whether it is an error. Error texts stay out: they
+/// may hold values of rows.
+fn told(tried: &Result<wire::TryBranchReply, NotTried>) -> (&'static str, Option<&'static str>) {
+    let Ok(reply) = tried else { return ("not tried", Some("not tried")) };
+    match &reply.result {
+        Some(Tried::Refused(_)) => ("refused", Some("refused")),
+        Some(Tried::Unanswered(_)) => ("unanswered", Some("not answered in time")),
+        Some(Tried::Done(_)) | None => ("done", None),
+    }
+}
+
 impl GrpcFrontend {
     /// Has a try called. Unless it is known to be done, the branch is reported as unknown before
     /// this returns: an earlier attempt may still take effect, so the global can only be rolled
@@ -58,6 +70,22 @@ impl GrpcFrontend {
     pub(super) async fn try_branch(
         &self,
         request: wire::TryBranchRequest,
+        span: Option<RequestSpan>,
+    ) -> Result<wire::TryBranchReply, NotTried> {
+        let place = span.as_ref().map(RequestSpan::place);
+        let tried = self.register_and_try(request, &span, place.map(format_traceparent)).await;
+        if let Some(span) = span {
+            let (outcome, error) = told(&tried);
+            span.end(Some(text("outcome", outcome)), error);
+        }
+        tried
+    }
+
+    async fn register_and_try(
+        &self,
+        request: wire::TryBranchRequest,
+        span: &Option<RequestSpan>,
+        traceparent: Option<String>,
     ) -> Result<wire::TryBranchReply, NotTried> {
         let registration = self.shared.decoder.try_branch(&request).map_err(NotTried::Bad)?;
         // Held through the pauses between attempts too (BOUNDED).
@@ -75,9 +103,12 @@ impl GrpcFrontend {
         };
         let until = Instant::now() + Duration::from_millis(request.timeout_ms.min(TIMEOUT_MS_MAX));
         let wire::TryBranchRequest { xid, branch_id, resource_id, input, .. } = request;
-        let attempt = OperationRequest::of_try(resource_id, xid, branch_id, input);
+        let mut attempt = OperationRequest::of_try(resource_id, xid, branch_id, input);
+        attempt.traceparent = traceparent;
         let mut attempts = 0;
-        let result = self.try_until(until, &registration, &attempt, &mut attempts).await;
+        let traced = span.as_ref().map(|span| span.traced(registration.clone()));
+        let first = traced.as_ref().unwrap_or(&registration);
+        let result = self.try_until(until, first, &attempt, &mut attempts).await;
         // Also if a later registration is refused: the attempt before it may take effect.
         if attempts > 0 && !matches!(result, Ok(Tried::Done(_))) {
             self.doubt(&registration).await?;

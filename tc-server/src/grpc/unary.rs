@@ -13,16 +13,35 @@ use super::bounds::BadRequest;
 use super::connection::{self, Frames};
 use super::refusal::{status_of_core, status_of_request};
 use super::to_wire;
+use super::traced;
 use crate::presence::client_of;
+use crate::spans::RequestSpan;
 
 impl GrpcFrontend {
     /// Asks the engine; a refusal becomes a status. A cancelled call drops this future, which gives
     /// up the request's place in the lock queues. The connection has its share of the limits. The
     /// end of a client is not visible, since its next call may come over another connection.
     async fn ask(&self, peer: &str, command: Result<Command, BadRequest>) -> Result<Body, Status> {
-        let what = command.map_err(|error| status_of_request(&error))?;
+        self.ask_within(None, peer, command).await
+    }
+
+    /// As [`GrpcFrontend::ask`], for a request that may have a span.
+    async fn ask_within(
+        &self,
+        span: Option<RequestSpan>,
+        peer: &str,
+        command: Result<Command, BadRequest>,
+    ) -> Result<Body, Status> {
+        let mut what = command.map_err(|error| status_of_request(&error))?;
+        if let Some(span) = &span {
+            what = span.traced(what);
+        }
         let asker = Asker { client: client_of("unary", peer), ..Asker::default() };
-        match self.shared.engine.call_of(asker, what).await {
+        let answered = self.shared.engine.call_of(asker, what).await;
+        if let Some(span) = span {
+            traced::end(span, &answered);
+        }
+        match answered {
             Err(error) => Err(self.status_of_engine(error)),
             Ok(Reply::Rejected(rejection)) => Err(status_of_core(&rejection)),
             Ok(reply) => Ok(to_wire::body(Ok(reply))),
@@ -59,25 +78,29 @@ impl Coordinator for GrpcFrontend {
         &self,
         request: Request<wire::BeginRequest>,
     ) -> Result<Response<wire::BeginReply>, Status> {
-        let peer = peer(&request);
-        let command = self.shared.decoder.begin(request.into_inner());
-        expect_reply!(self.ask(&peer, command).await?, Body::Begin)
+        let (peer, request) = (peer(&request), traced::message!(request));
+        let span = traced::of_begin(&self.shared.spans, &request);
+        let command = self.shared.decoder.begin(request);
+        expect_reply!(self.ask_within(span, &peer, command).await?, Body::Begin)
     }
 
     async fn register_branch(
         &self,
         request: Request<wire::RegisterBranchRequest>,
     ) -> Result<Response<wire::RegisterBranchReply>, Status> {
-        let peer = peer(&request);
-        let command = self.shared.decoder.register_branch(request.into_inner());
-        expect_reply!(self.ask(&peer, command).await?, Body::RegisterBranch)
+        let (peer, request) = (peer(&request), traced::message!(request));
+        let span = traced::of_registration(&self.shared.spans, &request);
+        let command = self.shared.decoder.register_branch(request);
+        expect_reply!(self.ask_within(span, &peer, command).await?, Body::RegisterBranch)
     }
 
     async fn try_branch(
         &self,
         request: Request<wire::TryBranchRequest>,
     ) -> Result<Response<wire::TryBranchReply>, Status> {
-        let tried = Self::try_branch(self, request.into_inner()).await;
+        let request = traced::message!(request);
+        let span = traced::of_try(&self.shared.spans, &request);
+        let tried = Self::try_branch(self, request, span).await;
         tried.map(Response::new).map_err(|refusal| refusal.into_status(self.leader()))
     }
 
@@ -112,9 +135,10 @@ impl Coordinator for GrpcFrontend {
         &self,
         request: Request<wire::EndRequest>,
     ) -> Result<Response<wire::EndReply>, Status> {
-        let peer = peer(&request);
-        let command = self.shared.decoder.end(request.into_inner());
-        expect_reply!(self.ask(&peer, command).await?, Body::End)
+        let (peer, request) = (peer(&request), traced::message!(request));
+        let span = traced::of_end(&self.shared.spans, &request);
+        let command = self.shared.decoder.end(request);
+        expect_reply!(self.ask_within(span, &peer, command).await?, Body::End)
     }
 
     async fn get_status(

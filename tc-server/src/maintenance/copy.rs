@@ -177,6 +177,7 @@ mod tests {
             labels: Labels::NONE,
             key: None,
             finished_branches: [].into(),
+            trace: None,
         })
     }
 

@@ -21,14 +21,17 @@ const RETRIES: &str = "handfast_phase_two_retries_total";
 
 /// Counts the alerts of the webhook.
 const ALERTS: &str = "handfast_webhook_alerts_total";
+/// Counts the spans for the collector.
+const SPANS: &str = "handfast_spans_total";
 
-const MEANINGS: [(&str, &str); 6] = [
+const MEANINGS: [(&str, &str); 7] = [
     (GLOBALS_ENDED, "transactions that have ended, by outcome and reason"),
     (SAGAS_ENDED, "sagas that have ended, by outcome and cause"),
     (DEADLOCKS, "requests refused as part of a deadlock"),
     (DIRTY_WRITES, "rollbacks of branches that found a dirty write"),
     (RETRIES, "calls of phase two, and votes, that were made again"),
     (ALERTS, "alerts for the webhook's receiver, by result"),
+    (SPANS, "spans for the collector of traces, by result"),
 ];
 
 const REASONS: [RollbackReason; 5] = [
@@ -61,6 +64,17 @@ pub(crate) enum AlertResult {
     Dropped,
 }
 
+/// The end of a span of the coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpanResult {
+    /// The collector has taken it.
+    Exported,
+    /// The collector was not reached, or refused it.
+    Failed,
+    /// There was no room in the queue.
+    Dropped,
+}
+
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     MEANINGS.iter().map(|(name, _)| *name)
 }
@@ -81,6 +95,9 @@ pub(super) fn register() {
     sagas_ended("completed", "").absolute(0);
     for result in [AlertResult::Delivered, AlertResult::GivenUp, AlertResult::Dropped] {
         alerts(result).absolute(0);
+    }
+    for result in [SpanResult::Exported, SpanResult::Failed, SpanResult::Dropped] {
+        spans(result).absolute(0);
     }
     for cause in CAUSES {
         sagas_ended("compensated", cause_label(cause)).absolute(0);
@@ -132,6 +149,19 @@ pub(crate) fn count_retries(count: u64) {
 
 pub(crate) fn count_alert(result: AlertResult) {
     alerts(result).increment(1);
+}
+
+pub(crate) fn count_spans(result: SpanResult, count: usize) {
+    spans(result).increment(u64::try_from(count).unwrap_or(u64::MAX));
+}
+
+fn spans(result: SpanResult) -> metrics::Counter {
+    let label = match result {
+        SpanResult::Exported => "exported",
+        SpanResult::Failed => "failed",
+        SpanResult::Dropped => "dropped",
+    };
+    metrics::counter!(SPANS, "result" => label)
 }
 
 fn alerts(result: AlertResult) -> metrics::Counter {

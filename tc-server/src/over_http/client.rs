@@ -130,7 +130,8 @@ impl HttpCaller {
         let failed = |error: reqwest::Error| format!("{url}: {}", with_causes(error));
         let post = endpoint.http.post(&url).header(CONTENT_TYPE, "application/json");
         let mut post = post.body(request.body.clone()).build().map_err(failed)?;
-        for (name, text) in headers(&post, request, endpoint) {
+        let trace = request.traceparent.clone().map(|text| ("traceparent", text));
+        for (name, text) in headers(&post, request, endpoint).into_iter().chain(trace) {
             let value = text.try_into().map_err(|error| format!("{url}: {name}: {error}"))?;
             post.headers_mut().insert(name, value);
         }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::prefix::is_segment;
 use crate::dispatch::{Ask, Call};
+use crate::spans::format_traceparent;
 
 /// One operation of one branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,12 +19,22 @@ pub(crate) struct OperationRequest {
     pub(super) xid: String,
     pub(super) branch: u64,
     pub(super) body: Vec<u8>,
+    /// The span of the call, for the header `traceparent`.
+    pub(crate) traceparent: Option<String>,
 }
 
 impl OperationRequest {
     /// Returns the request for the try of a registered branch.
     pub(crate) fn of_try(resource: String, xid: String, branch: u64, input: Vec<u8>) -> Self {
-        Self { resource, action: None, operation: "try", xid, branch, body: input }
+        Self {
+            resource,
+            action: None,
+            operation: "try",
+            xid,
+            branch,
+            body: input,
+            traceparent: None,
+        }
     }
 
     /// Translates a call of the dispatcher.
@@ -35,6 +46,7 @@ impl OperationRequest {
         let Ask::Finish(decision) = call.ask else {
             return Err("participants over HTTP do not vote".to_owned());
         };
+        let traceparent = call.span.map(format_traceparent);
         let xid = XidText { address: &call.address, xid: call.xid }.to_string();
         let (resource, branch) = (call.resource.id.as_ref().to_owned(), call.branch.0);
         match (&call.step, call.resource.mode) {
@@ -44,7 +56,7 @@ impl OperationRequest {
                     Decision::RollBack => "cancel",
                 };
                 let body = call.application_data.to_vec();
-                Ok(Self { resource, action: None, operation, xid, branch, body })
+                Ok(Self { resource, action: None, operation, xid, branch, body, traceparent })
             }
             (Some(step), Mode::Saga) => {
                 let operation = match decision {
@@ -57,7 +69,7 @@ impl OperationRequest {
                 }
                 let action = Some(step.action.as_ref().to_owned());
                 let body = step_body(step, &call.application_data)?;
-                Ok(Self { resource, action, operation, xid, branch, body })
+                Ok(Self { resource, action, operation, xid, branch, body, traceparent })
             }
             (_, Mode::At | Mode::Tcc | Mode::Saga | Mode::Xa | Mode::TwoPhase) => {
                 Err("over HTTP there are TCC branches and steps of sagas".to_owned())

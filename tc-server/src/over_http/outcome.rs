@@ -68,6 +68,7 @@ mod tests {
             xid: "tc:1".to_owned(),
             branch: 1,
             body: Vec::new(),
+            traceparent: None,
         };
         let status = StatusCode::from_u16(status).unwrap();
         assert_eq!(read(&request, status, body.as_bytes()), expected);

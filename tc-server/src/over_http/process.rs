@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use handfast_core::{Mode, PhaseTwoOutcome, Resolution};
+use handfast_core::{Mode, PhaseTwoOutcome, Resolution, XidText};
+use tracing::Instrument;
 
 use super::client::HttpCaller;
 use super::operation::OperationRequest;
@@ -66,7 +67,10 @@ impl CallSink for Process {
     fn put(&self, batch: CallBatch) {
         for call in batch.calls {
             // BOUNDED: the dispatcher sends at most `calls_max` calls at a time.
-            tokio::spawn(self.clone().execute(call));
+            let xid = XidText { address: &call.address, xid: call.xid };
+            let (branch, resource) = (call.branch.0, &call.resource.id);
+            let span = tracing::debug_span!("call", %xid, branch, %resource);
+            tokio::spawn(self.clone().execute(call).instrument(span));
         }
     }
 }

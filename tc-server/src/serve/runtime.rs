@@ -11,6 +11,7 @@ use crate::dispatch::{self, Dispatcher, EffectSink, ProcessRegistration};
 use crate::engine::{self, Engine};
 use crate::over_http::HttpCaller;
 use crate::seata::NoOpBranches;
+use crate::spans::Spans;
 use crate::store::{EmbeddedStore, Store, StoreError};
 
 /// A coordinator without ports.
@@ -37,8 +38,10 @@ impl Runtime {
         settings: engine::Settings,
         dispatch: dispatch::Settings,
         over_http: HttpCaller,
+        spans: Spans,
     ) -> Self {
         let (dispatcher, timer) = Dispatcher::prepare(Arc::clone(&clock), dispatch, rand::random());
+        dispatcher.export_spans(spans);
         let no_op_branches = Arc::new(NoOpBranches::new(dispatcher.clone()));
         // In front of the dispatcher: calls that need no process must not wait there for one.
         let effects: Arc<dyn EffectSink> = Arc::<NoOpBranches>::clone(&no_op_branches);

@@ -9,6 +9,7 @@ mod fields;
 mod global;
 mod lease;
 mod saga;
+mod trace;
 
 use handfast_core::{BranchId, Change, LeaseId, Record, RecordKey, Xid};
 use prost::Message;

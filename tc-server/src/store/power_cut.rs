@@ -161,6 +161,7 @@ fn global(number: u64, random: &mut StdRng) -> Record {
         labels: Labels::NONE,
         key: None,
         finished_branches: [].into(),
+        trace: None,
     })
 }
 

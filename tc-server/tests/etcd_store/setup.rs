@@ -227,6 +227,7 @@ pub(crate) fn record(number: u64, bytes: usize) -> Record {
         registered_by: None,
         phase_one_at: None,
         events: [].into(),
+        trace: None,
     })
 }
 

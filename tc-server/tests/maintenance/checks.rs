@@ -122,6 +122,7 @@ async fn records_that_contradict_each_other_are_found() {
         registered_by: None,
         phase_one_at: None,
         events: [].into(),
+        trace: None,
     };
     store(&place.config.data_dir, Record::Branch(orphan)).await;
     let arguments = ["check", "--config", place.file()];

@@ -74,6 +74,7 @@ fn global(number: u64, name: &str) -> Record {
         labels: Labels::NONE,
         key: None,
         finished_branches: [].into(),
+        trace: None,
     })
 }
 

@@ -171,6 +171,7 @@ pub(crate) fn registration(
         wait: Some(LockWait { timeout_ms, ..LockWait::default() }),
         application_data: Vec::new(),
         client_id: String::new(),
+        traceparent: String::new(),
     }
 }
 

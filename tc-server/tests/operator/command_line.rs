@@ -128,8 +128,7 @@ async fn what_operators_did_is_shown_once_for_each_action() {
     let lines: Vec<Vec<&str>> =
         printed.lines().map(|line| line.split_whitespace().skip(1).collect()).collect();
     let resolve = "anonymous resolve XID 8 restore_clean: wrong HF-TC-UNKNOWN-BRANCH";
-    let expected =
-        ["OPERATOR ACTION ON DETAIL OUTCOME", resolve, "anonymous pause XID later done"];
+    let expected = ["OPERATOR ACTION ON DETAIL OUTCOME", resolve, "anonymous pause XID later done"];
     assert_eq!(lines, expected.map(|line| line.split(' ').collect::<Vec<_>>()), "{printed}");
 }
 

@@ -74,12 +74,22 @@ impl Application {
     }
 
     pub(crate) async fn try_(&mut self, xid: &str, url: &str) -> Result<TryBranchReply, Status> {
+        self.try_within(xid, url, "").await
+    }
+
+    pub(crate) async fn try_within(
+        &mut self,
+        xid: &str,
+        url: &str,
+        traceparent: &str,
+    ) -> Result<TryBranchReply, Status> {
         let request = TryBranchRequest {
             xid: xid.to_owned(),
             branch_id: 7,
             resource_id: url.to_owned(),
             input: b"30".to_vec(),
             timeout_ms: 60_000,
+            traceparent: traceparent.to_owned(),
         };
         self.client.try_branch(request).await.map(tonic::Response::into_inner)
     }

@@ -9,3 +9,5 @@ mod killed;
 mod participant;
 #[cfg(test)]
 mod stream;
+#[cfg(test)]
+mod traced;

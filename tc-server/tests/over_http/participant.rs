@@ -28,6 +28,7 @@ struct Shared {
 /// One request before its answer.
 pub(crate) struct Waiting {
     pub(crate) operation: String,
+    pub(crate) traceparent: Option<String>,
     pub(crate) answer: oneshot::Sender<()>,
 }
 
@@ -96,7 +97,9 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> StatusCo
     let status = shared.accounts.lock().unwrap().carry_out(&operation, branch, points);
     let (answer, answered) = oneshot::channel();
     // The send fails when the test is over.
-    if shared.gate.send(Waiting { operation, answer }).is_ok() {
+    let traceparent = head.headers.get("traceparent");
+    let traceparent = traceparent.map(|text| text.to_str().unwrap().to_owned());
+    if shared.gate.send(Waiting { operation, traceparent, answer }).is_ok() {
         drop(answered.await);
     }
     status

@@ -46,6 +46,7 @@ async fn a_try_is_answered_when_its_client_sends_nothing_more() {
         resource_id: points.url(),
         input: b"30".to_vec(),
         timeout_ms: 60_000,
+        traceparent: String::new(),
     };
     let bodies = [Ask::Hello(hello), Ask::TryBranch(tried)];
     let messages = (1..).zip(bodies).map(|(id, body)| ClientMessage { id, body: Some(body) });

@@ -23,6 +23,7 @@ fn call(xid: u64) -> PhaseTwoCall {
         attempts: 0,
         step: None,
         registered_by: None,
+        trace: None,
     }
 }
 

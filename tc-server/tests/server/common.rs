@@ -180,6 +180,7 @@ pub(crate) fn registration(
         wait: Some(wire::LockWait { timeout_ms: wait_ms, holding: wire::Holding::Nothing.into() }),
         application_data: b"data".to_vec(),
         client_id: String::new(),
+        traceparent: String::new(),
     }
 }
 

@@ -29,4 +29,6 @@ mod stores;
 #[cfg(test)]
 mod stream;
 #[cfg(test)]
+mod traces;
+#[cfg(test)]
 mod unary;

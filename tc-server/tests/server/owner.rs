@@ -52,6 +52,7 @@ impl QueueHarness {
             attempts: 0,
             step: None,
             registered_by: Some(registered_by.into()),
+            trace: None,
         };
         self.queue.call(self.now, call);
     }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use handfast_core::{
     BranchId, BranchRecord, BranchState, ClosureReason, ClosureRecord, DirtyColumn, DirtyRow,
-    Event, EventKind, FencingToken, FinishedBranch, GlobalRecord, GlobalState, Label, Labels,
-    LockMode, Mode, Record, RefusedRows, Resolution, RollbackReason, RowChange, RowLock,
-    RowStanding, Timestamp, Xid,
+    Event, EventKind, FencingToken, FinishedBranch, GlobalRecord, GlobalState, GlobalTrace, Label,
+    Labels, LockMode, Mode, Record, RefusedRows, RequestTrace, Resolution, RollbackReason,
+    RowChange, RowLock, RowStanding, SpanPlace, Timestamp, Xid,
 };
 use handfast_server::store::codec::{CodecError, decode, encode, encode_key};
 use proptest::collection::vec;
@@ -94,6 +94,22 @@ pub(crate) fn labels() -> impl Strategy<Value = Labels> {
     vec(label, 0..4).prop_map(Labels::from_iter)
 }
 
+fn place() -> impl Strategy<Value = SpanPlace> {
+    any::<([u8; 16], [u8; 8])>().prop_map(|(trace_id, span_id)| SpanPlace { trace_id, span_id })
+}
+
+fn request_trace() -> impl Strategy<Value = RequestTrace> {
+    (place(), any::<[u8; 8]>()).prop_map(|(client, own)| RequestTrace { client, own })
+}
+
+/// A trace without a place is none.
+fn global_trace() -> impl Strategy<Value = Option<Box<GlobalTrace>>> {
+    (option::of(place()), option::of(request_trace())).prop_map(|(transaction, decision)| {
+        let has_places = transaction.is_some() || decision.is_some();
+        has_places.then(|| Box::new(GlobalTrace { transaction, decision }))
+    })
+}
+
 fn global() -> impl Strategy<Value = Record> {
     let names = (any::<u64>(), text(), text(), text(), at(), at());
     let rest = (
@@ -101,12 +117,13 @@ fn global() -> impl Strategy<Value = Record> {
         any::<bool>(),
         any::<bool>(),
         vec(event(), 0..4),
-        (labels(), option::of(text())),
+        (labels(), option::of(text()), global_trace()),
         vec(finished_branch(), 0..4),
     );
     (names, rest).prop_map(|(names, rest)| {
         let (xid, address, application, name, begun_at, deadline) = names;
-        let (state, paused, rollback_only, events, (labels, key), finished_branches) = rest;
+        let (state, paused, rollback_only, events, named, finished_branches) = rest;
+        let (labels, key, trace) = named;
         Record::Global(GlobalRecord {
             xid: Xid(xid),
             address,
@@ -121,6 +138,7 @@ fn global() -> impl Strategy<Value = Record> {
             labels,
             key,
             finished_branches: finished_branches.into(),
+            trace,
         })
     })
 }
@@ -199,7 +217,7 @@ fn branch() -> impl Strategy<Value = Record> {
         any::<u32>(),
         option::of((at(), text())),
         option::of("[a-z]{1,40}".prop_map(Arc::from)),
-        (phase_one_at(), vec(event(), 0..4)),
+        (phase_one_at(), vec(event(), 0..4), option::of(request_trace())),
     );
     (names, rest).prop_map(|(names, rest)| {
         let (xid, id, sequence, resource, mode, rows) = names;
@@ -221,6 +239,7 @@ fn branch() -> impl Strategy<Value = Record> {
             registered_by,
             phase_one_at: course.0,
             events: course.1.into(),
+            trace: course.2.map(Box::new),
         })
     })
 }
@@ -286,6 +305,7 @@ fn examples() -> Vec<(&'static str, Record)> {
         labels: Labels::NONE,
         key: None,
         finished_branches: [].into(),
+        trace: None,
     };
     let finished = FinishedBranch {
         id: BranchId(7),
@@ -306,10 +326,12 @@ fn examples() -> Vec<(&'static str, Record)> {
         ..global.clone()
     };
     let with_key = GlobalRecord { key: Some("order-42".into()), ..global.clone() };
+    let with_trace = GlobalRecord { trace: Some(Box::new(example_of_a_trace())), ..global.clone() };
     let mut examples = vec![
         ("global-active", Record::Global(global)),
         ("global-rolled-back", Record::Global(rolled_back.clone())),
         ("global-with-key", Record::Global(with_key)),
+        ("global-with-trace", Record::Global(with_trace)),
         ("global-with-labels-and-course", Record::Global(with_labels_and_course(rolled_back))),
     ];
     examples.extend(examples_of_branches());
@@ -363,7 +385,13 @@ fn examples_of_closures() -> [(&'static str, Record); 2] {
     ]
 }
 
-fn examples_of_branches() -> [(&'static str, Record); 6] {
+fn example_of_a_trace() -> GlobalTrace {
+    let client = SpanPlace { trace_id: [0x4b; 16], span_id: [0xa1; 8] };
+    let decision = Some(RequestTrace { client, own: [0xd2; 8] });
+    GlobalTrace { transaction: Some(client), decision }
+}
+
+fn examples_of_branches() -> [(&'static str, Record); 7] {
     let row =
         |key: &str, mode| RowLock { table: "orders".into(), key: key.as_bytes().into(), mode };
     let branch = BranchRecord {
@@ -382,7 +410,10 @@ fn examples_of_branches() -> [(&'static str, Record); 6] {
         registered_by: None,
         phase_one_at: None,
         events: [].into(),
+        trace: None,
     };
+    let with_trace =
+        BranchRecord { trace: example_of_a_trace().decision.map(Box::new), ..branch.clone() };
     let of_a_process =
         BranchRecord { registered_by: Some("shop:10.0.0.1:51234".into()), ..branch.clone() };
     let refused = BranchRecord {
@@ -403,6 +434,7 @@ fn examples_of_branches() -> [(&'static str, Record); 6] {
     let resolved =
         BranchRecord { state: BranchState::Resolved(Resolution::RestoreClean), ..refused.clone() };
     [
+        ("branch-with-trace", Record::Branch(with_trace)),
         ("branch-registered", Record::Branch(branch)),
         ("branch-refused", Record::Branch(refused)),
         ("branch-of-a-process", Record::Branch(of_a_process)),

@@ -35,6 +35,7 @@ pub(crate) fn records(number: u64, branches: u64) -> Vec<Record> {
         labels: Labels::NONE,
         key: None,
         finished_branches: [].into(),
+        trace: None,
     });
     let branch = |id| {
         Record::Branch(BranchRecord {
@@ -57,6 +58,7 @@ pub(crate) fn records(number: u64, branches: u64) -> Vec<Record> {
             registered_by: Some("process".into()),
             phase_one_at: None,
             events: [].into(),
+            trace: None,
         })
     };
     std::iter::once(global).chain((1..=branches).map(branch)).collect()

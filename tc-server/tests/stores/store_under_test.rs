@@ -101,6 +101,7 @@ pub(crate) fn global(number: u64, name: &str) -> Record {
         labels: Labels::NONE,
         key: None,
         finished_branches: [].into(),
+        trace: None,
     })
 }
 

@@ -24,6 +24,18 @@ pub(crate) struct Needed {
     pub(crate) otherwise: &'static str,
 }
 
+/// The compiler of Go.
+pub(crate) const GO: Needed = Needed {
+    name: "Go",
+    is_installed: || in_path("go"),
+    packages: |installer| match installer {
+        Installer::Apt => &["golang-go"],
+        Installer::Dnf => &["golang"],
+        Installer::Apk | Installer::Brew => &["go"],
+    },
+    otherwise: "put go into the path",
+};
+
 /// The package managers that we can drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Installer {

@@ -6,13 +6,13 @@ use std::process::Command;
 use anyhow::Result;
 use handfast_test_services::ServerKind;
 
-use crate::install::{Installer, Needed, in_path, install_missing};
+use crate::install::{GO, Installer, Needed, in_path, install_missing};
 use crate::interrupt::Interrupts;
 use crate::services;
 use crate::test::cargo;
 
 /// Further advice about a missing tool.
-const OTHERWISE: &str = "put java, javac, mvn and go into the path";
+const OTHERWISE: &str = "put java, javac and mvn into the path";
 
 const JAVA: Needed = Needed {
     name: "Java",
@@ -30,17 +30,6 @@ const MAVEN: Needed = Needed {
     name: "Maven",
     is_installed: || in_path("mvn"),
     packages: |_installer| &["maven"],
-    otherwise: OTHERWISE,
-};
-
-const GO: Needed = Needed {
-    name: "Go",
-    is_installed: || in_path("go"),
-    packages: |installer| match installer {
-        Installer::Apt => &["golang-go"],
-        Installer::Dnf => &["golang"],
-        Installer::Apk | Installer::Brew => &["go"],
-    },
     otherwise: OTHERWISE,
 };
 

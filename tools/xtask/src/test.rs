@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::Result;
 use handfast_test_services::ServerKind;
 
+use crate::install::{GO, install_missing};
 use crate::interrupt::Interrupts;
 use crate::say::say;
 use crate::services::{RunningServers, install};
@@ -32,6 +33,8 @@ pub(crate) fn run_tests(interrupts: &Interrupts, arguments: &[String]) -> Result
     if arguments.is_empty() {
         // Tests that kill a server start their own.
         install(interrupts, &ServerKind::ALL)?;
+        // For the collector of traces.
+        install_missing(interrupts, &[GO])?;
         test_programs::run_all(interrupts, services.variables())?;
         let mut documents = cargo();
         documents.args(["test", "--workspace", "--doc"]);
@@ -42,6 +45,7 @@ pub(crate) fn run_tests(interrupts: &Interrupts, arguments: &[String]) -> Result
     command.args(["test", "--no-fail-fast"]);
     if !names_a_package(arguments) {
         install(interrupts, &ServerKind::ALL)?;
+        install_missing(interrupts, &[GO])?;
         command.arg("--workspace");
     }
     command.args(arguments).envs(services.variables().iter().cloned());

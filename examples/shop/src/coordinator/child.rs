@@ -12,6 +12,7 @@ use tokio::process::{Child, Command};
 
 use super::{CoordinatorDatabase, url_of};
 use crate::cli::ChildOptions;
+use crate::telemetry;
 
 /// A coordinator that is always on the same ports and records.
 #[derive(Debug)]
@@ -99,6 +100,7 @@ pub(super) fn config(options: &ChildOptions) -> Config {
         data_dir: options.data_dir.clone(),
         grpc: GrpcConfig { listen: options.grpc, ..GrpcConfig::default() },
         admin: AdminConfig { listen: options.admin, ..AdminConfig::default() },
+        telemetry: telemetry::of_a_coordinator(),
         ..Config::default()
     };
     if let Some(url) = &options.database {

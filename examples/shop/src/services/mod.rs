@@ -6,9 +6,11 @@
 pub mod account;
 mod failure;
 pub mod order;
+mod process;
 pub mod stock;
 
 pub use failure::{BusinessRefusal, ServiceFailure};
+pub use process::play;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -22,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use self::order::Neighbours;
 use crate::database::SqlMode;
 use crate::example::Site;
+use crate::worker::Worker;
 
 /// The three services of a run.
 #[derive(Debug)]
@@ -68,10 +71,16 @@ impl Services {
 pub struct Service {
     /// The address it listens on.
     pub url: String,
-    handfast: Handfast,
+    served_by: ServedBy,
     stop: CancellationToken,
-    task: JoinHandle<std::io::Result<()>>,
     beside: Vec<JoinHandle<Result<()>>>,
+}
+
+/// A server in this process, or another process.
+#[derive(Debug)]
+enum ServedBy {
+    Here { handfast: Handfast, task: JoinHandle<std::io::Result<()>> },
+    Process(Worker),
 }
 
 impl Service {
@@ -86,13 +95,14 @@ impl Service {
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
         let serving = axum::serve(listener, router).with_graceful_shutdown(stopped);
-        Ok(Self {
-            url,
-            handfast,
-            stop,
-            task: tokio::spawn(serving.into_future()),
-            beside: Vec::new(),
-        })
+        let task = tokio::spawn(serving.into_future());
+        Ok(Self { url, served_by: ServedBy::Here { handfast, task }, stop, beside: Vec::new() })
+    }
+
+    /// A service that a process of its own serves there.
+    fn elsewhere(url: String, process: Worker) -> Self {
+        let (served_by, stop) = (ServedBy::Process(process), CancellationToken::new());
+        Self { url, served_by, stop, beside: Vec::new() }
     }
 
     /// Runs a task beside the service, until the token says that it is stopped.
@@ -107,11 +117,22 @@ impl Service {
     /// coordinator.
     async fn stop(self) -> Result<()> {
         self.stop.cancel();
-        self.task.await??;
+        let connection = match self.served_by {
+            ServedBy::Here { handfast, task } => {
+                task.await??;
+                Some(handfast)
+            }
+            ServedBy::Process(process) => {
+                process.finish().await?;
+                None
+            }
+        };
         for work in self.beside {
             work.await??;
         }
-        self.handfast.close().await;
+        if let Some(connection) = connection {
+            connection.close().await;
+        }
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
-use crate::database::{Resource, Sql, SqlMode, with_resource};
+use crate::database::{Pool, Resource, Sql, SqlMode, with_resource};
 use crate::example::Site;
 use crate::input::Order;
 
@@ -82,7 +82,7 @@ pub enum OrderEnd {
 }
 
 /// The addresses of the services that an order needs.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Neighbours {
     /// URL of the stock service, which takes lines at `/deductions`.
     pub stock: String,
@@ -106,8 +106,19 @@ pub async fn start(site: &Site<'_>, mode: SqlMode, neighbours: Neighbours) -> Re
     let handfast = site.connect("order-service").await?;
     let pool = &site.databases.order;
     pool.make_tables(&handfast, TABLES).await?;
+    serve(pool, handfast, mode, &site.node("order"), neighbours).await
+}
+
+/// Starts the service on tables that are there.
+pub(super) async fn serve(
+    pool: &Pool,
+    handfast: Handfast,
+    mode: SqlMode,
+    node: &str,
+    neighbours: Neighbours,
+) -> Result<Service> {
     let service = OrderService {
-        resource: pool.join(&handfast, mode, &site.node("order")).await?,
+        resource: pool.join(&handfast, mode, node).await?,
         handfast: handfast.clone(),
         neighbours,
         // Requests made within a global transaction carry its XID.

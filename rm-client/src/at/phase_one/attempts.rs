@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use handfast_proto::v1;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::branch::{Branch, OnConflict, Role};
 use super::registration::{check_locks, failed_if_dropped, registration, report_failed};
@@ -49,7 +50,11 @@ impl<DB: AtDatabase> Attempts<DB> {
     pub(crate) fn new(shared: Arc<ResourceState<DB>>) -> Result<Self, sqlx::Error> {
         let role = match shared.context()? {
             None => Role::Plain,
-            Some(context) => Role::Branch(Branch::new(&shared.branches, context, OnConflict::Fail)),
+            Some(context) => {
+                let resource = &shared.identity.resource_id;
+                let fail = OnConflict::Fail;
+                Role::Branch(Branch::new(&shared.branches, resource, context, fail))
+            }
         };
         let deadline = Instant::now() + shared.lock_timeout;
         Ok(Self { shared, role, deadline, repeats: 0 })
@@ -93,7 +98,8 @@ impl<DB: AtDatabase> Attempts<DB> {
             return Err(error);
         }
         if let Role::Branch(branch) = &mut self.role {
-            *branch = branch.restarted(&self.shared.branches);
+            let resource = &self.shared.identity.resource_id;
+            *branch = branch.restarted(&self.shared.branches, resource);
         }
         Ok(Attempt::Again)
     }
@@ -137,7 +143,8 @@ impl<DB: AtDatabase> Attempts<DB> {
         let request = registration(&shared, branch, rows, left, v1::Holding::Nothing);
         // From here on the coordinator may know of the branch.
         branch.registered = true;
-        match shared.coordinator.register_branch(request).await {
+        let span = branch.span.clone();
+        match shared.coordinator.register_branch(request).instrument(span).await {
             Ok(_) => Ok(()),
             Err(error) => {
                 self.abandon().await;

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use handfast_rm_core::plan::Reads;
+use tracing::Span;
 
 use crate::at::running_branches::{RunningBranch, RunningBranches};
 use crate::context::Context;
+use crate::trace;
 use crate::xid::Xid;
 
 /// The role of a local transaction in a global.
@@ -30,6 +32,8 @@ pub(super) struct Branch {
     pub(super) on_conflict: OnConflict,
     /// Whether the coordinator may know of the branch.
     pub(super) registered: bool,
+    /// From its beginning to its local COMMIT.
+    pub(super) span: Span,
 }
 
 /// The action of a commit when another global holds a row.
@@ -44,18 +48,22 @@ pub(super) enum OnConflict {
 impl Branch {
     pub(super) fn new(
         branches: &Arc<RunningBranches>,
+        resource: &str,
         context: Context,
         on_conflict: OnConflict,
     ) -> Self {
         let reads = if context.read_committed { Reads::Committed } else { Reads::Local };
         let running = branches.start(&context.xid);
         let id = running.id;
-        Self { xid: context.xid, id, running, reads, on_conflict, registered: false }
+        let span = trace::branch(&context.xid, id, resource, "AT");
+        Self { xid: context.xid, id, running, reads, on_conflict, registered: false, span }
     }
 
     /// Returns another branch for the same work, of which the coordinator does not know.
-    pub(super) fn restarted(&self, branches: &Arc<RunningBranches>) -> Self {
+    pub(super) fn restarted(&self, branches: &Arc<RunningBranches>, resource: &str) -> Self {
         let running = branches.start(&self.xid);
-        Self { id: running.id, running, registered: false, ..self.clone() }
+        let id = running.id;
+        let span = trace::branch(&self.xid, id, resource, "AT");
+        Self { id, running, registered: false, span, ..self.clone() }
     }
 }

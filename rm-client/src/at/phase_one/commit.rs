@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_proto::v1;
+use tracing::Instrument;
 
 use super::branch::{Branch, OnConflict, Role};
 use super::compound;
@@ -52,8 +53,12 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
                 self.end_checked(prepared).await
             }
             Role::Branch(mut branch) => {
-                let prepared = self.prepare(&mut branch).await;
-                self.end_branch(prepared, branch).await
+                let span = branch.span.clone();
+                let committed = async {
+                    let prepared = self.prepare(&mut branch).await;
+                    self.end_branch(prepared, branch).await
+                };
+                committed.instrument(span).await
             }
         }
     }

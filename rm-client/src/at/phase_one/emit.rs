@@ -1,5 +1,7 @@
 //! Events of a local transaction that may be a branch.
 
+use tracing::{Instrument, Span};
+
 use super::branch::Role;
 use super::transaction::AtTransaction;
 use crate::at::database::AtDatabase;
@@ -37,8 +39,13 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             }
             Role::Plain | Role::Checked => Within::Itself,
         };
+        let span = match &self.role {
+            Role::Branch(branch) => branch.span.clone(),
+            Role::Plain | Role::Checked => Span::current(),
+        };
         let connection = self.local.begun().await?;
-        let emitted = outbox::insert::<DB>(connection, event, within).await;
+        let inserted = outbox::insert::<DB>(connection, event, within).instrument(span);
+        let emitted = inserted.await;
         if let Err(OutboxError::Database(error) | OutboxError::Conflict { source: error }) =
             &emitted
         {

@@ -51,6 +51,7 @@ pub(super) fn registration<DB: Backend>(
         application_data: Vec::new(),
         // Left empty: the id of the stream counts.
         client_id: String::new(),
+        traceparent: String::new(),
     }
 }
 

@@ -43,7 +43,11 @@ impl<DB: AtDatabase> AtTransaction<'static, DB> {
     ) -> Result<Self, sqlx::Error> {
         let role = match context {
             None => Role::Plain,
-            Some(context) => Role::Branch(Branch::new(&shared.branches, context, OnConflict::Wait)),
+            Some(context) => {
+                let resource = &shared.identity.resource_id;
+                let wait = OnConflict::Wait;
+                Role::Branch(Branch::new(&shared.branches, resource, context, wait))
+            }
         };
         Self::begin_as(shared, role).await
     }

@@ -7,6 +7,7 @@ use handfast_core::{
 
 use super::fields::Fields;
 use super::global::{StoredEvent, read_events, read_phase_one_at, write_events};
+use super::trace::{read_request, write_request};
 use super::{CodecError, mode, mode_number, unknown};
 
 const REGISTERED: u32 = 1;
@@ -62,6 +63,8 @@ pub(super) struct StoredBranch {
     phase_one_at: u64,
     #[prost(message, repeated, tag = "19")]
     events: Vec<StoredEvent>,
+    #[prost(bytes = "vec", optional, tag = "20")]
+    trace: Option<Vec<u8>>,
 }
 
 /// Consecutive rows of the same table and lock mode.
@@ -149,6 +152,7 @@ pub(super) fn write(branch: &BranchRecord, fields: &mut Fields<'_>) {
     fields.text(17, branch.registered_by.as_deref().unwrap_or_default());
     fields.number(18, branch.phase_one_at.unwrap_or_default().0);
     write_events(19, &branch.events, fields);
+    write_request(20, branch.trace.as_deref().copied(), fields);
 }
 
 /// Writes runs of rows of the same table and lock mode, as [`StoredRows`].
@@ -192,6 +196,7 @@ fn state_number(state: &BranchState) -> u32 {
 
 impl StoredBranch {
     pub(super) fn read(mut self, xid: Xid, id: BranchId) -> Result<BranchRecord, CodecError> {
+        let trace = self.trace.as_deref().map(read_request).transpose()?;
         Ok(BranchRecord {
             xid,
             id,
@@ -210,6 +215,7 @@ impl StoredBranch {
             registered_by: Some(self.registered_by).filter(|it| !it.is_empty()).map(Into::into),
             phase_one_at: read_phase_one_at(self.phase_one_at),
             events: read_events(self.events),
+            trace: trace.map(Box::new),
         })
     }
 

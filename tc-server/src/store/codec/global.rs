@@ -8,6 +8,7 @@ use handfast_core::{
 };
 
 use super::fields::Fields;
+use super::trace::{read_global, write_place, write_request};
 use super::{CodecError, mode, mode_number, unknown};
 
 const ACTIVE: u32 = 1;
@@ -54,6 +55,10 @@ pub(super) struct StoredGlobal {
     labels: Vec<StoredLabel>,
     #[prost(string, optional, tag = "14")]
     key: Option<String>,
+    #[prost(bytes = "vec", optional, tag = "15")]
+    transaction_trace: Option<Vec<u8>>,
+    #[prost(bytes = "vec", optional, tag = "16")]
+    decision_trace: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -123,6 +128,10 @@ pub(super) fn write(global: &GlobalRecord, fields: &mut Fields<'_>) {
     }
     write_labels(13, &global.labels, fields);
     fields.optional(14, global.key.as_deref());
+    if let Some(trace) = &global.trace {
+        write_place(15, trace.transaction, fields);
+        write_request(16, trace.decision, fields);
+    }
 }
 
 pub(super) fn write_labels(tag: u32, labels: &Labels, fields: &mut Fields<'_>) {
@@ -141,6 +150,8 @@ pub(super) fn read_labels(labels: Vec<StoredLabel>) -> Labels {
 impl StoredGlobal {
     pub(super) fn read(self, xid: Xid) -> Result<GlobalRecord, CodecError> {
         let state = self.state()?;
+        let transaction_trace = self.transaction_trace.as_deref();
+        let trace = read_global(transaction_trace, self.decision_trace.as_deref())?;
         let finished = self.finished_branches.into_iter().map(StoredFinishedBranch::read);
         Ok(GlobalRecord {
             xid,
@@ -155,6 +166,7 @@ impl StoredGlobal {
             events: read_events(self.events),
             labels: read_labels(self.labels),
             key: self.key.map(Into::into),
+            trace,
             finished_branches: finished.collect::<Result<_, _>>()?,
         })
     }

@@ -55,6 +55,7 @@ fn call(xid: u64, resource: &str, decision: Decision) -> PhaseTwoCall {
         attempts: 0,
         step: None,
         registered_by: None,
+        trace: None,
     }
 }
 

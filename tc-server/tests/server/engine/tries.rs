@@ -59,6 +59,7 @@ fn frame(xid: Xid, resource_id: String) -> wire::ClientFrame {
         resource_id,
         input: b"{}".to_vec(),
         timeout_ms: 5_000,
+        traceparent: String::new(),
     };
     let bodies = [Ask::Hello(hello("client", &[])), Ask::TryBranch(tried)];
     let messages = (1..).zip(bodies).map(|(id, body)| wire::ClientMessage { id, body: Some(body) });

@@ -102,6 +102,7 @@ impl Shape {
             }),
             application_data: Vec::new(),
             client_id: String::new(),
+            traceparent: String::new(),
         }
     }
 

@@ -153,6 +153,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("handfast-console-tests", &["handfast", "handfast-locks", "handfast-test-services"]),
     ("handfast-interop", &["handfast-test-services"]),
     ("handfast-languages", &["handfast-test-services"]),
+    ("handfast-tracing-tests", &[]),
     ("xtask", &["handfast-test-services"]),
 ];
 

@@ -58,6 +58,7 @@ fn put(number: u64, name: &str) -> Vec<Change> {
         labels: Labels::NONE,
         key: None,
         finished_branches: [].into(),
+        trace: None,
     }))]
 }
 

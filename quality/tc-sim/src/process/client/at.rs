@@ -354,6 +354,7 @@ fn registration(
         wait: Some(lock_wait(wait, holding)),
         application_data: Vec::new(),
         client_id: String::new(),
+        traceparent: String::new(),
     }
 }
 

@@ -37,6 +37,7 @@ impl ClientProcess {
             timeout_ms,
             labels: BTreeMap::new(),
             key: String::new(),
+            traceparent: String::new(),
         };
         let reply = self.request("begin", ClientBody::Begin(request), Duration::ZERO).await?;
         let ServerBody::Begin(reply) = reply else { return Err(unexpected("begin", &reply)) };
