@@ -15,7 +15,6 @@ use crate::begin_keys::ClaimedKey;
 use crate::connect::Handfast;
 use crate::context::{self, Context};
 use crate::error::{Error, RejectionDetail};
-use crate::trace;
 use crate::transient::UNKNOWN_XID;
 use crate::xid::Xid;
 

@@ -35,7 +35,8 @@ pub(super) fn of_message(spans: &Spans, body: &Body) -> Option<RequestSpan> {
         | Body::AcquireLock(_)
         | Body::RenewLocks(_)
         | Body::ReleaseLock(_)
-        | Body::FindLock(_) => None,
+        | Body::FindLock(_)
+        | Body::ReportOutbox(_) => None,
     }
 }
 

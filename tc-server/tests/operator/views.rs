@@ -153,6 +153,7 @@ async fn failed_tries_are_in_the_course() {
         resource_id: format!("{prefix}points"),
         input: b"30".to_vec(),
         timeout_ms: 600,
+        traceparent: String::new(),
     };
     let reply = application.client.try_branch(request).await.unwrap().into_inner();
     assert!(matches!(reply.result, Some(Tried::Unanswered(_))), "{reply:?}");
