@@ -61,7 +61,7 @@ impl Shop {
         postgres: &str,
         mysql: &str,
     ) -> Result<Self> {
-        let name = format!("console_{}", std::process::id());
+        let name = format!("shop_{}", std::process::id());
         let (postgres, mysql): (PgConnectOptions, MySqlConnectOptions) =
             (postgres.parse()?, mysql.parse()?);
         let databases = Databases {

@@ -120,7 +120,8 @@ async fn what_operators_did_is_shown_once_for_each_action() {
     admin.until(&xid, Status::NeedsOperator).await;
     let before = run(server.admin_address, "audit").await;
     assert_eq!(text(&before.stdout), "no action is recorded\n");
-    run(server.admin_address, &format!("tx pause {xid} --reason later")).await;
+    let paused = run(server.admin_address, &format!("tx pause {xid}")).await;
+    assert_eq!(paused.status.code(), Some(0), "{}", text(&paused.stderr));
     run(server.admin_address, &format!("tx resolve {xid} 8 --reason wrong")).await;
     let number = xid.rsplit(':').next().unwrap();
     let shown = run(server.admin_address, &format!("audit --xid {xid} --lines 1")).await;
@@ -128,7 +129,7 @@ async fn what_operators_did_is_shown_once_for_each_action() {
     let lines: Vec<Vec<&str>> =
         printed.lines().map(|line| line.split_whitespace().skip(1).collect()).collect();
     let resolve = "anonymous resolve XID 8 restore_clean: wrong HF-TC-UNKNOWN-BRANCH";
-    let expected = ["OPERATOR ACTION ON DETAIL OUTCOME", resolve, "anonymous pause XID later done"];
+    let expected = ["OPERATOR ACTION ON DETAIL OUTCOME", resolve, "anonymous pause XID done"];
     assert_eq!(lines, expected.map(|line| line.split(' ').collect::<Vec<_>>()), "{printed}");
 }
 
