@@ -234,8 +234,8 @@ fn serve(
         readiness.clone(),
         config.admin.clone(),
         about,
-    );
-    let state = state.with_relays_of(&front);
+    )
+    .with_relays_of(&front);
     let observing = tokio::spawn(readiness.clone().observe(clock));
     Ok(RunningServer {
         grpc_address,

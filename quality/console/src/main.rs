@@ -30,8 +30,8 @@ struct Options {
     /// Write the pictures of all screens into this folder.
     #[arg(long)]
     pictures: Option<PathBuf>,
-    /// Play no scene: say where the console is, and do what lines of standard input ask for, such as
-    /// `dirty 3`, until it ends.
+    /// Play no scene: say where the console is, and do what lines of standard input ask for, such
+    /// as `dirty 3`, until it ends.
     #[arg(long, conflicts_with_all = ["scene", "pictures"])]
     by_hand: bool,
 }

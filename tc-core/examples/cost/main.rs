@@ -1,9 +1,10 @@
 //! Measures the core: time a transaction, memory an open global and a lock.
 //!
-//! `cargo run --release -p handfast-core --example cost -- [open] [transactions] [branches] [rows]`.
-//! A transaction is a begin, a registration of each branch with its rows, a commit, and phase two of
-//! each branch; by default there are two branches with one row. As many globals stay open as said.
-//! Counting instructions: `tools/bench/results/2026-11-24.md`.
+//! `cargo run --release -p handfast-core --example cost -- [open] [transactions] [branches] [rows]`
+//!
+//! A transaction is a begin, a registration of each branch with its rows, a commit, and phase two
+//! of each branch; by default there are two branches with one row. As many globals stay open as
+//! said. Counting instructions: `tools/bench/results/2026-11-24.md`.
 #![expect(clippy::print_stdout, reason = "it prints what it measures")]
 #![expect(clippy::disallowed_methods, reason = "it measures time; the core does not see it")]
 

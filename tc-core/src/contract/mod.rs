@@ -48,7 +48,7 @@ pub use rejection::Rejection;
 pub use request::{
     Command, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait, Mode,
     NewBranch, OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, RefusedRows, ReplyWhen, Request,
-    Resolution, RowChange, RowLock, RowStanding, TracedCommand, VoteRequest, VotingRounds,
+    Resolution, RowChange, RowLock, RowStanding, VoteRequest, VotingRounds,
 };
 pub use saga_definition::{
     ChildDefinition, ChildRef, Retry, SagaDefinition, SagaFault, SagaPart, StepDefinition,
@@ -58,5 +58,5 @@ pub use saga_record::{
     SagaRecord, SagaState, SagaStatus, StepCall, StepOutput, StepRecord, StepState, TurnCause,
 };
 pub use status::{GlobalStatus, RollbackReason, StatusKind};
-pub use trace::{CallTrace, GlobalTrace, RequestTrace, SpanPlace};
+pub use trace::{CallTrace, GlobalTrace, RequestTrace, SpanPlace, TracedCommand};
 pub use xid_text::{XidText, XidTextError};

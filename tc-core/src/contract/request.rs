@@ -10,7 +10,7 @@ use super::id::{BranchId, Correlation, Xid};
 use super::label::Labels;
 use super::named_lock::{LockToken, NewLease};
 use super::saga_definition::SagaDefinition;
-use super::trace::RequestTrace;
+use super::trace::TracedCommand;
 
 /// One request and where its reply goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -230,23 +230,6 @@ pub enum Command {
     },
     /// A request that stands in a trace, decided as it is without.
     Traced(Box<TracedCommand>),
-}
-
-/// A request and where it stands in a trace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TracedCommand {
-    /// The spans of the request.
-    pub trace: RequestTrace,
-    /// The request: no traced one again.
-    pub command: Command,
-}
-
-impl Command {
-    /// Returns the request itself, without its place in a trace.
-    #[must_use]
-    pub fn untraced(&self) -> &Self {
-        if let Self::Traced(traced) = self { &traced.command } else { self }
-    }
 }
 
 /// A branch to be registered.

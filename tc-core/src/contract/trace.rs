@@ -3,6 +3,7 @@
 //! They are for display. No decision depends on one, and only sampled ones come here.
 
 use super::id::Timestamp;
+use super::request::Command;
 
 /// A span's place in a trace, as W3C Trace Context has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,4 +52,21 @@ pub struct CallTrace {
     pub decision: Option<SpanPlace>,
     /// The registration of the branch.
     pub registration: Option<RequestTrace>,
+}
+
+/// A request and where it stands in a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TracedCommand {
+    /// The spans of the request.
+    pub trace: RequestTrace,
+    /// The request: no traced one again.
+    pub command: Command,
+}
+
+impl Command {
+    /// Returns the request itself, without its place in a trace.
+    #[must_use]
+    pub fn untraced(&self) -> &Self {
+        if let Self::Traced(traced) = self { &traced.command } else { self }
+    }
 }

@@ -27,7 +27,7 @@ const FILLERS: usize = 256;
 const HELD: &str = "handfast_view_seconds";
 /// The longest that it may, in the bounds of the metric's buckets.
 const HELD_MAX: &str = "0.005";
-/// What three screens of the console follow: *Needs you*, *Transactions* and *Locks*.
+/// The paths that three screens of the console follow: *Needs you*, *Transactions* and *Locks*.
 const SCREENS: [&str; 5] = [
     "/api/v1/status",
     "/api/v1/transactions?status=needs_operator&limit=50",
