@@ -3,12 +3,13 @@
 //! Nothing is decided here: locks, deadlines and counts follow from the records. Records that
 //! contradict each other stop the load, since a coordinator that guesses would lose a lock.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::collections::interner::{Names, Origin};
 use crate::contract::{
     Asker, BranchRecord, BranchState, COUNTER_BITS, ClientId, EPOCH_MAX, Epoch, GlobalRecord,
-    GlobalState, LeaseRecord, Limits, LoadError, Record, RecordKey, SagaRecord, Timestamp,
+    GlobalState, LeaseId, LeaseRecord, Limits, LoadError, Record, SagaRecord, Timestamp, Xid,
 };
 use crate::coordinator::Coordinator;
 use crate::deadlock_log::DeadlockLog;
@@ -71,26 +72,25 @@ impl Coordinator {
             departed: DepartedClients::default(),
             deadlocks: DeadlockLog::default(),
         };
-        let Sorted { globals, branches, sagas, leases } = sort_records(records)?;
-        for saga in sagas {
+        let Sorted { globals, mut branches, sagas, leases } = sort_records(records)?;
+        for saga in sagas.into_values() {
             coordinator.sagas.restore(&mut coordinator.environment.names, epoch, saga)?;
         }
-        let mut branches = branches.into_iter().peekable();
-        for global in globals {
-            // Both are in the order of XIDs. A branch with a smaller one than this global's has no
-            // global, and `restore` refuses it.
-            let own = std::iter::from_fn(|| branches.next_if(|branch| branch.xid <= global.xid));
-            let own = own.collect();
+        for global in globals.into_values() {
+            // Both maps are in the order of XIDs. A branch with a smaller one than this global's
+            // has no global, and `restore` refuses it.
+            let later = branches.split_off(&(Xid(global.xid.0.saturating_add(1)), 0));
+            let own = std::mem::replace(&mut branches, later);
             coordinator.restore(epoch, global, own)?;
         }
-        for lease in leases {
+        for lease in leases.into_values() {
             let Self { leases, environment, globals, .. } = &mut coordinator;
             leases.restore(&mut environment.names, globals, epoch, lease)?;
         }
         // They were added in the order of their XIDs, and are forgotten in that in which they
         // finished.
         coordinator.history.put_in_order();
-        branches.next().map_or(Ok(coordinator), |branch| Err(orphan(&branch)))
+        branches.into_values().next().map_or(Ok(coordinator), |branch| Err(orphan(&branch)))
     }
 
     /// Sets the time at which a loaded coordinator continues. Must be called before anything is
@@ -112,10 +112,10 @@ impl Coordinator {
         &mut self,
         epoch: Epoch,
         record: GlobalRecord,
-        branches: Vec<BranchRecord>,
+        branches: StoredBranches,
     ) -> Result<(), LoadError> {
         let xid = record.xid;
-        if let Some(branch) = branches.iter().find(|branch| branch.xid != xid) {
+        if let Some(branch) = branches.values().find(|branch| branch.xid != xid) {
             return Err(orphan(branch));
         }
         // The counter of this epoch would draw the same XID again.
@@ -127,10 +127,10 @@ impl Coordinator {
         let Some(phase) = phase_of(record.state) else {
             // The batch that ends a global deletes the records of its branches as well.
             self.history.add(self.environment.names.shared(record));
-            return branches.first().map_or(Ok(()), |branch| Err(orphan(branch)));
+            return branches.values().next().map_or(Ok(()), |branch| Err(orphan(branch)));
         };
         let mut global = restore_global(&mut self.environment.names, record, phase);
-        for branch in branches {
+        for branch in branches.into_values() {
             self.restore_branch(&mut global, branch)?;
         }
         // The last branch and the global end in one batch, so that no batch leaves this behind. No
@@ -183,48 +183,46 @@ impl Coordinator {
     }
 }
 
-/// The records by kind, each in the order of ids and without duplicates.
+type StoredBranches = BTreeMap<(Xid, u32), BranchRecord>;
+
 #[derive(Default)]
 struct Sorted {
-    globals: Vec<GlobalRecord>,
-    /// Those of one global in the order of their sequence.
-    branches: Vec<BranchRecord>,
-    sagas: Vec<SagaRecord>,
-    leases: Vec<LeaseRecord>,
+    globals: BTreeMap<Xid, GlobalRecord>,
+    branches: StoredBranches,
+    sagas: BTreeMap<Xid, SagaRecord>,
+    leases: BTreeMap<LeaseId, LeaseRecord>,
 }
 
-/// Stores give records in the order of their keys, which a sort finds out in one pass: millions of
-/// them are sorted sooner than they are put into a tree.
 fn sort_records(records: impl IntoIterator<Item = Record>) -> Result<Sorted, LoadError> {
     let mut sorted = Sorted::default();
     for record in records {
+        let key = record.key();
         match record {
-            Record::Global(global) => sorted.globals.push(global),
-            Record::Saga(saga) => sorted.sagas.push(saga),
-            Record::Lease(lease) => sorted.leases.push(lease),
-            Record::Branch(branch) => sorted.branches.push(branch),
+            Record::Global(global) => {
+                if sorted.globals.insert(global.xid, global).is_some() {
+                    return Err(LoadError::RecordTwice(key));
+                }
+            }
+            Record::Saga(saga) => {
+                if sorted.sagas.insert(saga.xid, saga).is_some() {
+                    return Err(LoadError::RecordTwice(key));
+                }
+            }
+            Record::Lease(lease) => {
+                if sorted.leases.insert(lease.id, lease).is_some() {
+                    return Err(LoadError::RecordTwice(key));
+                }
+            }
             Record::Closure(closure) => return Err(LoadError::Closed(closure)),
+            Record::Branch(branch) => {
+                let (xid, id) = (branch.xid, branch.id);
+                if sorted.branches.insert((xid, branch.sequence), branch).is_some() {
+                    return Err(LoadError::BranchMisfit { xid, branch: id });
+                }
+            }
         }
     }
-    let Sorted { globals, branches, sagas, leases } = &mut sorted;
-    let twice = |key| LoadError::RecordTwice(key);
-    sort_by_id(globals, |it| it.xid, |it| twice(RecordKey::Global(it.xid)))?;
-    sort_by_id(sagas, |it| it.xid, |it| twice(RecordKey::Saga(it.xid)))?;
-    sort_by_id(leases, |it| it.id, |it| twice(RecordKey::Lease(it.id)))?;
-    let misfit = |it: &BranchRecord| LoadError::BranchMisfit { xid: it.xid, branch: it.id };
-    sort_by_id(branches, |it| (it.xid, it.sequence), misfit)?;
     Ok(sorted)
-}
-
-/// Sorts records, of which no two may have the same id.
-fn sort_by_id<T, K: Ord>(
-    records: &mut [T],
-    id: impl Fn(&T) -> K,
-    refusal: impl Fn(&T) -> LoadError,
-) -> Result<(), LoadError> {
-    records.sort_by_key(&id);
-    let twice = records.array_windows().find(|[one, next]| id(one) == id(next));
-    twice.map_or(Ok(()), |[_, second]| Err(refusal(second)))
 }
 
 fn orphan(branch: &BranchRecord) -> LoadError {

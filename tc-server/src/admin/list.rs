@@ -17,7 +17,7 @@ const WEIGHT_MAX: usize = 4_096;
 
 /// The time after which a page ends with what it has. Longer: a viewer that searches for rare items
 /// waits for a first answer. Shorter: more requests for each search.
-const PAGE_TIME_MAX: Duration = Duration::from_millis(40);
+const PAGE_TIME_MAX: Duration = Duration::from_millis(30);
 
 /// Returns a full page, or a shorter one at the end of the list or at a limit of one request. In
 /// the latter case the page has a cursor, even if it is empty. The search for rare items takes many

@@ -86,7 +86,7 @@ fn lists() -> Vec<(&'static str, String)> {
     let transactions = |query: &str| format!("/api/v1/transactions?limit=50&{query}");
     vec![
         ("newest first", transactions("")),
-        ("oldest first", transactions("order=oldest_first")),
+        ("oldest first", transactions("order=oldest")),
         ("active", transactions("status=active")),
         ("committed", transactions("status=committed")),
         ("rolled back, of which there are none", transactions("status=rolled_back")),
