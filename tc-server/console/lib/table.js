@@ -47,7 +47,8 @@ export function Table(
     if (!set.delete(keyOf(row))) set.add(keyOf(row));
     chosen.value = set;
   };
-  useEffect(() =>
+  // Before the next key: one that is pressed quickly would move in the list as it was.
+  useLayoutEffect(() =>
     asList({
       move(by) {
         const next = Math.min(rows.length - 1, Math.max(0, at + by));

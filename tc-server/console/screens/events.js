@@ -1,5 +1,5 @@
 // Events: what the relays of outboxes report, and parked events, which wait for a person.
-import { useState } from "../vendor/hooks.js";
+import { useRef, useState } from "../vendor/hooks.js";
 import { mayAct, post, query } from "../lib/api.js";
 import { count } from "../lib/format.js";
 import { useLive, useOlder } from "../lib/live.js";
@@ -14,11 +14,16 @@ const [FOLLOWED, PAGE] = [100, 500];
 export function Events({ query: filter }) {
   const pathOf = (limit) => `/api/v1/events${query({ ...filter, limit })}`;
   const { data, problem } = useLive(pathOf(FOLLOWED));
-  const { rows: older, load, problem: olderProblem } = useOlder(pathOf(PAGE), data?.next);
+  const sight = useRef(/** @type {any[]} */ ([]));
+  const { rows: older, load, problem: olderProblem } = useOlder(pathOf(PAGE), data?.next, {
+    sight, keyOf: ({ event }) => event,
+  });
   const [action, setAction] = useState(/** @type {any} */ (null));
   const newest = data?.items ?? [];
   const seen = new Set(newest.map(({ event }) => event));
   const parked = [...newest, ...older.filter(({ event }) => !seen.has(event))];
+  // All of them are in the page.
+  sight.current = parked;
   return html`<${Screen} title="Events">
     <${Filters} filter=${filter} />
     <${ProblemNote} problem=${problem ?? olderProblem} />
