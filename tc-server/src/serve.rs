@@ -222,10 +222,9 @@ fn serve(
         let front = seata_frontend(config, &engine, &dispatcher, members);
         serve_seata(acceptor, opened(config.store, standing.clone()), front)
     });
-    let pass_on = front.pass_on(about.peers.clone());
+    let (store_name, pass_on) = (about.store, front.pass_on(about.peers.clone()));
     let grpc_silence_limit = Duration::from_millis(config.grpc.silence_timeout_ms);
     let admin_silence_limit = Duration::from_millis(config.admin.silence_timeout_ms);
-    let store_name = about.store;
     let state = AdminState::new(
         handle,
         dispatcher,

@@ -17,8 +17,8 @@ use crate::at::database::Backend;
 use crate::at::database::bound_query::BoundQuery;
 
 /// How long a dropped transaction may take to be rolled back. Then its connection is closed, and
-/// the server rolls it back. Too long: the pool lacks the connection for as long. Too short: healthy
-/// connections of slow databases are made anew.
+/// the server rolls it back. Too long: the pool lacks the connection for as long. Too short:
+/// healthy connections of slow databases are made anew.
 const ROLLBACK_LIMIT: Duration = Duration::from_secs(5);
 
 /// A local transaction, open or about to be.
