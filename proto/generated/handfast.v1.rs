@@ -297,12 +297,21 @@ pub struct RegisterBranchRequest {
     /// As in `BeginRequest`: the span of the branch in its process.
     #[prost(string, tag = "9")]
     pub traceparent: ::prost::alloc::string::String,
+    /// The branch, of mode AT, is the last one of its global: no other joins after it, and its local
+    /// commit shall decide the global to commit. The reply says whether it does.
+    #[prost(bool, tag = "10")]
+    pub is_last: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RegisterBranchReply {
     /// The fencing token: greater than that of every earlier grant of any of these rows.
     #[prost(uint64, tag = "1")]
     pub fencing_token: u64,
+    /// The global commits if, and only if, the branch commits locally. Its process reports that phase
+    /// one is done, and requests no decision. Without the report the coordinator asks the database
+    /// when the global's time is over (`QUESTION_SETTLE`).
+    #[prost(bool, tag = "2")]
+    pub decides: bool,
 }
 /// Rows of one table in one lock mode.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -421,7 +430,8 @@ pub struct PhaseTwoCall {
     /// At most 1,024.
     #[prost(message, repeated, tag = "4")]
     pub branches: ::prost::alloc::vec::Vec<PhaseTwoBranch>,
-    /// The question to two-phase participants before a commit; the decision is unspecified then.
+    /// The question to two-phase participants before a commit, or to the branch that decides its
+    /// global; the decision is unspecified then.
     #[prost(enumeration = "Question", tag = "5")]
     pub question: i32,
 }
@@ -1328,6 +1338,9 @@ pub enum Question {
     CanCommit = 1,
     /// Prepare: make sure that it can commit and can roll back, whatever happens.
     Prepare = 2,
+    /// Whether the branch has committed locally, which decides its global. A no means that it never
+    /// will.
+    Settle = 3,
 }
 impl Question {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1339,6 +1352,7 @@ impl Question {
             Self::None => "QUESTION_NONE",
             Self::CanCommit => "QUESTION_CAN_COMMIT",
             Self::Prepare => "QUESTION_PREPARE",
+            Self::Settle => "QUESTION_SETTLE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1347,6 +1361,7 @@ impl Question {
             "QUESTION_NONE" => Some(Self::None),
             "QUESTION_CAN_COMMIT" => Some(Self::CanCommit),
             "QUESTION_PREPARE" => Some(Self::Prepare),
+            "QUESTION_SETTLE" => Some(Self::Settle),
             _ => None,
         }
     }

@@ -5,10 +5,11 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::task::futures::TaskLocalFuture;
 
+use crate::last_commit::LastCommit;
 use crate::xid::Xid;
 
 tokio::task_local! {
@@ -27,13 +28,25 @@ pub(crate) struct Context {
     pub(crate) rollback_only: Option<Arc<AtomicBool>>,
     /// Whether code in this process has joined participants, whose votes take time.
     pub(crate) has_participants: Arc<AtomicBool>,
+    /// The local commit of the last branch. `None` where none can decide the global, such as where
+    /// it began elsewhere.
+    pub(crate) last_commit: Option<Arc<LastCommit>>,
 }
 
 impl Context {
     /// The context of a global that began elsewhere.
     pub(crate) fn new(xid: Xid) -> Self {
         let has_participants = Arc::default();
-        Self { xid, read_committed: false, rollback_only: None, has_participants }
+        let (rollback_only, last_commit) = (None, None);
+        Self { xid, read_committed: false, rollback_only, has_participants, last_commit }
+    }
+
+    /// Returns whether the local commit of a last branch may decide the global, as far as this
+    /// process knows.
+    pub(crate) fn may_be_decided(&self) -> bool {
+        let is_set = |flag: &AtomicBool| flag.load(Ordering::Acquire);
+        let rolls_back = self.rollback_only.as_deref().is_some_and(is_set);
+        self.last_commit.is_some() && !rolls_back && !is_set(&self.has_participants)
     }
 }
 

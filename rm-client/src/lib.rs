@@ -72,6 +72,7 @@ mod error;
 mod executor;
 pub mod fence;
 mod guard;
+mod last_commit;
 mod limit;
 mod link;
 #[cfg(feature = "locks")]

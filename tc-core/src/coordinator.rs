@@ -152,7 +152,10 @@ impl Coordinator {
                 self.global_wing(now, out).begin(application, name, timeout_ms, labels, key)
             }
             Command::RegisterBranch { xid, branch, wait } => {
-                self.global_wing(now, out).register_branch(to, xid, branch, wait)
+                self.global_wing(now, out).register_branch(to, xid, branch, false, wait)
+            }
+            Command::RegisterLastBranch { xid, branch, wait } => {
+                self.global_wing(now, out).register_branch(to, xid, branch, true, wait)
             }
             Command::ReportBranch { xid, branch, outcome, application_data } => {
                 self.global_wing(now, out).report_branch(xid, branch, outcome, application_data)

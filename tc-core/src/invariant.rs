@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 
 use crate::contract::{
     After, Counts, Effect, LeaseRecord, LockShare, Outcome, RecordKey, Rejection, Reply,
+    VoteRequest,
 };
 use crate::coordinator::Coordinator;
 use crate::global::begin_keys::BeginKeys;
-use crate::global::branch::Branch;
+use crate::global::branch::{Branch, BranchStage};
 use crate::global::label_index::LabelIndex;
 use crate::global::state::{Global, Phase};
-use crate::global::vote::check_votings;
+use crate::global::vote::{check_votings, must_vote};
 use crate::operator::page::PageBounds;
 use crate::row_lock::table::{LockId, Purpose, WaitId};
 use crate::row_lock::waiters::Waiter;
@@ -57,7 +58,7 @@ impl Outcome {
 }
 
 impl Coordinator {
-    /// Checks DEADLINE, LOCK-OWNER, LEASE, QUEUE and VOTES, and that counts agree with what is
+    /// Checks DEADLINE, LOCK-OWNER, LEASE, QUEUE, VOTES and LAST-BRANCH, and that counts agree with what is
     /// counted. For tests, since it reads the whole state.
     ///
     /// # Errors
@@ -123,7 +124,10 @@ impl Coordinator {
     }
 
     fn check_globals(&self) -> Result<(), String> {
-        let undecided = self.globals.iter().filter(|global| global.phase == Phase::Active);
+        let is_asked =
+            |xid| self.votings.get(&xid).is_some_and(|it| it.question == VoteRequest::Settle);
+        let is_timed = |it: &&Global| it.phase == Phase::Active && !is_asked(it.xid);
+        let undecided = self.globals.iter().filter(is_timed);
         let deadlines: BTreeSet<_> = undecided.map(|it| (it.deadline, it.xid)).collect();
         ensure(deadlines == *self.globals.deadlines(), || "DEADLINE: wrong set".to_owned())?;
         let mut counts = Counts::default();
@@ -147,6 +151,14 @@ impl Coordinator {
         let may_hold = |branch: &Branch| global.phase != Phase::Committing && !branch.is_finished();
         ensure(global.branches.iter().all(|branch| !holds(branch) || may_hold(branch)), || {
             format!("LOCK-OWNER: xid {xid} is done with rows that it holds")
+        })?;
+        let last = global.branches.last().map(|branch| branch.id);
+        let deciding = global.branches.iter().filter(|it| it.stage == BranchStage::Deciding);
+        let is_sound = |branch: &Branch| {
+            Some(branch.id) == last && !global.rollback_only && !must_vote(global)
+        };
+        ensure(global.phase != Phase::Active || deciding.clone().all(is_sound), || {
+            format!("LAST-BRANCH: xid {xid} is decided by a branch that may not")
         })?;
         ensure(open > 0 || global.phase == Phase::Active, || format!("xid {xid} never finishes"))?;
         for branch in &global.branches {

@@ -240,7 +240,7 @@ fn phase_of(state: GlobalState) -> Option<Phase> {
 
 fn fits(state: &BranchState, phase: Phase) -> bool {
     match state {
-        BranchState::Registered | BranchState::PhaseOneDone => true,
+        BranchState::Registered | BranchState::Deciding | BranchState::PhaseOneDone => true,
         BranchState::Finished(_) => phase != Phase::Active,
         BranchState::Refused(..) | BranchState::Resolved(_) => {
             matches!(phase, Phase::RollingBack(_))

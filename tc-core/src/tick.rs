@@ -70,8 +70,9 @@ impl Globals<'_> {
         let now = self.on.now;
         for _ in 0..max {
             let Some(xid) = self.globals.expired(now) else { break };
-            let phase = Phase::RollingBack(RollbackReason::Timeout);
-            self.decide_global(xid, phase, "decided: roll back (timeout)");
+            if !self.settle_last(xid) {
+                self.time_out(xid);
+            }
         }
         for _ in 0..max {
             let Some(id) = self.rows.waiters.expired(now) else { break };

@@ -116,7 +116,11 @@ fn invent() -> impl Strategy<Value = Step> {
 }
 
 fn vote() -> impl Strategy<Value = Step> {
-    let question = prop_oneof![Just(VoteRequest::CanCommit), Just(VoteRequest::Prepare)];
+    let question = prop_oneof![
+        Just(VoteRequest::CanCommit),
+        Just(VoteRequest::Prepare),
+        Just(VoteRequest::Settle)
+    ];
     (any::<usize>(), branch(), question, outcome()).prop_map(
         |(global, branch, question, outcome)| Step::Vote { global, branch, question, outcome },
     )

@@ -36,9 +36,9 @@ use crate::dispatch::EffectSink;
 use crate::off_the_loop::off_the_loop;
 use crate::store::{Leader, Store, StoreError};
 use alarm::Alarm;
-use inbox::{EngineTask, Inbox, View};
+use inbox::{EngineTask, Inbox};
 use pending_replies::{PendingReplies, log_globals_in_need};
-use scans::Scans;
+use scans::{Scans, look};
 
 pub use batch_builder::{Batch, BatchBuilder, Outgoing};
 pub use failure::EngineFailure;
@@ -457,13 +457,6 @@ impl Running {
             self.decide(batch, clock, Request { reply_to: None, command: Command::Tick }, None);
         }
     }
-}
-
-/// Looks something up, and records for how long nothing else was done.
-fn look(batch: &mut BatchBuilder, view: View) {
-    let started = Instant::now();
-    batch.view(view);
-    crate::metrics::record_view(started.elapsed());
 }
 
 fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {

@@ -145,7 +145,9 @@ fn look_up(coordinator: &Coordinator, xid: Xid) -> Lookup {
 
 fn of_branch(branch: &BranchRecord) -> String {
     let state = match &branch.state {
-        BranchState::Registered | BranchState::PhaseOneDone => "phase two is not done".to_owned(),
+        BranchState::Registered | BranchState::Deciding | BranchState::PhaseOneDone => {
+            "phase two is not done".to_owned()
+        }
         BranchState::Refused(error, rows) => {
             let rows: String = rows.listed.iter().map(of_row).collect();
             format!("refused: {error}{rows}")

@@ -129,6 +129,16 @@ macro_rules! run_branch {
 }
 
 impl Resource {
+    /// Returns the resource for the last branch of a global.
+    #[must_use]
+    pub fn last(&self) -> Self {
+        match self {
+            Self::Postgres(resource) => Self::Postgres(resource.last()),
+            Self::MySql(resource) => Self::MySql(resource.last()),
+            Self::Sqlite(resource) => Self::Sqlite(resource.last()),
+        }
+    }
+
     /// Runs one local transaction as a branch of the ambient global and gives back what it read.
     ///
     /// # Errors

@@ -153,12 +153,13 @@ impl Service {
         let task = Task::choose(workload, window, random);
         // Few: a branch in the explicit form that waits holds up all others until a timeout.
         let form = if random.random_bool(0.95) { Form::Closure } else { Form::Explicit };
+        let decider = if random.random_bool(0.5) { Decider::LastBranch } else { Decider::Caller };
         emit(&ServiceEvent::Began { operation, at: now(), task: task.clone() })?;
-        let Ended { outcome, why, seen } = self.run(operation, &task, form).await?;
+        let Ended { outcome, why, seen } = self.run(operation, &task, (form, decider)).await?;
         emit(&ServiceEvent::Ended { operation, at: now(), outcome, why, seen })
     }
 
-    async fn run(&self, operation: u64, task: &Task, form: Form) -> Result<Ended> {
+    async fn run(&self, operation: u64, task: &Task, how: (Form, Decider)) -> Result<Ended> {
         let new = self.handfast.transaction("operation").timeout(self.limits.global);
         let new = if task.reads_committed() { new.read_committed() } else { new };
         let global = match new.begin().await {
@@ -166,7 +167,7 @@ impl Service {
             Err(error) => return Ok(Ended::in_nothing(format!("{}: {error}", error.code()))),
         };
         emit(&ServiceEvent::Begun { operation, xid: global.xid().to_string() })?;
-        let work = self.work(operation, task, form);
+        let work = self.work(operation, task, how);
         match Box::pin(global.scope(work)).await {
             Ok(rows) => {
                 let (outcome, why) = outcome_of(task, global.commit().await);
@@ -180,15 +181,32 @@ impl Service {
         &self,
         operation: u64,
         task: &Task,
-        form: Form,
+        (form, decider): (Form, Decider),
     ) -> Result<Vec<(usize, Row)>, sqlx::Error> {
         let mut read = Vec::new();
-        for branch in task.branches(operation, self.products) {
-            let rows = self.resources[branch.database].run(form, &branch.steps).await?;
+        let branches = task.branches(operation, self.products);
+        let last = branches.len();
+        for (number, branch) in branches.into_iter().enumerate() {
+            let resource = &self.resources[branch.database];
+            let is_last = number + 1 == last && decider == Decider::LastBranch;
+            let rows = if is_last {
+                resource.last().run(form, &branch.steps).await?
+            } else {
+                resource.run(form, &branch.steps).await?
+            };
             read.extend(rows.into_iter().map(|row| (branch.database, row)));
         }
         Ok(read)
     }
+}
+
+/// What commits a global.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decider {
+    /// A request of the caller.
+    Caller,
+    /// The local commit of its last branch, if that may decide.
+    LastBranch,
 }
 
 /// The coordinator's answer for a global without a branch after its restart.
@@ -207,14 +225,19 @@ impl Ended {
 }
 
 /// Rolls the global back. It counts as rolled back however far that comes, since no commit was ever
-/// asked for.
+/// asked for, unless the local commit of a last branch had no answer.
 async fn roll_back(global: Global, cause: sqlx::Error) -> Ended {
     let code = code_of(&cause);
-    let why = match global.rollback("a branch failed").await {
-        Ok(()) => format!("{code}: {cause}"),
-        Err(error) => format!("{code}: {cause}, then {error}"),
+    let Err(error) = global.rollback("a branch failed").await else {
+        return Ended::in_nothing(format!("{code}: {cause}"));
     };
-    Ended::in_nothing(why)
+    let ended = Ended::in_nothing(format!("{code}: {cause}, then {error}"));
+    match error {
+        EndError::Unknown { .. } | EndError::Committed { .. } => {
+            Ended { outcome: Outcome::Unknown, ..ended }
+        }
+        _ => ended,
+    }
 }
 
 fn outcome_of(task: &Task, committed: Result<(), EndError>) -> (Outcome, String) {

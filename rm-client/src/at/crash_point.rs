@@ -17,6 +17,7 @@
 //! | `before-phase-one-report` | a branch that committed or did not, as its undo row shows |
 //! | `in-phase-two-before-commit` | an unfinished branch; another process finishes it |
 //! | `in-rollback-before-commit` | the same, of rollbacks alone |
+//! | `in-settle-before-commit` | an unanswered question whether a last branch has committed |
 //! | `before-publish` | claimed events, which another relay publishes when the lease has ended |
 //! | `after-publish` | events at the broker that are new in the outbox: published again |
 //! | `before-acknowledge` | an effect whose event is delivered again |

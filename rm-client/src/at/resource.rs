@@ -36,11 +36,13 @@ use crate::guard::TransactionGuard;
 /// ```
 pub struct AtResource<DB: AtDatabase> {
     pub(super) shared: Arc<ResourceState<DB>>,
+    /// Whether the branches that it makes are the last ones of their globals.
+    pub(super) is_last: bool,
 }
 
 impl<DB: AtDatabase> Clone for AtResource<DB> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self { shared: Arc::clone(&self.shared), is_last: self.is_last }
     }
 }
 
@@ -63,6 +65,42 @@ impl<DB: AtDatabase> AtResource<DB> {
         &self.shared.pool
     }
 
+    /// Returns this resource for the last branch of a global: where nothing but its commit is left
+    /// to do, the local commit of the branch commits the global. That saves the caller a round trip
+    /// to the coordinator and its sync.
+    ///
+    /// ```no_run
+    /// # async fn example(handfast: handfast::Handfast, orders: handfast::AtResource<sqlx::Sqlite>,
+    /// # stock: handfast::AtResource<sqlx::Sqlite>) -> Result<(), Box<dyn std::error::Error>> {
+    /// let take = "UPDATE stock SET units = units - 1 WHERE product_id = 7";
+    /// let place = "INSERT INTO orders (product_id) VALUES (7)";
+    /// let order = handfast.transaction("place-order");
+    /// let placed = order.run(async |_tx| {
+    ///     sqlx::query(take).execute(&stock).await?;
+    ///     // From here on the order is placed.
+    ///     sqlx::query(place).execute(&orders.last()).await
+    /// });
+    /// placed.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Once the commit of that branch has succeeded, the global is committed: an error that the
+    /// closure returns after it cannot roll it back
+    /// ([`TransactionError::Committed`](crate::TransactionError::Committed)), and no further branch
+    /// can join. All other work of the global has to be done before, that of other processes too.
+    ///
+    /// A branch that writes nothing, or whose global began in another process, has participants in
+    /// two-phase commit, or is set rollback-only, is a branch as any other, and the end of the
+    /// closure decides.
+    ///
+    /// If the process is killed between the local commit and its report to the coordinator, the
+    /// coordinator asks the database when the global's timeout is over, and commits.
+    #[must_use]
+    pub fn last(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), is_last: true }
+    }
+
     /// Begins a local transaction: a branch of the ambient global, or a plain one outside of any.
     ///
     /// Its commit waits for rows that other globals hold while it holds its own database locks,
@@ -74,7 +112,7 @@ impl<DB: AtDatabase> AtResource<DB> {
     /// [for globals only](super::At::only_in_global).
     pub async fn begin(&self) -> Result<AtTransaction<'static, DB>, sqlx::Error> {
         let context = self.shared.context()?;
-        AtTransaction::begin(Arc::clone(&self.shared), context).await
+        AtTransaction::begin(Arc::clone(&self.shared), context, self.is_last).await
     }
 
     /// Begins a local transaction outside of any global one, whose commit makes sure that no global
@@ -167,7 +205,7 @@ impl<DB: AtDatabase> AtResource<DB> {
         R: Future<Output = Result<T, E>>,
         E: From<sqlx::Error>,
     {
-        let mut attempts = Attempts::new(Arc::clone(&self.shared))?;
+        let mut attempts = Attempts::new(Arc::clone(&self.shared), self.is_last)?;
         loop {
             let (guard, back) = TransactionGuard::lend(attempts.begin().await?);
             let ended = Box::pin(work(guard)).await;
@@ -191,7 +229,7 @@ impl<DB: AtDatabase> AtResource<DB> {
         query: BoundQuery<DB>,
         managed: Managed,
     ) -> Result<Steps<DB>, sqlx::Error> {
-        let mut attempts = Attempts::new(Arc::clone(&self.shared))?;
+        let mut attempts = Attempts::new(Arc::clone(&self.shared), self.is_last)?;
         loop {
             let mut local = attempts.begin().await?;
             match local.run(query.clone(), managed.clone()).await {

@@ -148,7 +148,7 @@ impl<DB: AtDatabase> At<DB> {
         // Last of all: phase two may be asked for as soon as the coordinator knows the resource.
         let handler = Arc::new(AtBranchHandler::new(Arc::clone(&shared)));
         shared.coordinator.register_resource(shared.identity.resource(v1::Mode::At), handler);
-        Ok(AtResource { shared })
+        Ok(AtResource { shared, is_last: false })
     }
 }
 

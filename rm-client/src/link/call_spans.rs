@@ -18,7 +18,9 @@ impl CallSpans {
             (Question::None, Decision::Commit) => "commit",
             (Question::None, Decision::RollBack) => "roll back",
             (Question::None, Decision::Unspecified)
-            | (Question::CanCommit | Question::Prepare, _) => return Self(Vec::new()),
+            | (Question::CanCommit | Question::Prepare | Question::Settle, _) => {
+                return Self(Vec::new());
+            }
         };
         let mut spans = Vec::new();
         for branch in &call.branches {

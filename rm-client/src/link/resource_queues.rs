@@ -126,7 +126,7 @@ impl ResourceQueues {
             return Err(refuse(&call, "this process has not registered the resource"));
         };
         let queue = match (call.question(), call.decision()) {
-            (Question::CanCommit | Question::Prepare, _) => &queues.votes,
+            (Question::CanCommit | Question::Prepare | Question::Settle, _) => &queues.votes,
             (Question::None, Decision::Commit) => &queues.commits,
             (Question::None, Decision::RollBack) => &queues.rollbacks,
             (Question::None, Decision::Unspecified) => {

@@ -87,7 +87,7 @@ impl<P: Participant> BranchHandler for Voter<P> {
             // One after the other, in the order given, which is the reverse of the registrations.
             (Question::None, Decision::RollBack) => (Ask::RollBack, 1),
             // The caller answers `Retryable` for every branch without an outcome.
-            (Question::None, Decision::Unspecified) => return Vec::new(),
+            (Question::None, Decision::Unspecified) | (Question::Settle, _) => return Vec::new(),
         };
         let answers: Vec<BoxFuture<'_, Outcome>> =
             call.branches.iter().map(|branch| self.answer(ask, branch).boxed()).collect();

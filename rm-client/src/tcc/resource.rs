@@ -164,6 +164,7 @@ impl<T: Tcc> Shared<T> {
             application_data,
             client_id: String::new(),
             traceparent: String::new(),
+            is_last: false,
         };
         self.coordinator.register_branch(request).await.map(drop)
     }

@@ -59,8 +59,9 @@ pub enum TransactionError<E> {
         /// Why the global was to be rolled back.
         by: RollbackCause<E>,
     },
-    /// The global was to be rolled back, but an operator had committed it.
-    #[error("xid {xid} was committed by an operator, though it was to be rolled back: {by}")]
+    /// The global was to be rolled back, but an operator had committed it, or the local commit of
+    /// its [last branch](crate::AtResource::last).
+    #[error("xid {xid} was committed before it was to be rolled back: {by}")]
     Committed {
         /// The global.
         xid: Xid,

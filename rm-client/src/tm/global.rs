@@ -15,6 +15,7 @@ use crate::begin_keys::ClaimedKey;
 use crate::connect::Handfast;
 use crate::context::{self, Context};
 use crate::error::{Error, RejectionDetail};
+use crate::last_commit::{Known, LastCommit};
 use crate::transient::UNKNOWN_XID;
 use crate::xid::Xid;
 
@@ -43,6 +44,7 @@ pub struct Global {
     can_commit_first: bool,
     /// Whether a decision was requested. A drop must not request another one then.
     decided: bool,
+    last_commit: Arc<LastCommit>,
     /// From the begin to the end.
     span: Span,
     /// Dropped last: a further attempt with the key begins after the end of this one was requested.
@@ -66,12 +68,13 @@ impl Global {
         read_committed: bool,
         can_commit_first: bool,
     ) -> Result<Self, Error> {
-        let rollback_only = Arc::new(AtomicBool::new(false));
+        let (rollback_only, last_commit) = (Arc::<AtomicBool>::default(), Arc::default());
         let context = Context {
             xid: Xid::new(&reply.xid)?,
             read_committed,
             rollback_only: Some(Arc::clone(&rollback_only)),
             has_participants: Arc::default(),
+            last_commit: (!can_commit_first).then(|| Arc::clone(&last_commit)),
         };
         // The coordinator's own deadline is the one that counts. This one, a little later, saves a
         // request that would be refused.
@@ -84,6 +87,7 @@ impl Global {
             deadline,
             can_commit_first,
             decided,
+            last_commit,
             span,
             _key,
         })
@@ -146,6 +150,11 @@ impl Global {
     }
 
     async fn request_commit<E>(mut self) -> Result<(), TransactionError<E>> {
+        if self.is_committed() {
+            let (xid, by) = (self.context.xid.clone(), RollbackCause::RollbackOnly);
+            let is_late = self.rollback_only.load(Ordering::Acquire);
+            return if is_late { Err(TransactionError::Committed { xid, by }) } else { Ok(()) };
+        }
         if self.rollback_only.load(Ordering::Acquire) {
             return Err(self
                 .request_rollback("set rollback-only", RollbackCause::RollbackOnly)
@@ -190,6 +199,9 @@ impl Global {
         reason: &str,
         by: RollbackCause<E>,
     ) -> TransactionError<E> {
+        if self.is_committed() {
+            return TransactionError::Committed { xid: self.context.xid.clone(), by };
+        }
         let wait = self.handfast.rollback_wait();
         let undone = match self.end(Decision::RollBack, ReplyWhen::Finished, reason, wait).await {
             Ok(GlobalStatus::RolledBack(_)) => RollbackResult::Finished,
@@ -207,11 +219,25 @@ impl Global {
         let xid = self.context.xid.clone();
         match undone {
             RollbackResult::Finished => TransactionError::RolledBack { xid, by },
+            // Its last branch may have committed, and the coordinator may not have heard that this
+            // is in doubt.
+            RollbackResult::UnderWay(Some(source))
+                if self.last_commit.known() == Known::InDoubt =>
+            {
+                TransactionError::Unknown { xid, source }
+            }
             RollbackResult::UnderWay(source) => TransactionError::RollingBack { xid, by, source },
             RollbackResult::NeedsOperator => TransactionError::NeedsOperator { xid, by },
             RollbackResult::Forgotten => TransactionError::Forgotten { xid, by },
             RollbackResult::Committed => TransactionError::Committed { xid, by },
         }
+    }
+
+    /// Returns whether the last branch has decided, which its process has told the coordinator.
+    fn is_committed(&mut self) -> bool {
+        let committed = self.last_commit.known() == Known::Committed;
+        self.decided |= committed;
+        committed
     }
 
     /// Requests a decision and returns the global's status, which may show a different decision
@@ -254,7 +280,7 @@ impl Global {
 
 impl Drop for Global {
     fn drop(&mut self) {
-        if self.decided {
+        if self.decided || self.is_committed() {
             return;
         }
         let xid = &self.context.xid;

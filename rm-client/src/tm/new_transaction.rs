@@ -172,7 +172,8 @@ impl NewTransaction {
             Plan::Join(ambient) => {
                 let transaction = Transaction::new(&ambient);
                 let read_committed = ambient.read_committed || self.read_committed;
-                let context = Context { read_committed, ..ambient };
+                // Code that joins does not know what its caller has left to do.
+                let context = Context { read_committed, last_commit: None, ..ambient };
                 let work = context::scope(Some(context), Box::pin(work(transaction)));
                 work.await.map_err(TransactionError::Application)
             }

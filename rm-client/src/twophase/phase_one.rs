@@ -73,6 +73,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
             application_data: BranchContext::of(name, number).to_bytes(),
             client_id: String::new(),
             traceparent: String::new(),
+            is_last: false,
         };
         let Err(error) = self.shared.coordinator.register_branch(request).await else {
             return Ok(());

@@ -77,7 +77,7 @@ impl<DB: TestDatabase> Stage<DB> {
     }
 }
 
-fn number(xid: &Xid) -> handfast_core::Xid {
+pub(crate) fn number(xid: &Xid) -> handfast_core::Xid {
     let (_, number) = xid.as_str().rsplit_once(':').unwrap();
     handfast_core::Xid(number.parse().unwrap())
 }

@@ -14,6 +14,8 @@ use crate::scene::alone;
 pub(crate) enum Work {
     /// Statements, which are one branch.
     Statements(Vec<String>),
+    /// The same, and the branch is the last one of its global.
+    Last(Vec<String>),
     /// A globally committed read in a global of its own.
     Read(String),
 }
@@ -37,8 +39,10 @@ async fn play_on<DB: TestDatabase>(input: ClientInput<Work>) {
             report(&read(&handfast, &resource, sql).await);
             std::future::pending().await
         }
-        Work::Statements(statements) => {
+        Work::Statements(statements) | Work::Last(statements) => {
             let statements: Vec<&str> = statements.iter().map(String::as_str).collect();
+            let is_last = matches!(input.work, Work::Last(_));
+            let resource = if is_last { resource.last() } else { resource };
             let branch =
                 async { alone(&resource, &statements).await.map_err(|error| code(&error)) };
             input.run(&handfast, branch).await;

@@ -17,6 +17,7 @@ mod inserted_values;
 mod joined;
 mod keys;
 mod large_changes;
+mod last_branch;
 mod merged;
 mod names;
 mod outside;

@@ -198,10 +198,12 @@ pub enum Reply {
         /// begun it and nothing has been done in it: the reply may have been lost.
         found: Option<GlobalStatus>,
     },
-    /// To `RegisterBranch`: the branch exists and holds its rows.
+    /// To `RegisterBranch` and `RegisterLastBranch`: the branch exists and holds its rows.
     Registered {
         /// Fencing token of the grant.
         token: FencingToken,
+        /// Whether its local commit decides the global.
+        decides: bool,
     },
     /// To `ReportBranch` and `ReportDatabaseWait`, and to `FinishPhaseTwo` where a reply is waited
     /// for.

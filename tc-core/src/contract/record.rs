@@ -151,6 +151,8 @@ pub struct BranchRecord {
 pub enum BranchState {
     /// Phase one runs, or has ended without a report.
     Registered,
+    /// As registered, and its local commit decides the global, which is undecided until then.
+    Deciding,
     /// Phase one is reported done.
     PhaseOneDone,
     /// Phase two is refused without an operator: the error and the rows of the branch.

@@ -27,8 +27,11 @@ pub enum Rejection {
         /// How it stands.
         status: GlobalStatus,
     },
-    /// The participants of the global are being asked for their votes: nothing joins it any more.
-    #[error("xid {0} is being committed: its participants are asked, and no branch can join")]
+    /// The participants of the global are being asked for their votes, or its last branch is to
+    /// decide it: nothing joins it any more.
+    #[error(
+        "xid {0} is being committed: participants or its last branch decide, and no branch can join"
+    )]
     Voting(Xid),
     /// A row is locked by another global and the request may not, or may no longer, wait.
     #[error("row {table}/{} is locked by xid {by}", display_row_key(.key))]

@@ -48,6 +48,18 @@ pub enum Command {
         /// How to wait when a row is locked by another global.
         wait: LockWait,
     },
+    /// As `RegisterBranch`, for the branch that is the last of its global: no other branch joins
+    /// after it, and its local commit decides the global to commit. The reply says whether it does:
+    /// not where participants have to vote, where the global can only be rolled back, or where
+    /// another branch has joined since.
+    RegisterLastBranch {
+        /// The global that the branch belongs to.
+        xid: Xid,
+        /// The branch.
+        branch: NewBranch,
+        /// How to wait when a row is locked by another global.
+        wait: LockWait,
+    },
     /// Phase one of a branch ended, or phase two is to be given other data.
     ReportBranch {
         /// The global.
@@ -272,6 +284,8 @@ pub enum VoteRequest {
     CanCommit,
     /// To make sure that it can commit and can roll back, whatever happens.
     Prepare,
+    /// Has the branch that decides the global committed locally? A no means that it never will.
+    Settle,
 }
 
 /// The rounds of questions before a commit.

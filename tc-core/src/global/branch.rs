@@ -35,6 +35,8 @@ pub(crate) struct Branch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BranchStage {
     Registered,
+    /// Its local commit decides the global. Once that is decided, as registered.
+    Deciding,
     PhaseOneDone,
     Refused,
     Resolved(Resolution),
@@ -94,6 +96,7 @@ impl Branch {
         match self.stage {
             BranchStage::Resolved(resolution) => Some(resolution),
             BranchStage::Registered
+            | BranchStage::Deciding
             | BranchStage::PhaseOneDone
             | BranchStage::Refused
             | BranchStage::Finished => None,
@@ -169,6 +172,7 @@ impl Branch {
     fn state(&self) -> BranchState {
         match self.stage {
             BranchStage::Registered => BranchState::Registered,
+            BranchStage::Deciding => BranchState::Deciding,
             BranchStage::PhaseOneDone => BranchState::PhaseOneDone,
             BranchStage::Refused => {
                 let refusal = self.extras.as_ref().and_then(|extras| extras.refusal.clone());
@@ -204,12 +208,14 @@ impl Branch {
         let finished_at = match record.state {
             BranchState::Finished(at) => at,
             BranchState::Registered
+            | BranchState::Deciding
             | BranchState::PhaseOneDone
             | BranchState::Refused(..)
             | BranchState::Resolved(_) => Timestamp(0),
         };
         let (stage, refusal) = match record.state {
             BranchState::Registered => (BranchStage::Registered, None),
+            BranchState::Deciding => (BranchStage::Deciding, None),
             BranchState::PhaseOneDone => (BranchStage::PhaseOneDone, None),
             BranchState::Refused(error, rows) => (BranchStage::Refused, Some((error, rows))),
             BranchState::Resolved(resolution) => (BranchStage::Resolved(resolution), None),

@@ -31,6 +31,12 @@ pub(crate) fn ending(
     decision: Decision,
 ) -> Result<Ending, Rejection> {
     match globals.get(xid) {
+        // LAST-BRANCH: the owner of the branch may have answered that the global is committed.
+        Some(global) if global.deciding().is_some() => {
+            let action =
+                "a decision that its last branch takes (by its local commit, or at the timeout)";
+            Err(Rejection::NotApplicable { xid, action, status: global.status() })
+        }
         Some(global) if global.phase == Phase::Active => {
             Ok(Ending::Undecided { rollback_only: global.rollback_only })
         }

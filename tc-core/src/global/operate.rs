@@ -138,6 +138,7 @@ fn check_resolution(
         BranchStage::Refused => Ok(Preview::Changes),
         BranchStage::Resolved(made) if made == resolution => Ok(Preview::Unchanged),
         BranchStage::Registered
+        | BranchStage::Deciding
         | BranchStage::PhaseOneDone
         | BranchStage::Resolved(_)
         | BranchStage::Finished => {

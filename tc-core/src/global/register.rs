@@ -8,8 +8,9 @@ use std::sync::Arc;
 use super::branch::{Branch, BranchExtras, BranchStage};
 use super::globals::Globals;
 use super::state::Global;
+use super::vote::must_vote;
 use crate::contract::{
-    Asker, Change, Correlation, Event, FencingToken, LockMode, LockWait, NewBranch, Record,
+    Asker, Change, Correlation, Event, FencingToken, LockMode, LockWait, Mode, NewBranch, Record,
     Rejection, Reply, RowLock, Timestamp, Xid,
 };
 use crate::deciding::HandlerResult;
@@ -29,13 +30,15 @@ impl Globals<'_> {
         to: Option<Correlation>,
         xid: Xid,
         branch: NewBranch,
+        is_last: bool,
         wait: LockWait,
     ) -> HandlerResult {
         let NewBranch { id, resource, mode, rows, application_data, registered_by } = branch;
         let resource = self.on.names.name(&resource);
         let registered_by = registered_by.map(|process| self.on.names.name(&process));
         let trace = self.on.trace.map(|trace| Box::new(*trace));
-        let pending = PendingBranch { id, resource, mode, application_data, registered_by, trace };
+        let pending =
+            PendingBranch { id, resource, mode, application_data, registered_by, is_last, trace };
         self.admit(xid, &pending)?;
         let rows = self.distinct_rows(rows)?;
         let wanted = self.wanted_rows(Some(xid), &pending.resource, &rows)?;
@@ -44,15 +47,15 @@ impl Globals<'_> {
             let goal = WaitGoal::Join(xid, pending);
             return self.wait_or_refuse(to, goal, wanted, wait, blocker);
         }
-        let token = self.join(xid, pending, &wanted, Given::Now(rows));
+        let joined = self.join(xid, pending, &wanted, Given::Now(rows));
         // A refused request leaves the slots that `wanted_rows` has made. A granted one may change
         // the rank of other requests of its global, and close a cycle with that.
-        if token.is_err() || !self.rows.waiters.is_idle() {
+        if joined.is_err() || !self.rows.waiters.is_idle() {
             let mut touched = wanted.iter().map(|row| row.lock).collect();
             self.after_change_of_rows(xid, &mut touched);
             self.settle(touched);
         }
-        Ok(Some(Reply::Registered { token: token? }))
+        joined.map(Some)
     }
 
     pub(crate) fn check_locks(
@@ -80,6 +83,10 @@ impl Globals<'_> {
         match global.branch(pending.id) {
             Some(known) if known.resource != pending.resource || known.mode != pending.mode => {
                 Err(Rejection::BranchMismatch { xid, branch: pending.id })
+            }
+            // LAST-BRANCH: what others registered would be committed unseen.
+            _ if global.deciding().is_some_and(|last| last.id != pending.id) => {
+                Err(Rejection::Voting(xid))
             }
             Some(_) => Ok(global),
             // VOTES: a branch that joined in the midst of a voting would not have been asked.
@@ -169,13 +176,14 @@ impl Globals<'_> {
         pending: PendingBranch,
         rows: &[WantedRow],
         given: Given,
-    ) -> Result<FencingToken, Rejection> {
+    ) -> Result<Reply, Rejection> {
         let (sequence, missing) = match self.plan_locks(xid, &pending, rows)? {
             LockPlan::Take { sequence, missing } => (sequence, missing),
             LockPlan::HasAll(granted_before) => return Ok(granted_before),
         };
         // The last step that can be refused comes before the first change.
         let token = self.on.ids.token()?;
+        let decides = pending.is_last && self.may_decide(xid, &pending);
         let locks = &mut self.rows.table;
         self.globals.change(xid, |global| {
             // Decision 0002: the first branch stores its global, in the same batch.
@@ -189,6 +197,9 @@ impl Globals<'_> {
             }
             let Some(branch) = global.branch_mut(id) else { return };
             branch.token = token;
+            if decides {
+                branch.stage = BranchStage::Deciding;
+            }
             let taken = branch.hold(xid, &missing, locks);
             // A branch that is just made holds the rows of this request and no others.
             let record = match given {
@@ -202,7 +213,19 @@ impl Globals<'_> {
             global.rows += taken;
             self.on.out.changes.push(Change::Put(Record::Branch(record)));
         });
-        Ok(token)
+        Ok(Reply::Registered { token, decides })
+    }
+
+    /// Whether the local commit of this branch may decide the global: nothing that is left to do
+    /// before the commit can refuse it (LAST-BRANCH).
+    fn may_decide(&self, xid: Xid, pending: &PendingBranch) -> bool {
+        self.globals.get(xid).is_some_and(|global| {
+            let last = global.branches.last();
+            let is_last = global.branch(pending.id).is_none()
+                || last.is_some_and(|last| last.id == pending.id && last.may_decide());
+            let is_free = !global.rollback_only && !must_vote(global);
+            pending.mode == Mode::At && is_last && is_free && !self.votings.contains_key(&xid)
+        })
     }
 
     /// Finds which rows the branch has yet to take.
@@ -225,7 +248,11 @@ impl Globals<'_> {
         let covered = |row: &WantedRow| held(row).is_some_and(|mode| mode >= row.mode);
         let missing: WantedRows = rows.iter().filter(|row| !covered(row)).copied().collect();
         if let (Some(branch), true) = (known, missing.is_empty()) {
-            return Ok(LockPlan::HasAll(branch.token));
+            let decides = branch.stage == BranchStage::Deciding;
+            if decides || !pending.is_last || !self.may_decide(xid, pending) {
+                let granted = Reply::Registered { token: branch.token, decides };
+                return Ok(LockPlan::HasAll(granted));
+            }
         }
         let added = missing.iter().filter(|row| held(row).is_none()).count();
         let rows = known.map_or(0, |branch| branch.locks.len()) + added;
@@ -259,8 +286,8 @@ pub(crate) enum Given {
 enum LockPlan {
     /// The branch with this sequence number takes the rows that it does not hold yet.
     Take { sequence: u32, missing: WantedRows },
-    /// Nothing: the branch holds every row, granted under this token.
-    HasAll(FencingToken),
+    /// None: the branch holds every row, and the answer is that of the grant.
+    HasAll(Reply),
 }
 
 impl RowLock {
@@ -270,6 +297,11 @@ impl RowLock {
 }
 
 impl Branch {
+    /// Whether its phase one goes on as far as is known, so that its local commit can decide.
+    fn may_decide(&self) -> bool {
+        matches!(self.stage, BranchStage::Registered | BranchStage::Deciding)
+    }
+
     /// Takes the rows; those that it holds already, in a stronger mode. Returns how many it did not
     /// hold.
     fn hold(&mut self, xid: Xid, rows: &[WantedRow], locks: &mut LockTable) -> usize {

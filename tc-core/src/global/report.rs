@@ -2,7 +2,7 @@
 
 use super::branch::BranchStage;
 use super::globals::Globals;
-use super::state::Global;
+use super::state::{Global, Phase};
 use crate::contract::{
     BranchId, Change, Decision, Effect, Event, EventKind, PhaseOneOutcome, Record, RecordKey,
     Rejection, Reply, Xid,
@@ -57,6 +57,14 @@ impl Globals<'_> {
     ) -> HandlerResult {
         let global = self.globals.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         let known = global.branch(branch).is_some();
+        match global.deciding() {
+            Some(last) if last.id == branch => return Ok(self.report_of_last(xid, branch, outcome)),
+            // As if it were decided already: this branch's work would not be part of the commit.
+            Some(_) if known && outcome != PhaseOneOutcome::Done => {
+                return Err(Rejection::Voting(xid));
+            }
+            Some(_) | None => {}
+        }
         match outcome {
             // The branch need not be known: its registration may still wait in a queue.
             PhaseOneOutcome::Failed => self.remove_branch(xid, branch),
@@ -69,6 +77,35 @@ impl Globals<'_> {
         // A participant that has prepared by itself, or has gone, need not vote any more.
         self.count_votes(xid);
         Ok(Some(Reply::Reported))
+    }
+
+    /// Takes the report of the branch that decides the global (LAST-BRANCH).
+    fn report_of_last(
+        &mut self,
+        xid: Xid,
+        branch: BranchId,
+        outcome: PhaseOneOutcome,
+    ) -> Option<Reply> {
+        match outcome {
+            PhaseOneOutcome::Done => {
+                let event = "decided: commit (its last branch has committed)";
+                self.decide_global(xid, Phase::Committing, event);
+            }
+            // Its owner goes on to roll back, or to commit what is left.
+            PhaseOneOutcome::Failed => self.remove_branch(xid, branch),
+            PhaseOneOutcome::Unknown => {
+                self.globals.change(xid, |global| {
+                    if let Some(branch) = global.branch_mut(branch) {
+                        branch.stage = BranchStage::Registered;
+                    }
+                });
+                self.put_branch(xid, branch);
+                self.mark_unknown(xid, branch);
+            }
+        }
+        // If the global's time is over, it was waiting for this branch alone.
+        self.count_votes(xid);
+        Some(Reply::Reported)
     }
 
     /// Adds a failed attempt at a try to the course of its branch.

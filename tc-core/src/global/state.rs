@@ -125,6 +125,13 @@ impl Global {
         self.branches.get_mut(id)
     }
 
+    /// Returns the branch whose local commit decides this undecided global. Nothing joins after it,
+    /// so it is the last one.
+    pub(crate) fn deciding(&self) -> Option<&Branch> {
+        let last = self.branches.last().filter(|_| self.phase == Phase::Active);
+        last.filter(|branch| branch.stage == BranchStage::Deciding)
+    }
+
     pub(crate) fn branch_at(&self, sequence: u32) -> Option<&Branch> {
         self.branches.at(sequence)
     }

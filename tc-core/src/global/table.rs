@@ -16,7 +16,8 @@ use crate::shares::ShareTally;
 const HEAD_START_MS: u64 = 1_000;
 
 /// Every unfinished global. Changes go through [`GlobalTable::change`], so that exactly the
-/// undecided ones are in the deadline set (DEADLINE) and the counts are right.
+/// undecided ones are in the deadline set (DEADLINE), but for those whose time is over and whose
+/// last branch decides, and the counts are right.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GlobalTable {
     by_xid: XidMap<Global>,
@@ -183,6 +184,13 @@ impl GlobalTable {
             let begun_at = restart.no_later(global.begun_at);
             global.deadline = restart.end_of(begun_at, global.timeout_ms);
             self.deadlines.insert((global.deadline, xid));
+        }
+    }
+
+    /// Takes note that the time of a global is over, and that its last branch decides.
+    pub(crate) fn leave_to_its_last_branch(&mut self, xid: Xid) {
+        if let Some(global) = self.by_xid.get(xid) {
+            self.deadlines.remove(&(global.deadline, xid));
         }
     }
 

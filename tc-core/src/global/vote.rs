@@ -5,6 +5,9 @@
 //!                             └──────── one refuses ────────┴────────────▶ decided: roll back
 //! ```
 //!
+//! The branch that decides a global by its local commit is asked in the same way if it has not
+//! reported when the global's time is over: whether it has committed (LAST-BRANCH).
+//!
 //! A voting is a request that waits: it lives in memory alone, as the queues do. After a restart
 //! the global is undecided as it was before, and the client asks for the commit again, or the
 //! deadline decides. A prepared branch is recorded, and is not asked twice. A vote that is
@@ -51,9 +54,7 @@ impl Globals<'_> {
     fn needs_votes(&self, xid: Xid) -> bool {
         let global = self.globals.get(xid);
         global.is_some_and(|global| {
-            global.phase == Phase::Active
-                && !global.rollback_only
-                && voters(global).next().is_some()
+            global.phase == Phase::Active && !global.rollback_only && must_vote(global)
         })
     }
 
@@ -91,7 +92,7 @@ impl Globals<'_> {
     ) {
         let asked = self.votings.get(&xid).is_some_and(|voting| voting.question == question);
         let global = self.globals.get(xid).filter(|_| asked);
-        if !global.is_some_and(|global| voters(global).any(|voter| voter.id == branch)) {
+        if !global.is_some_and(|it| voters(it, question).any(|voter| voter.id == branch)) {
             return;
         }
         match (outcome, question) {
@@ -105,9 +106,14 @@ impl Globals<'_> {
                 self.mark_done(xid, branch);
                 self.count_votes(xid);
             }
+            (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, VoteRequest::Settle) => {
+                let event = "decided: commit (its last branch had committed)";
+                self.decide_global(xid, Phase::Committing, event);
+            }
+            (PhaseTwoOutcome::Refused { .. }, VoteRequest::Settle) => self.time_out(xid),
             (
                 PhaseTwoOutcome::Retryable { error },
-                VoteRequest::CanCommit | VoteRequest::Prepare,
+                VoteRequest::CanCommit | VoteRequest::Prepare | VoteRequest::Settle,
             ) => {
                 // VOTES: this decides nothing. The question stays with the dispatcher, which asks
                 // again.
@@ -130,9 +136,12 @@ impl Globals<'_> {
         else {
             return;
         };
-        let is_over = global.rollback_only || voters(global).next().is_none();
-        let can_all = voters(global).all(|voter| voting.can_commit.contains(&voter.id));
-        match voting.question {
+        let question = voting.question;
+        let is_over = global.rollback_only || voters(global, question).next().is_none();
+        let can_all = voters(global, question).all(|voter| voting.can_commit.contains(&voter.id));
+        match question {
+            // The branch is gone, or will never say more.
+            VoteRequest::Settle if is_over => self.time_out(xid),
             VoteRequest::CanCommit | VoteRequest::Prepare if is_over => {
                 let phase = phase_after(Decision::Commit, voting.by, global.rollback_only);
                 let event = event_text(phase, voting.by, &voting.reason);
@@ -142,8 +151,32 @@ impl Globals<'_> {
                 voting.question = VoteRequest::Prepare;
                 self.ask_all(xid, VoteRequest::Prepare);
             }
-            VoteRequest::CanCommit | VoteRequest::Prepare => {}
+            VoteRequest::CanCommit | VoteRequest::Prepare | VoteRequest::Settle => {}
         }
+    }
+
+    /// Asks the branch that decides a global, whose time is over, whether it has committed. Returns
+    /// whether there is such a branch.
+    pub(crate) fn settle_last(&mut self, xid: Xid) -> bool {
+        if !self.globals.get(xid).is_some_and(|global| global.deciding().is_some()) {
+            return false;
+        }
+        self.globals.leave_to_its_last_branch(xid);
+        // The question stays with the dispatcher until it is answered.
+        if let Entry::Vacant(place) = self.votings.entry(xid) {
+            let (question, by) = (VoteRequest::Settle, DecidedBy::Client);
+            let reason = self.on.names.text_of("timeout");
+            let (can_commit, askers) = (BTreeSet::new(), Vec::new());
+            place.insert(Voting { question, can_commit, by, reason, askers });
+            self.ask_all(xid, question);
+        }
+        true
+    }
+
+    /// Rolls back a global whose time is over.
+    pub(crate) fn time_out(&mut self, xid: Xid) {
+        let phase = Phase::RollingBack(RollbackReason::Timeout);
+        self.decide_global(xid, phase, "decided: roll back (timeout)");
     }
 
     /// Ends the voting of a global that is being decided. Questions under way are withdrawn, since
@@ -193,7 +226,8 @@ impl Globals<'_> {
             application_data: branch.application_data(),
             registered_by: branch.registered_by(),
         };
-        self.on.out.effects.extend(voters(global).map(|voter| Effect::Vote(call(voter))));
+        let calls = voters(global, question).map(|voter| Effect::Vote(call(voter)));
+        self.on.out.effects.extend(calls);
     }
 }
 
@@ -203,26 +237,35 @@ pub(crate) fn check_votings(globals: &GlobalTable, votings: &Votings) -> Result<
         let waits = |global: &Global| {
             let is_missing = |voter: &Branch| match voting.question {
                 VoteRequest::CanCommit => !voting.can_commit.contains(&voter.id),
-                VoteRequest::Prepare => true,
+                VoteRequest::Prepare | VoteRequest::Settle => true,
             };
-            global.phase == Phase::Active && voters(global).any(is_missing)
+            global.phase == Phase::Active && voters(global, voting.question).any(is_missing)
         };
         if !globals.get(*xid).is_some_and(waits) {
             return Err(format!("VOTES: the voting of xid {xid} waits for no branch"));
         }
     }
     let commits_unprepared =
-        |global: &&Global| global.phase == Phase::Committing && voters(global).next().is_some();
+        |global: &&Global| global.phase == Phase::Committing && must_vote(global);
     match globals.iter().find(commits_unprepared) {
         Some(global) => Err(format!("VOTES: xid {} commits unprepared", global.xid)),
         None => Ok(()),
     }
 }
 
-/// The branches that have to be asked before a commit.
-fn voters(global: &Global) -> impl Iterator<Item = &Branch> {
-    let is_voter =
-        |branch: &&Branch| branch.mode == Mode::TwoPhase && branch.stage == BranchStage::Registered;
+/// Returns whether branches have to be asked before a commit.
+pub(crate) fn must_vote(global: &Global) -> bool {
+    voters(global, VoteRequest::Prepare).next().is_some()
+}
+
+/// The branches that have to be asked.
+fn voters(global: &Global, question: VoteRequest) -> impl Iterator<Item = &Branch> {
+    let is_voter = move |branch: &&Branch| match question {
+        VoteRequest::CanCommit | VoteRequest::Prepare => {
+            branch.mode == Mode::TwoPhase && branch.stage == BranchStage::Registered
+        }
+        VoteRequest::Settle => branch.stage == BranchStage::Deciding,
+    };
     global.branches.iter().filter(is_voter)
 }
 

@@ -12,7 +12,7 @@ pub(crate) type Votings = BTreeMap<Xid, Voting>;
 #[derive(Clone, Debug)]
 pub(crate) struct Voting {
     /// The question that is being asked.
-    pub(super) question: VoteRequest,
+    pub(crate) question: VoteRequest,
     /// The branches that can commit. That a branch has prepared is recorded with it.
     pub(super) can_commit: BTreeSet<BranchId>,
     /// The first request for the commit.

@@ -121,6 +121,7 @@ impl BranchView {
         let dirty = match &self.record.state {
             BranchState::Refused(_, rows) => rows.listed.len(),
             BranchState::Registered
+            | BranchState::Deciding
             | BranchState::PhaseOneDone
             | BranchState::Resolved(_)
             | BranchState::Finished(_) => 0,

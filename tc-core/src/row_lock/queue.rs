@@ -287,8 +287,7 @@ impl Globals<'_> {
             WaitGoal::Join(xid, pending) => {
                 let waited = Given::AfterAWait(waited);
                 let joined = self.join(xid, pending, &waiter.rows, waited);
-                let granted = |token| Reply::Registered { token };
-                self.on.reply(to, joined.map_or_else(Reply::Rejected, granted));
+                self.on.reply(to, joined.unwrap_or_else(Reply::Rejected));
                 self.after_change_of_rows(xid, touched);
             }
         }

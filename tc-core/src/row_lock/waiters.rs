@@ -60,6 +60,8 @@ pub(crate) struct PendingBranch {
     pub(crate) mode: Mode,
     pub(crate) application_data: Box<[u8]>,
     pub(crate) registered_by: Option<Name>,
+    /// Whether no other branch is to join after it.
+    pub(crate) is_last: bool,
     /// Where the request stands in a trace; few do.
     pub(crate) trace: Option<Box<RequestTrace>>,
 }

@@ -21,7 +21,7 @@ use handfast_core::{Decision, Holding};
 use stateright::{Checker, Model};
 
 use crate::request::{BranchPlan, GlobalPlan};
-use crate::system::{Seen, Setup};
+use crate::system::{Flag, Seen, Setup};
 
 /// Three globals pass two rows on to each other; one of them wants both at once.
 #[test]
@@ -74,11 +74,30 @@ fn decisions_survive_two_changes_of_leadership() {
     println!("{}", check(setup, |seen| seen.fenced.get() && seen.lost_decision.get()));
 }
 
+/// The last branch decides by its local commit, which is told, lost, or asked for; others try to
+/// decide meanwhile.
+#[test]
+fn a_last_branch_is_followed() {
+    let last = GlobalPlan { last_decides: true, ..plan(&[&[0], &[1]], &[RollBack]) };
+    let setup = Setup { globals: vec![last], ticks_max: 1, ..Setup::default() };
+    println!("{}", check(setup, |seen| seen.settled.iter().all(Flag::get)));
+}
+
+/// The same when leadership changes hands around the local commit.
+#[test]
+fn a_last_branch_is_followed_by_the_next_leader() {
+    let last = GlobalPlan { last_decides: true, ..plan(&[&[0]], &[RollBack]) };
+    let setup = Setup { globals: vec![last], epochs_max: 2, ticks_max: 1, ..Setup::default() };
+    let wanted = |seen: &Seen| seen.fenced.get() && seen.settled.iter().all(Flag::get);
+    println!("{}", check(setup, wanted));
+}
+
 /// A global whose branches want these rows, and the decisions that are asked for.
 fn plan(branches: &[&[usize]], ends: &[Decision]) -> GlobalPlan {
     let branch = |rows: &&[usize]| BranchPlan { rows: rows.to_vec() };
     let branches = branches.iter().map(branch).collect();
-    GlobalPlan { branches, ends: ends.to_vec(), holding: Holding::Nothing }
+    let (ends, holding, last_decides) = (ends.to_vec(), Holding::Nothing, false);
+    GlobalPlan { branches, ends, holding, last_decides }
 }
 
 /// Visits every state there is, and wants the events that make the set-up worth its time. Tells how

@@ -3,7 +3,7 @@
 
 use handfast_core::{
     BranchId, Command, Correlation, DecidedBy, Decision, Holding, LockMode, LockWait, Mode,
-    NewBranch, ReplyWhen, Request, RowLock, VotingRounds, Xid,
+    NewBranch, PhaseOneOutcome, ReplyWhen, Request, RowLock, VotingRounds, Xid,
 };
 
 /// Long enough for the waits that end by being granted, shorter than the globals' timeout.
@@ -18,6 +18,8 @@ pub(crate) struct GlobalPlan {
     /// The decisions that are asked for; of two, only one can be had.
     pub(crate) ends: Vec<Decision>,
     pub(crate) holding: Holding,
+    /// Whether the last branch decides by its local commit, and reports it.
+    pub(crate) last_decides: bool,
 }
 
 /// The rows of one branch.
@@ -30,18 +32,32 @@ pub(crate) struct BranchPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Ask {
     Register(usize),
+    /// The report of the last branch that it has committed.
+    Report,
     End(Decision),
 }
 
 impl GlobalPlan {
     pub(crate) fn asks(&self) -> impl Iterator<Item = Ask> {
         let ends = self.ends.iter().copied().map(Ask::End);
-        (0..self.branches.len()).map(Ask::Register).chain(ends)
+        let report = self.last_decides.then_some(Ask::Report);
+        (0..self.branches.len()).map(Ask::Register).chain(report).chain(ends)
+    }
+
+    /// The branch that decides.
+    pub(crate) fn last_branch(&self) -> Option<BranchId> {
+        self.last_decides.then(|| branch_id(self.branches.len() - 1))
     }
 
     pub(crate) fn request(&self, xid: Xid, ask: Ask, reply_to: Correlation) -> Request {
         let command = match ask {
             Ask::Register(branch) => self.register(xid, branch),
+            Ask::Report => Command::ReportBranch {
+                xid,
+                branch: self.last_branch().expect("only the last branch reports"),
+                outcome: Some(PhaseOneOutcome::Done),
+                application_data: Box::default(),
+            },
             Ask::End(decision) => Command::End {
                 xid,
                 decision,
@@ -55,8 +71,9 @@ impl GlobalPlan {
     }
 
     fn register(&self, xid: Xid, branch: usize) -> Command {
+        let id = branch_id(branch);
         let branch = NewBranch {
-            id: branch_id(branch),
+            id,
             resource: RESOURCE.into(),
             mode: Mode::At,
             rows: self.branches[branch].rows.iter().map(|&row| row_lock(row)).collect(),
@@ -64,7 +81,11 @@ impl GlobalPlan {
             registered_by: None,
         };
         let wait = LockWait { timeout_ms: WAIT_MS, holding: self.holding };
-        Command::RegisterBranch { xid, branch, wait }
+        if self.last_branch() == Some(id) {
+            Command::RegisterLastBranch { xid, branch, wait }
+        } else {
+            Command::RegisterBranch { xid, branch, wait }
+        }
     }
 }
 

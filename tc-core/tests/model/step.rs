@@ -1,10 +1,11 @@
 //! The effect of each step on the system.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use handfast_core::{
-    Change, Command, Coordinator, Correlation, Effect, Outcome, PhaseTwoOutcome, Rejection, Reply,
-    Request, Xid,
+    BranchId, Change, Command, Coordinator, Correlation, Effect, GlobalStatus, Outcome,
+    PhaseTwoOutcome, Rejection, Reply, Request, VoteRequest, Xid,
 };
 
 use crate::request::Ask;
@@ -22,6 +23,12 @@ impl System {
             }
             Step::Lead => self.lead(setup),
             Step::Answer { leader, call } => self.answer(setup, leader, call),
+            Step::CommitLocally { global } => {
+                // Its caller is told that the global is committed.
+                self.locally.insert(xid_of(global), true);
+                self.witness.see_local_commit(xid_of(global));
+            }
+            Step::Settle { leader, global } => self.settle(setup, leader, global),
             Step::Tick { leader } => self.tick(setup, leader),
         }
     }
@@ -51,7 +58,7 @@ impl System {
                     self.witness.blame("a request overtakes one that waits for the row");
                 }
             }
-            (Ask::Register(_) | Ask::End(_), _) => {}
+            (Ask::Register(_) | Ask::Report | Ask::End(_), _) => {}
         }
     }
 
@@ -70,6 +77,20 @@ impl System {
         let outcome = PhaseTwoOutcome::Done;
         let command = Command::FinishPhaseTwo { xid, branch, decision, outcome };
         self.decide(setup, leader, Request { reply_to: None, command });
+    }
+
+    /// A branch that has not committed never does from here on: the guard row bars it.
+    fn settle(&mut self, setup: &Setup, leader: u64, global: usize) {
+        let xid = xid_of(global);
+        let has_committed = *self.locally.entry(xid).or_insert(false);
+        let branch = setup.globals[global].last_branch().expect("it was asked");
+        let before = self.leader(leader).coordinator.status(xid);
+        self.decide(setup, leader, settled(xid, branch, has_committed));
+        if before == GlobalStatus::Active
+            && self.leader(leader).coordinator.status(xid) != GlobalStatus::Active
+        {
+            setup.seen.settled[usize::from(has_committed)].set();
+        }
     }
 
     fn tick(&mut self, setup: &Setup, leader: u64) {
@@ -138,8 +159,14 @@ impl System {
     fn release(&mut self, batch: &Outcome) {
         for effect in &batch.effects {
             self.witness.see(effect);
-            if let Effect::PhaseTwo(call) = effect {
-                self.calls.insert((call.xid, call.branch, call.decision));
+            match effect {
+                Effect::PhaseTwo(call) => {
+                    self.calls.insert((call.xid, call.branch, call.decision));
+                }
+                Effect::Vote(call) => {
+                    self.questions.insert(call.xid);
+                }
+                Effect::Reply { .. } | Effect::Hold { .. } | Effect::Alert(_) => {}
             }
         }
     }
@@ -179,6 +206,14 @@ impl Leader {
         }
         in_order
     }
+}
+
+/// The answer of a database that was asked whether a last branch has committed.
+pub(crate) fn settled(xid: Xid, branch: BranchId, has_committed: bool) -> Request {
+    let refused = || PhaseTwoOutcome::Refused { error: "barred".into(), rows: Arc::default() };
+    let outcome = if has_committed { PhaseTwoOutcome::Done } else { refused() };
+    let question = VoteRequest::Settle;
+    Request { reply_to: None, command: Command::Vote { xid, branch, question, outcome } }
 }
 
 fn holds_rows(coordinator: &Coordinator, xid: Xid) -> bool {

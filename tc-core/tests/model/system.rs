@@ -1,6 +1,6 @@
 //! The model's states and steps, as `stateright` wants them.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::{self, Write};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -56,6 +56,8 @@ pub(crate) struct Seen {
     pub(crate) failed_fast: Flag,
     pub(crate) fenced: Flag,
     pub(crate) lost_decision: Flag,
+    /// A global was settled by what its database said: committed, and rolled back.
+    pub(crate) settled: [Flag; 2],
 }
 
 /// Set once and for all.
@@ -86,6 +88,10 @@ pub(crate) struct System {
     pub(crate) ticks: u8,
     /// Phase-two calls that were let out; each may be answered at any time, again and again.
     pub(crate) calls: BTreeSet<Call>,
+    /// Globals whose last branch was asked whether it has committed.
+    pub(crate) questions: BTreeSet<Xid>,
+    /// The last branches whose local transactions have ended, and whether they have committed.
+    pub(crate) locally: BTreeMap<Xid, bool>,
     pub(crate) witness: Witness,
 }
 
@@ -122,6 +128,10 @@ pub(crate) enum Step {
     Lead,
     /// A branch carries phase two out, and the answer reaches a leader.
     Answer { leader: u64, call: Call },
+    /// The local transaction of a branch that decides commits.
+    CommitLocally { global: usize },
+    /// The database says whether the last branch has committed, and the answer reaches a leader.
+    Settle { leader: u64, global: usize },
     /// Time passes until something is due at a leader.
     Tick { leader: u64 },
 }
@@ -140,6 +150,8 @@ impl Model for Setup {
             sent: self.globals.iter().map(|plan| vec![0; plan.asks().count()]).collect(),
             ticks: 0,
             calls: BTreeSet::new(),
+            questions: BTreeSet::new(),
+            locally: BTreeMap::new(),
             witness: Witness::default(),
         };
         system.lead(self);
@@ -164,6 +176,9 @@ impl Model for Setup {
             let epoch = leader.epoch;
             self.sends(system, epoch, steps);
             steps.extend(system.calls.iter().map(|&call| Step::Answer { leader: epoch, call }));
+            let asked = |global: &usize| system.questions.contains(&xid_of(*global));
+            let settle = |global| Step::Settle { leader: epoch, global };
+            steps.extend((0..self.globals.len()).filter(asked).map(settle));
             if !leader.undurable.is_empty() {
                 steps.push(Step::Write { leader: epoch });
                 let writes = leader.undurable.front().is_some_and(|it| !it.changes.is_empty());
@@ -175,6 +190,12 @@ impl Model for Setup {
                 steps.push(Step::Tick { leader: epoch });
             }
         }
+        let decides = |global: &usize| {
+            let xid = xid_of(*global);
+            system.witness.decides(xid) && !system.locally.contains_key(&xid)
+        };
+        let commit = |global| Step::CommitLocally { global };
+        steps.extend((0..self.globals.len()).filter(decides).map(commit));
         if system.epoch < self.epochs_max {
             steps.push(Step::Lead);
         }
@@ -214,7 +235,9 @@ impl Setup {
     fn sends(&self, system: &System, leader: u64, steps: &mut Vec<Step>) {
         for (global, plan) in self.globals.iter().enumerate() {
             for (ask, &sent) in plan.asks().zip(&system.sent[global]) {
-                if sent < self.sends_max {
+                let is_true =
+                    ask != Ask::Report || system.locally.get(&xid_of(global)) == Some(&true);
+                if sent < self.sends_max && is_true {
                     steps.push(Step::Send { leader, global, ask });
                 }
             }

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use handfast_core::{
-    BranchId, Change, Decision, Effect, FencingToken, GlobalRecord, GlobalState, GlobalStatus,
-    PhaseTwoCall, Record, RecordKey, Rejection, Reply, Xid,
+    BranchId, BranchState, Change, Decision, Effect, FencingToken, GlobalRecord, GlobalState,
+    GlobalStatus, PhaseTwoCall, Record, RecordKey, Rejection, Reply, Xid,
 };
 
 use crate::support::Store;
@@ -26,6 +26,8 @@ pub(crate) struct Witness {
     owners: BTreeMap<Row, Xid>,
     tokens: BTreeMap<Row, FencingToken>,
     carried_out: BTreeMap<(Xid, BranchId), Decision>,
+    /// The globals that are decided by the local commit of their last branch, as its process knows.
+    deciding: BTreeSet<Xid>,
     /// The first thing seen that must not be.
     pub(crate) broken: Option<&'static str>,
 }
@@ -45,7 +47,9 @@ impl Witness {
     /// Sees something leave a coordinator.
     pub(crate) fn see(&mut self, effect: &Effect) {
         match effect {
-            Effect::Reply { reply: Reply::Registered { token }, .. } => self.see_grant(*token),
+            Effect::Reply { reply: Reply::Registered { token, decides }, .. } => {
+                self.see_grant(*token, *decides);
+            }
             Effect::PhaseTwo(PhaseTwoCall { xid, decision, .. }) => {
                 self.see_decision(*xid, *decision)
             }
@@ -100,11 +104,14 @@ impl Witness {
     }
 
     /// Sees a token, which names its grant. A grant that was told before is not made again.
-    fn see_grant(&mut self, token: FencingToken) {
+    fn see_grant(&mut self, token: FencingToken, decides: bool) {
         let grant = self.granted.iter_mut().find(|(_, grant)| grant.token == token);
         let Some((&(xid, branch), grant)) = grant else {
             return self.blame("DURABLE-FIRST: a registration is acknowledged that is not stored");
         };
+        if decides {
+            self.deciding.insert(xid);
+        }
         if std::mem::replace(&mut grant.is_acknowledged, true) {
             return;
         }
@@ -114,6 +121,16 @@ impl Witness {
         for row in if is_over { Vec::new() } else { grant.rows.clone() } {
             self.take(row, xid, token);
         }
+    }
+
+    /// Returns whether the last branch of a global may decide it.
+    pub(crate) fn decides(&self, xid: Xid) -> bool {
+        self.deciding.contains(&xid)
+    }
+
+    /// Sees the local commit that decides a global, as its caller does.
+    pub(crate) fn see_local_commit(&mut self, xid: Xid) {
+        self.see_decision(xid, Decision::Commit);
     }
 
     fn take(&mut self, row: Row, xid: Xid, token: FencingToken) {
@@ -144,7 +161,19 @@ pub(crate) fn acknowledged_is_stored(system: &System) -> bool {
     let Witness { decided, granted, .. } = &system.witness;
     let registered: BTreeSet<_> =
         granted.iter().filter(|(_, grant)| grant.is_acknowledged).map(|(&key, _)| key).collect();
-    decided.iter().all(|(&xid, &told)| decision(xid) == Some(told))
+    // A local commit decides before the coordinator hears of it.
+    let is_followed = |xid| {
+        let branches =
+            (RecordKey::Branch(xid, BranchId(0)))..=RecordKey::Branch(xid, BranchId(u64::MAX));
+        records.range(branches).any(|(_, record)| {
+            matches!(record, Record::Branch(branch) if branch.state == BranchState::Deciding)
+        })
+    };
+    let is_certain = |xid, told| {
+        decision(xid) == Some(told)
+            || told == Decision::Commit && decision(xid).is_none() && is_followed(xid)
+    };
+    decided.iter().all(|(&xid, &told)| is_certain(xid, told))
         && registered.into_iter().all(|(xid, branch)| {
             records.contains_key(&RecordKey::Branch(xid, branch)) || is_finished(xid)
         })

@@ -3,13 +3,13 @@
 //! ```text
 //! begin x1 [timeout=MS] [application=A] [name=N]
 //! register x1/1 RESOURCE [ROW...] [mode=tcc|two-phase] [wait=MS] [holding=database] [as=NAME]
-//!     [data=TEXT]
+//!     [data=TEXT] [last=yes]
 //! report x1/1 done|failed|unknown|running [data=TEXT]
 //! check x1|outside RESOURCE ROW... [wait=MS] [holding=database] [as=NAME]
 //! tried x1/1 ATTEMPT ERROR
 //! waits x1 RESOURCE
 //! commit|rollback x1 [rounds=2] [when=finished|effective] [by=operator] [reason=TEXT] [as=NAME]
-//! vote x1/1 can-commit|prepare yes|no|retry
+//! vote x1/1 can-commit|prepare|settle yes|no|retry
 //! finish x1/1 done|retry|refuse [decision=commit|rollback] [gives=TEXT]
 //! forget NAME
 //! pause|resume|retry x1 [by=NAME]
@@ -120,9 +120,14 @@ fn register(xid: Xid, id: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fal
     let wait = wait(arguments)?;
     let resource = arguments.next_pos().ok_or("on which resource?")?.into();
     let registered_by = arguments.take_key("by").map(Into::into);
+    let is_last = arguments.take_key("last").is_some();
     let rows = rows(arguments)?;
     let branch = NewBranch { id, resource, mode, rows, application_data, registered_by };
-    Ok(Command::RegisterBranch { xid, branch, wait })
+    Ok(if is_last {
+        Command::RegisterLastBranch { xid, branch, wait }
+    } else {
+        Command::RegisterBranch { xid, branch, wait }
+    })
 }
 
 fn report(xid: Xid, branch: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
@@ -168,6 +173,7 @@ fn vote(xid: Xid, branch: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fal
     let question = match arguments.next_pos().ok_or("to which question?")? {
         "can-commit" => VoteRequest::CanCommit,
         "prepare" => VoteRequest::Prepare,
+        "settle" => VoteRequest::Settle,
         other => return Err(format!("no such question: {other}").into()),
     };
     let outcome = match arguments.next_pos().ok_or("what is the answer?")? {

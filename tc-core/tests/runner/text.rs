@@ -15,7 +15,10 @@ pub(crate) fn reply(reply: &Reply) -> String {
         Reply::Begun { timeout_ms, found: Some(status), .. } => {
             format!("begun, timeout {timeout_ms}: found, {status}")
         }
-        Reply::Registered { token } => format!("registered, token {}", self::token(*token)),
+        Reply::Registered { token, decides } => {
+            let decides = if *decides { ", decides" } else { "" };
+            format!("registered, token {}{decides}", self::token(*token))
+        }
         Reply::Reported => "reported".to_owned(),
         Reply::Unlocked => "unlocked".to_owned(),
         Reply::Ended(status) | Reply::Status(status) => format!("is {status}"),
@@ -67,6 +70,7 @@ pub(crate) fn vote_call(call: &VoteCall) -> String {
     let question = match call.question {
         VoteRequest::CanCommit => "can commit?",
         VoteRequest::Prepare => "prepare",
+        VoteRequest::Settle => "committed?",
     };
     let mut text = format!("{}/{} on {}: {question}", call.xid, call.branch, call.resource);
     if !call.application_data.is_empty() {
@@ -149,6 +153,7 @@ fn heading(record: &GlobalRecord, status: &str) -> String {
 fn state(branch: &BranchRecord) -> String {
     let state = match &branch.state {
         BranchState::Registered => "registered".to_owned(),
+        BranchState::Deciding => "deciding".to_owned(),
         BranchState::PhaseOneDone => "phase one done".to_owned(),
         BranchState::Refused(error, rows) => {
             let rows: Vec<_> = rows.listed.iter().map(dirty_row).collect();

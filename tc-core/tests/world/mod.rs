@@ -367,5 +367,10 @@ fn register(xid: Xid, id: u64, resource: usize, rows: Vec<RowLock>, wait: LockWa
         // Some are known by it, and some are not.
         registered_by: id.is_multiple_of(3).then(|| format!("process {}", id % 5).into()),
     };
-    Command::RegisterBranch { xid, branch, wait }
+    // Some are the last ones of their globals, if nothing is in the way.
+    if id.is_multiple_of(3) {
+        Command::RegisterLastBranch { xid, branch, wait }
+    } else {
+        Command::RegisterBranch { xid, branch, wait }
+    }
 }

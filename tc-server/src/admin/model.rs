@@ -176,6 +176,8 @@ pub enum Mode {
 pub enum BranchState {
     /// Phase one runs, or has ended without a report.
     Registered,
+    /// As registered, and its local commit decides the transaction.
+    Deciding,
     /// Phase one is reported done.
     PhaseOneDone,
     /// Phase two is refused until an operator resolves it.

@@ -56,6 +56,7 @@ impl<'a> BranchTimeline<'a> {
         let finished_at = match record.state {
             BranchState::Finished(at) => Some(at),
             BranchState::Registered
+            | BranchState::Deciding
             | BranchState::PhaseOneDone
             | BranchState::Refused(..)
             | BranchState::Resolved(_) => None,

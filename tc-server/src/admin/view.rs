@@ -112,6 +112,7 @@ fn branch(shown: &BranchView) -> model::Branch {
     let BranchView { record, holding } = shown;
     let (state, finished_at, refusal, resolution) = match &record.state {
         BranchState::Registered => (model::BranchState::Registered, None, None, None),
+        BranchState::Deciding => (model::BranchState::Deciding, None, None, None),
         BranchState::PhaseOneDone => (model::BranchState::PhaseOneDone, None, None, None),
         BranchState::Refused(error, rows) => {
             (model::BranchState::Refused, None, Some(refusal(error, rows)), None)

@@ -234,7 +234,7 @@ fn kind(command: &Command) -> Kind {
     match command.untraced() {
         Command::Begin { .. } => Kind::Begin,
         Command::AcquireLock(_) => Kind::AcquireLock,
-        Command::RegisterBranch { .. } => Kind::Register,
+        Command::RegisterBranch { .. } | Command::RegisterLastBranch { .. } => Kind::Register,
         Command::CheckLocks { .. } => Kind::CheckLocks,
         Command::End { decision: Decision::Commit, .. } => Kind::Commit,
         Command::End { decision: Decision::RollBack, .. }

@@ -6,9 +6,11 @@
 //! search is many scans.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use handfast_core::Timestamp;
 
+use super::batch_builder::BatchBuilder;
 use super::inbox::View;
 
 /// The length of the pause after a scan, as a multiple of the scan's. Smaller: viewers take more of
@@ -17,6 +19,9 @@ const PAUSE_FACTOR: u64 = 4;
 
 /// The least pause: most scans take less than the clock shows.
 const PAUSE_MS_MIN: u64 = 1;
+
+/// A view that keeps the engine for this long is logged.
+const LONG_VIEW: Duration = Duration::from_millis(5);
 
 /// Scans that wait for their turn: at most one per caller.
 #[derive(Default)]
@@ -52,6 +57,25 @@ impl std::fmt::Debug for Scans {
         let Self { waiting, next_at } = self;
         f.debug_struct("Scans").field("waiting", &waiting.len()).field("next_at", next_at).finish()
     }
+}
+
+/// Looks something up, and records for how long nothing else was done.
+pub(super) fn look(batch: &mut BatchBuilder, view: View) {
+    let (started, worked) = (Instant::now(), own_time());
+    batch.view(view);
+    let held = started.elapsed();
+    crate::metrics::record_view(held);
+    if held >= LONG_VIEW {
+        // Where it has worked for less, the machine had no core for it.
+        let worked_us = own_time().saturating_sub(worked).as_micros();
+        tracing::debug!(held_us = held.as_micros(), worked_us, "a view kept the engine");
+    }
+}
+
+/// Returns the processor time of this thread.
+fn own_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(now).unwrap_or_default()
 }
 
 #[cfg(test)]

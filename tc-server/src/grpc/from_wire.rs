@@ -76,8 +76,12 @@ impl Decoder {
             application_data: data.into(),
             registered_by,
         };
-        let wait = lock_wait(request.wait)?;
-        Ok(Command::RegisterBranch { xid: self.xid(&request.xid)?, branch, wait })
+        let (wait, xid) = (lock_wait(request.wait)?, self.xid(&request.xid)?);
+        Ok(if request.is_last {
+            Command::RegisterLastBranch { xid, branch, wait }
+        } else {
+            Command::RegisterBranch { xid, branch, wait }
+        })
     }
 
     /// The registration of a branch whose try is to be called.
@@ -338,6 +342,7 @@ fn ask(question: i32, decision_number: i32) -> Result<Ask, BadRequest> {
         Ok(wire::Question::None) => decision(decision_number).map(Ask::Finish),
         Ok(wire::Question::CanCommit) => Ok(Ask::Vote(VoteRequest::CanCommit)),
         Ok(wire::Question::Prepare) => Ok(Ask::Vote(VoteRequest::Prepare)),
+        Ok(wire::Question::Settle) => Ok(Ask::Vote(VoteRequest::Settle)),
         Err(_) => Err(missing("question")),
     }
 }

@@ -26,8 +26,8 @@ pub(super) fn body(answered: EngineResult) -> Body {
             let xid = xid_text(&address, xid);
             Body::Begin(wire::BeginReply { xid, timeout_ms, found, rollback_reason })
         }
-        Reply::Registered { token } => {
-            Body::RegisterBranch(wire::RegisterBranchReply { fencing_token: token.0 })
+        Reply::Registered { token, decides } => {
+            Body::RegisterBranch(wire::RegisterBranchReply { fencing_token: token.0, decides })
         }
         Reply::Reported => Body::ReportBranch(wire::ReportBranchReply {}),
         Reply::Unlocked => Body::CheckLocks(wire::CheckLocksReply {}),
@@ -126,7 +126,9 @@ fn mode(mode: Mode) -> wire::Mode {
 
 fn decision(ask: Ask) -> wire::Decision {
     match ask {
-        Ask::Vote(VoteRequest::CanCommit | VoteRequest::Prepare) => wire::Decision::Unspecified,
+        Ask::Vote(VoteRequest::CanCommit | VoteRequest::Prepare | VoteRequest::Settle) => {
+            wire::Decision::Unspecified
+        }
         Ask::Finish(Decision::Commit) => wire::Decision::Commit,
         Ask::Finish(Decision::RollBack) => wire::Decision::RollBack,
     }
@@ -136,6 +138,7 @@ fn question(ask: Ask) -> wire::Question {
     match ask {
         Ask::Vote(VoteRequest::CanCommit) => wire::Question::CanCommit,
         Ask::Vote(VoteRequest::Prepare) => wire::Question::Prepare,
+        Ask::Vote(VoteRequest::Settle) => wire::Question::Settle,
         Ask::Finish(Decision::Commit | Decision::RollBack) => wire::Question::None,
     }
 }

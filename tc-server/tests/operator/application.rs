@@ -172,6 +172,7 @@ pub(crate) fn registration(
         application_data: Vec::new(),
         client_id: String::new(),
         traceparent: String::new(),
+        is_last: false,
     }
 }
 

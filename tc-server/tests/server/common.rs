@@ -181,6 +181,7 @@ pub(crate) fn registration(
         application_data: b"data".to_vec(),
         client_id: String::new(),
         traceparent: String::new(),
+        is_last: false,
     }
 }
 

@@ -198,6 +198,7 @@ fn refused_rows() -> impl Strategy<Value = RefusedRows> {
 fn branch_state() -> impl Strategy<Value = BranchState> {
     prop_oneof![
         Just(BranchState::Registered),
+        Just(BranchState::Deciding),
         Just(BranchState::PhaseOneDone),
         (text(), refused_rows()).prop_map(|(error, rows)| BranchState::Refused(error, rows.into())),
         Just(BranchState::Resolved(Resolution::RestoreClean)),

@@ -172,7 +172,7 @@ async fn oversized_and_malformed_messages_are_refused() {
     assert!(ok.is_ok(), "an empty message is a begin without names: {ok:?}");
     raw.ready().await.unwrap();
     let path = PathAndQuery::from_static("/handfast.v1.Coordinator/Begin");
-    let garbage = wire::RegisterBranchReply { fencing_token: 7 };
+    let garbage = wire::RegisterBranchReply { fencing_token: 7, decides: false };
     let codec = tonic_prost::ProstCodec::<wire::RegisterBranchReply, wire::BeginReply>::default();
     let status = raw.unary(Request::new(garbage), path, codec).await.unwrap_err();
     assert!(matches!(status.code(), Code::Internal | Code::InvalidArgument), "{status:?}");

@@ -47,13 +47,13 @@ pub(crate) struct Attempts<DB: AtDatabase> {
 }
 
 impl<DB: AtDatabase> Attempts<DB> {
-    pub(crate) fn new(shared: Arc<ResourceState<DB>>) -> Result<Self, sqlx::Error> {
+    pub(crate) fn new(shared: Arc<ResourceState<DB>>, is_last: bool) -> Result<Self, sqlx::Error> {
         let role = match shared.context()? {
             None => Role::Plain,
             Some(context) => {
                 let resource = &shared.identity.resource_id;
-                let fail = OnConflict::Fail;
-                Role::Branch(Branch::new(&shared.branches, resource, context, fail))
+                let branch = Branch::new(&shared.branches, resource, context, OnConflict::Fail);
+                Role::Branch(branch.as_last(is_last))
             }
         };
         let deadline = Instant::now() + shared.lock_timeout;

@@ -7,6 +7,7 @@ use tracing::Span;
 
 use crate::at::running_branches::{RunningBranch, RunningBranches};
 use crate::context::Context;
+use crate::last_commit::Known;
 use crate::trace;
 use crate::xid::Xid;
 
@@ -32,6 +33,11 @@ pub(super) struct Branch {
     pub(super) on_conflict: OnConflict,
     /// Whether the coordinator may know of the branch.
     pub(super) registered: bool,
+    /// Whether it is the last one of its global.
+    is_last: bool,
+    /// Whether its local commit decides the global.
+    pub(super) decides: bool,
+    context: Context,
     /// From its beginning to its local COMMIT.
     pub(super) span: Span,
 }
@@ -56,7 +62,34 @@ impl Branch {
         let running = branches.start(&context.xid);
         let id = running.id;
         let span = trace::branch(&context.xid, id, resource, "AT");
-        Self { xid: context.xid, id, running, reads, on_conflict, registered: false, span }
+        Self {
+            xid: context.xid.clone(),
+            id,
+            running,
+            reads,
+            on_conflict,
+            registered: false,
+            is_last: false,
+            decides: false,
+            context,
+            span,
+        }
+    }
+
+    pub(super) fn as_last(self, is_last: bool) -> Self {
+        Self { is_last, ..self }
+    }
+
+    /// Returns whether its local commit may decide the global, as far as this process knows.
+    pub(super) fn may_decide(&self) -> bool {
+        self.is_last && self.context.may_be_decided()
+    }
+
+    /// Takes note of the local commit that decides the global.
+    pub(super) fn note_last_commit(&self, known: Known) {
+        if let Some(last_commit) = self.context.last_commit.as_ref().filter(|_| self.decides) {
+            last_commit.set(known);
+        }
     }
 
     /// Returns another branch for the same work, of which the coordinator does not know.
@@ -64,6 +97,6 @@ impl Branch {
         let running = branches.start(&self.xid);
         let id = running.id;
         let span = trace::branch(&self.xid, id, resource, "AT");
-        Self { id, running, registered: false, span, ..self.clone() }
+        Self { id, running, registered: false, decides: false, span, ..self.clone() }
     }
 }

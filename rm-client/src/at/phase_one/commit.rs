@@ -10,6 +10,11 @@
 //!
 //! A merged local transaction sends the undo row in one call with COMMIT, after the registration.
 //!
+//! The local COMMIT of a last branch may decide its global ([`AtResource::last`]). It is reported and
+//! not waited for: a coordinator that does not hear of it asks whether the undo row is there.
+//!
+//! [`AtResource::last`]: crate::AtResource::last
+//!
 //! The undo row is not visible before COMMIT, so neither call has to wait for the other. It goes in
 //! before COMMIT also because PostgreSQL answers COMMIT of a failed transaction with a silent
 //! ROLLBACK, and this INSERT is what notices.
@@ -26,7 +31,7 @@ use super::compound;
 use super::local_transaction::LocalTransaction;
 use super::registration::{
     HOLDING_LOCKS, check_locks, failed_if_dropped, is_unanswered, register, registration,
-    report_failed,
+    report_decided, report_failed,
 };
 use super::transaction::AtTransaction;
 use crate::at::crash_point::crash_point;
@@ -36,6 +41,7 @@ use crate::at::error::AtError;
 use crate::at::resource_state::ResourceState;
 use crate::at::undo::log::UndoLog;
 use crate::at::undo::table::{self as undo_table, BranchEvents, Found};
+use crate::last_commit::Known;
 use crate::unknown_outcome::UnknownOutcomeGuard;
 
 impl<DB: AtDatabase> AtTransaction<'_, DB> {
@@ -80,16 +86,18 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             OnConflict::Wait if DB::WAITS_WITH_LOCKS => shared.lock_timeout,
             OnConflict::Wait | OnConflict::Fail => Duration::ZERO,
         };
-        let request = registration(&shared, branch, self.log.locks(), wait, HOLDING_LOCKS);
+        let mut request = registration(&shared, branch, self.log.locks(), wait, HOLDING_LOCKS);
+        // LAST-BRANCH: the undo row is what tells the coordinator later that it has committed.
+        request.is_last = self.has_undo_row() && branch.may_decide();
         // A future that is dropped here has its local transaction rolled back, and the registration
         // may have arrived.
         let mut in_doubt = failed_if_dropped(&shared, branch);
         let (noted, registered) = futures::join!(self.send(note), register(&shared, request));
         in_doubt.disarm();
         // An unanswered registration may have arrived.
-        branch.registered |= registered.as_ref().map_or_else(is_unanswered, |()| true);
+        branch.registered |= registered.as_ref().map_or_else(is_unanswered, |_| true);
         noted.map_err(|error| map_guard_conflict(error, branch))?;
-        registered.map_err(AtError::from)?;
+        branch.decides = registered.map_err(AtError::from)?;
         crash_point("before-local-commit");
         Ok(ending)
     }
@@ -97,7 +105,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// Returns the call to make before COMMIT, and how to commit. One of them carries the undo row,
     /// if there is one, so that the same COMMIT makes it durable with the application's work.
     fn notes(&self, branch: &Branch) -> Result<(Option<BoundQuery<DB>>, Ending<DB>), sqlx::Error> {
-        if self.log.items().is_empty() && self.log.events == BranchEvents::None {
+        if !self.has_undo_row() {
             // There is no INSERT that would fail instead, and PostgreSQL reports success for COMMIT
             // of a failed transaction.
             let asked = || BoundQuery::plain("SELECT 1".to_owned());
@@ -111,6 +119,10 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         } else {
             Ok((Some(BoundQuery::ours(insert, row)), Ending::Commit))
         }
+    }
+
+    fn has_undo_row(&self) -> bool {
+        !self.log.items().is_empty() || self.log.events != BranchEvents::None
     }
 
     async fn send(&mut self, call: Option<BoundQuery<DB>>) -> Result<(), sqlx::Error> {
@@ -152,6 +164,9 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
                 // From here on a dropped future does not withdraw the report of this outcome.
                 committing.settled();
                 crash_point("after-local-commit");
+                if committed.is_ok() && branch.decides {
+                    report_decided(&shared, &branch);
+                }
                 match report_commit_result(&shared, &branch, committed).await {
                     // The call that commits brings the undo row too, so its error may be the guard
                     // row's.
@@ -314,6 +329,7 @@ async fn report_commit_result<DB: Backend>(
     // Before the report is awaited: dropped meanwhile, the branch must not count as ended, or a
     // rollback would leave out the guard row that bars a late COMMIT.
     branch.running.mark_in_doubt();
+    branch.note_last_commit(Known::InDoubt);
     if branch.registered {
         let unknown = v1::PhaseOneOutcome::Unknown;
         shared.coordinator.report_outcome(&branch.xid, branch.id, unknown).await;
@@ -347,6 +363,7 @@ impl Drop for Committing<'_> {
     fn drop(&mut self) {
         if self.in_doubt.is_some() {
             self.branch.running.mark_in_doubt();
+            self.branch.note_last_commit(Known::InDoubt);
         }
     }
 }

@@ -11,20 +11,22 @@ use crate::at::database::Backend;
 use crate::at::error::AtError;
 use crate::at::resource_state::ResourceState;
 use crate::error::Error;
+use crate::last_commit::Known;
 use crate::unknown_outcome::UnknownOutcomeGuard;
 
 /// Database locks are held while the coordinator is asked to wait.
 pub(super) const HOLDING_LOCKS: v1::Holding = v1::Holding::DatabaseLocks;
 
-/// Registers a branch, with a crash point on either side.
+/// Registers a branch, with a crash point on either side. Returns whether its local commit decides
+/// the global.
 pub(super) async fn register<DB: Backend>(
     shared: &ResourceState<DB>,
     request: v1::RegisterBranchRequest,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     crash_point("before-register");
-    shared.coordinator.register_branch(request).await?;
+    let reply = shared.coordinator.register_branch(request).await?;
     crash_point("after-register");
-    Ok(())
+    Ok(reply.decides)
 }
 
 /// Whether a request that failed may have arrived all the same.
@@ -52,6 +54,7 @@ pub(super) fn registration<DB: Backend>(
         // Left empty: the id of the stream counts.
         client_id: String::new(),
         traceparent: String::new(),
+        is_last: false,
     }
 }
 
@@ -89,6 +92,17 @@ pub(super) fn failed_if_dropped<DB: Backend>(
 ) -> UnknownOutcomeGuard {
     let failed = v1::PhaseOneOutcome::Failed;
     UnknownOutcomeGuard::new(&shared.coordinator, &branch.xid, branch.id, failed)
+}
+
+/// Reports a local commit that has decided its global. The answer is not waited for: without the
+/// report the coordinator asks the database.
+pub(super) fn report_decided<DB: Backend>(shared: &ResourceState<DB>, branch: &Branch) {
+    branch.note_last_commit(Known::Committed);
+    let done = v1::PhaseOneOutcome::Done;
+    if let Err(error) = shared.coordinator.notify_outcome(&branch.xid, branch.id, done) {
+        let (xid, branch) = (&branch.xid, branch.id);
+        tracing::warn!(%xid, branch, %error, "committed; the coordinator learns it at the timeout");
+    }
 }
 
 /// Reports a branch whose local transaction is rolled back for certain: the branch and its locks

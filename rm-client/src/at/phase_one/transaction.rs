@@ -40,13 +40,14 @@ impl<DB: AtDatabase> AtTransaction<'static, DB> {
     pub(crate) async fn begin(
         shared: Arc<ResourceState<DB>>,
         context: Option<Context>,
+        is_last: bool,
     ) -> Result<Self, sqlx::Error> {
         let role = match context {
             None => Role::Plain,
             Some(context) => {
                 let resource = &shared.identity.resource_id;
-                let wait = OnConflict::Wait;
-                Role::Branch(Branch::new(&shared.branches, resource, context, wait))
+                let branch = Branch::new(&shared.branches, resource, context, OnConflict::Wait);
+                Role::Branch(branch.as_last(is_last))
             }
         };
         Self::begin_as(shared, role).await

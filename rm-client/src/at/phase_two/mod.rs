@@ -1,6 +1,7 @@
 //! Phase two of a resource: undo rows go away after a commit, rows go back after a rollback.
 
 mod dirty_row;
+mod last_branch;
 mod load_table;
 mod obstacle;
 mod referring;
@@ -16,11 +17,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use handfast_proto::v1::branch_outcome::Result as Outcome;
-use handfast_proto::v1::{BranchOutcome, Decision, Done, PhaseTwoBranch, PhaseTwoCall, Retryable};
+use handfast_proto::v1::{
+    BranchOutcome, Decision, Done, PhaseTwoBranch, PhaseTwoCall, Question, Refused, Retryable,
+};
 use sqlx::Pool;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
+use last_branch::{LocalOutcome, local_outcome};
 use rollback::{Restored, roll_back};
 
 use crate::at::crash_point::crash_point;
@@ -74,6 +78,22 @@ impl<DB: AtDatabase> AtBranchHandler<DB> {
         Ok(())
     }
 
+    /// Says whether a branch that decides its global has committed (LAST-BRANCH).
+    async fn settle(&self, branch: &PhaseTwoBranch) -> Outcome {
+        match local_outcome(&self.shared, branch).await {
+            Ok(LocalOutcome::Committed) => Outcome::Done(Done {}),
+            Ok(LocalOutcome::RolledBack) => {
+                let error = "not committed locally, and barred from it".to_owned();
+                Outcome::Refused(Refused { error, ..Refused::default() })
+            }
+            Err(error) => {
+                let (xid, branch) = (&branch.xid, branch.branch_id);
+                tracing::warn!(xid, branch, %error, "not known whether the branch has committed");
+                retryable(&error)
+            }
+        }
+    }
+
     async fn roll_back(&self, branch: &PhaseTwoBranch) -> Outcome {
         match roll_back(&self.shared, branch).await {
             Ok(Restored::Done) => Outcome::Done(Done {}),
@@ -94,7 +114,13 @@ impl<DB: AtDatabase> BranchHandler for AtBranchHandler<DB> {
     async fn finish(&self, call: PhaseTwoCall) -> Vec<BranchOutcome> {
         let decision = call.decision();
         let mut outcomes = Vec::with_capacity(call.branches.len());
-        if decision == Decision::RollBack {
+        if call.question() == Question::Settle {
+            for branch in &call.branches {
+                let result = Some(self.settle(branch).await);
+                let question = Question::Settle.into();
+                outcomes.push(BranchOutcome { question, result, ..outcome_of(branch) });
+            }
+        } else if decision == Decision::RollBack {
             // In the order given, which is the reverse of their registration.
             for branch in &call.branches {
                 let result = self.roll_back(branch).await;
@@ -135,13 +161,12 @@ pub(crate) async fn remove_stale_guards<DB: AtDatabase>(
 }
 
 fn outcome(branch: &PhaseTwoBranch, decision: Decision, result: Outcome) -> BranchOutcome {
-    BranchOutcome {
-        xid: branch.xid.clone(),
-        branch_id: branch.branch_id,
-        decision: decision.into(),
-        result: Some(result),
-        ..BranchOutcome::default()
-    }
+    BranchOutcome { decision: decision.into(), result: Some(result), ..outcome_of(branch) }
+}
+
+fn outcome_of(branch: &PhaseTwoBranch) -> BranchOutcome {
+    let (xid, branch_id) = (branch.xid.clone(), branch.branch_id);
+    BranchOutcome { xid, branch_id, ..BranchOutcome::default() }
 }
 
 fn retryable(error: &sqlx::Error) -> Outcome {

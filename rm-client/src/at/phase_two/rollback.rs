@@ -35,7 +35,7 @@ pub(crate) enum Restored {
 
 /// How often a guard row may lose the race against a local transaction that commits just then.
 /// Usually it loses once at most, since the undo row of the winner stays.
-const RACES_MAX: usize = 3;
+pub(super) const RACES_MAX: usize = 3;
 
 /// Rolls a branch back. Idempotent: a branch without undo row is rolled back already, or has not
 /// committed yet; unless it has ended here, a guard row then keeps it from committing later.
@@ -66,9 +66,9 @@ pub(crate) async fn roll_back<DB: AtDatabase>(
 }
 
 /// A connection that is set to other modes and another time zone while rows are put back.
-struct Restoring<DB: AtDatabase> {
-    connection: PoolConnection<DB>,
-    is_as_it_was: bool,
+pub(super) struct Restoring<DB: AtDatabase> {
+    pub(super) connection: PoolConnection<DB>,
+    pub(super) is_as_it_was: bool,
 }
 
 impl<DB: AtDatabase> Drop for Restoring<DB> {
@@ -98,7 +98,7 @@ async fn on_connection<DB: AtDatabase>(
     restored.ok_or_else(|| sqlx::Error::Protocol("undo row neither there nor absent".to_owned()))
 }
 
-async fn send_all<DB: Backend>(
+pub(super) async fn send_all<DB: Backend>(
     connection: &mut DB::Connection,
     texts: &[&str],
 ) -> Result<(), sqlx::Error> {

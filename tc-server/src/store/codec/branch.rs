@@ -17,6 +17,7 @@ const RESOLVED_ACCEPT_CURRENT: u32 = 4;
 const RESOLVED_FORCE_BEFORE: u32 = 5;
 const FINISHED: u32 = 6;
 const RESOLVED_RESTORE_CLEAN: u32 = 7;
+const DECIDING: u32 = 8;
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct StoredBranch {
@@ -135,7 +136,10 @@ pub(super) fn write(branch: &BranchRecord, fields: &mut Fields<'_>) {
             }
         }
         BranchState::Finished(at) => fields.number(11, at.0),
-        BranchState::Registered | BranchState::PhaseOneDone | BranchState::Resolved(_) => {}
+        BranchState::Registered
+        | BranchState::Deciding
+        | BranchState::PhaseOneDone
+        | BranchState::Resolved(_) => {}
     }
     fields.number(12, branch.attempts);
     if let Some((at, error)) = &branch.last_failure {
@@ -185,6 +189,7 @@ fn write_dirty_row(row: &DirtyRow, fields: &mut Fields<'_>) {
 fn state_number(state: &BranchState) -> u32 {
     match state {
         BranchState::Registered => REGISTERED,
+        BranchState::Deciding => DECIDING,
         BranchState::PhaseOneDone => PHASE_ONE_DONE,
         BranchState::Refused(..) => REFUSED,
         BranchState::Resolved(Resolution::RestoreClean) => RESOLVED_RESTORE_CLEAN,
@@ -222,6 +227,7 @@ impl StoredBranch {
     fn take_state(&mut self) -> Result<BranchState, CodecError> {
         match self.state {
             REGISTERED => Ok(BranchState::Registered),
+            DECIDING => Ok(BranchState::Deciding),
             PHASE_ONE_DONE => Ok(BranchState::PhaseOneDone),
             REFUSED => {
                 let rows = std::mem::take(&mut self.dirty_rows).into_iter();

@@ -35,15 +35,20 @@ impl Echoes {
             }
             Ask::Begin(_) => at_once(Answer::Begin(self.begin())),
             Ask::RegisterBranch(request) => {
+                let (fencing_token, decides) = (self.last, request.is_last);
                 self.register(request);
-                let reply = v1::RegisterBranchReply { fencing_token: self.last };
+                let reply = v1::RegisterBranchReply { fencing_token, decides };
                 durable(Answer::RegisterBranch(reply))
             }
-            Ask::ReportBranch(_) => durable(Answer::ReportBranch(v1::ReportBranchReply {})),
+            Ask::ReportBranch(report) => {
+                // The load reports nothing but a local commit that decides.
+                calls.extend(self.end(&report.xid, v1::Decision::Commit.into()));
+                durable(Answer::ReportBranch(v1::ReportBranchReply {}))
+            }
             Ask::ReportDatabaseWait(_) => at_once(Answer::ReportBranch(v1::ReportBranchReply {})),
             Ask::CheckLocks(_) => at_once(Answer::CheckLocks(v1::CheckLocksReply {})),
             Ask::End(request) => {
-                calls.extend(self.end(&request));
+                calls.extend(self.end(&request.xid, request.decision));
                 let mut reply = v1::EndReply::default();
                 reply.set_status(v1::GlobalStatus::Committing);
                 durable(Answer::End(reply))
@@ -78,9 +83,9 @@ impl Echoes {
         call.branches.push(branch);
     }
 
-    fn end(&mut self, request: &v1::EndRequest) -> Option<v1::PhaseTwoCall> {
-        let mut call = self.globals.remove(&request.xid)?;
-        call.decision = request.decision;
+    fn end(&mut self, xid: &str, decision: i32) -> Option<v1::PhaseTwoCall> {
+        let mut call = self.globals.remove(xid)?;
+        call.decision = decision;
         Some(call)
     }
 }

@@ -150,7 +150,7 @@ impl Coordinator for EchoService {
         request: Request<wire::RegisterBranchRequest>,
     ) -> Result<Response<wire::RegisterBranchReply>, Status> {
         let fencing_token = request.into_inner().branch_id;
-        Ok(Response::new(wire::RegisterBranchReply { fencing_token }))
+        Ok(Response::new(wire::RegisterBranchReply { fencing_token, decides: false }))
     }
 
     async fn try_branch(

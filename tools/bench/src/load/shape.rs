@@ -32,6 +32,10 @@ pub(crate) struct Shape {
     /// The share of globals that are rolled back.
     #[arg(long, default_value_t = 0.0)]
     pub(crate) rollback_share: f64,
+    /// Commits by the local commit of the last branch, which is reported and not answered, in place
+    /// of a request to commit.
+    #[arg(long)]
+    pub(crate) last_decides: bool,
 }
 
 impl fmt::Display for Shape {
@@ -42,6 +46,9 @@ impl fmt::Display for Shape {
         }
         if self.rollback_share > 0.0 {
             write!(f, ", {} rolled back", self.rollback_share)?;
+        }
+        if self.last_decides {
+            write!(f, ", decided by the last")?;
         }
         Ok(())
     }
@@ -58,6 +65,7 @@ impl Shape {
             hot_keys: 1,
             hot_share: 0.0,
             rollback_share: 0.0,
+            last_decides: false,
         }
     }
 
@@ -103,6 +111,17 @@ impl Shape {
             application_data: Vec::new(),
             client_id: String::new(),
             traceparent: String::new(),
+            is_last: false,
+        }
+    }
+
+    /// Returns the report of a local commit that has decided its global.
+    pub(crate) fn decided(xid: &str, branch_id: u64) -> v1::ReportBranchRequest {
+        v1::ReportBranchRequest {
+            xid: xid.to_owned(),
+            branch_id,
+            outcome: v1::PhaseOneOutcome::Done.into(),
+            ..v1::ReportBranchRequest::default()
         }
     }
 

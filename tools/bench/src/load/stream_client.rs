@@ -16,6 +16,8 @@ use super::{Arrivals, Counters, Load, Window};
 const FRAME_MESSAGES_MAX: usize = 1_000;
 /// The id of the first slot's requests. Further slots follow; 1 is the id of the handshake.
 const FIRST_ID: u64 = 2;
+/// The id of the first report whose answer is not waited for.
+const FIRST_REPORT_ID: u64 = 1 << 32;
 
 /// All transactions of one connection.
 #[derive(Debug)]
@@ -30,6 +32,7 @@ pub(crate) struct StreamClient {
     free: Vec<usize>,
     outgoing: Vec<ClientMessage>,
     outcomes: Vec<BranchOutcome>,
+    reports: u64,
     counters: Counters,
 }
 
@@ -40,6 +43,9 @@ struct Slot {
     /// When it was due to begin.
     due: Instant,
     step: Step,
+    /// The branch that was registered last.
+    branch: u64,
+    decision: Decision,
 }
 
 /// The reply that a slot waits for.
@@ -67,6 +73,7 @@ impl StreamClient {
             free: Vec::new(),
             outgoing: Vec::new(),
             outcomes: Vec::new(),
+            reports: 0,
             counters: Counters::default(),
         }
     }
@@ -76,7 +83,9 @@ impl StreamClient {
         while self.counters.behind() < self.behind_max {
             let open = self.slots.len() - self.free.len();
             let Some(due) = self.arrivals.due(now, open, &mut self.random) else { return };
-            let slot = Slot { xid: String::new(), due, step: Step::Beginning };
+            let decision = self.shape.decision(&mut self.random);
+            let (xid, step) = (String::new(), Step::Beginning);
+            let slot = Slot { xid, due, step, branch: 0, decision };
             let at = match self.free.pop() {
                 Some(at) => {
                     self.slots[at] = slot;
@@ -97,6 +106,10 @@ impl StreamClient {
             match message.body {
                 Some(Answer::PhaseTwo(call)) => self.finish(call),
                 Some(Answer::GoAway(notice)) => self.counters.error(&notice.reason),
+                Some(Answer::Rejected(refusal)) if message.id >= FIRST_REPORT_ID => {
+                    self.counters.error(&refusal.code);
+                }
+                Some(_) if message.id >= FIRST_REPORT_ID => {}
                 Some(answer) if message.id >= FIRST_ID => self.answered(now, message.id, answer),
                 Some(_) | None => {}
             }
@@ -144,6 +157,10 @@ impl StreamClient {
                 slot.xid = reply.xid;
                 self.register(at, 0);
             }
+            (Step::Registering(before), Answer::RegisterBranch(reply)) if reply.decides => {
+                self.report(before + 1, at);
+                self.ended(now, at);
+            }
             (Step::Registering(before), Answer::RegisterBranch(_)) => self.register(at, before + 1),
             (Step::Ending, Answer::End(_)) => self.ended(now, at),
             (Step::RollingBack, _) => self.release(at),
@@ -157,13 +174,16 @@ impl StreamClient {
 
     /// Registers the next branch, or ends the global if it has all.
     fn register(&mut self, at: usize, registered: u32) {
+        let slot = &mut self.slots[at];
         if registered == self.shape.branches {
-            let decision = self.shape.decision(&mut self.random);
+            let decision = slot.decision;
             return self.end(at, Step::Ending, registered, decision);
         }
-        let xid = &self.slots[at].xid;
-        let request = self.shape.registration(xid, &self.resource, &mut self.random);
-        self.slots[at].step = Step::Registering(registered);
+        let mut request = self.shape.registration(&slot.xid, &self.resource, &mut self.random);
+        request.is_last = self.shape.last_decides
+            && registered + 1 == self.shape.branches
+            && slot.decision == Decision::Commit;
+        (slot.step, slot.branch) = (Step::Registering(registered), request.branch_id);
         self.send(at, Ask::RegisterBranch(request));
     }
 
@@ -173,6 +193,15 @@ impl StreamClient {
         self.counters.owe(registered.into());
         self.slots[at].step = step;
         self.send(at, Ask::End(Shape::end(&self.slots[at].xid, decision)));
+    }
+
+    /// Reports the local commit that has decided a global of this many branches.
+    fn report(&mut self, registered: u32, at: usize) {
+        self.counters.owe(registered.into());
+        let Slot { xid, branch, .. } = &self.slots[at];
+        let body = Some(Ask::ReportBranch(Shape::decided(xid, *branch)));
+        self.outgoing.push(ClientMessage { id: FIRST_REPORT_ID + self.reports, body });
+        self.reports += 1;
     }
 
     fn ended(&mut self, now: Instant, at: usize) {

@@ -111,7 +111,7 @@ mod tests {
         let begun = received(&mut client, Answer::Begin(begun));
         assert!(matches!(&begun[..], [ServerMessage { id: 7, body: Some(Answer::Begin(it)) }]
             if it.xid == "a:1"));
-        let registered = v1::RegisterBranchReply { fencing_token: 3 };
+        let registered = v1::RegisterBranchReply { fencing_token: 3, decides: false };
         let registered = received(&mut client, Answer::RegisterBranch(registered));
         assert!(matches!(registered[0].body, Some(Answer::RegisterBranch(_))));
         let ended = received(&mut client, Answer::End(v1::EndReply::default()));

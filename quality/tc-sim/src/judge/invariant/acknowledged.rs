@@ -82,7 +82,9 @@ fn check_reply(
         (_, ServerBody::PhaseTwo(call)) if call.mode() == v1::Mode::Saga => {
             check_steps(ledger, call, verdict);
         }
-        (_, ServerBody::PhaseTwo(call)) => check_call(ledger, call, verdict),
+        (_, ServerBody::PhaseTwo(call)) if call.question() == v1::Question::None => {
+            check_call(ledger, call, verdict);
+        }
         _ => {}
     }
 }

@@ -94,8 +94,9 @@ impl ClientProcess {
             Err(error) => return self.world.log(self.owner(), || format!("no begin: {error}")),
         };
         let outcome = match self.run_branches(&global.xid, order).await {
-            Ok(()) if !order.is_abandoned => self.commit(&global).await,
-            Ok(()) => self.roll_back_global(&global, "given up").await,
+            Ok(true) => self.receive_outcome(&global, ReportedOutcome::Committed),
+            Ok(false) if !order.is_abandoned => self.commit(&global).await,
+            Ok(false) => self.roll_back_global(&global, "given up").await,
             Err(_) => self.roll_back_global(&global, "a branch failed").await,
         };
         // A dirty write needs an operator, and no program of the model writes without a lock.
@@ -106,8 +107,8 @@ impl ClientProcess {
     }
 
     /// Runs the branches of an order: stock first or money first, so that orders meet in both
-    /// ways.
-    async fn run_branches(self: &Arc<Self>, xid: &str, order: &Order) -> Result<(), BranchError> {
+    /// ways. Returns whether the last of them has decided the global.
+    async fn run_branches(self: &Arc<Self>, xid: &str, order: &Order) -> Result<bool, BranchError> {
         if order.transfers_first {
             self.transfer(xid, order).await?;
         }
@@ -115,15 +116,23 @@ impl ClientProcess {
         let stock = ServiceCall::Branch { database: 0, edits, events };
         if self.world.draw(|random| random.happens(500)) {
             self.call(order.warehouse, xid, stock).await?;
-            self.pay(xid, order).await?;
+            let is_rest_empty =
+                order.tries.is_empty() && (order.transfers_first || order.transfers.is_empty());
+            let is_last = is_rest_empty && !order.is_abandoned;
+            if self.pay(xid, order, is_last).await? {
+                return Ok(true);
+            }
         } else {
-            self.pay(xid, order).await?;
+            self.pay(xid, order, false).await?;
             self.call(order.warehouse, xid, stock).await?;
         }
         for (service, wanted) in &order.tries {
             self.call(*service, xid, ServiceCall::Try(*wanted)).await?;
         }
-        if order.transfers_first { Ok(()) } else { self.transfer(xid, order).await }
+        if !order.transfers_first {
+            self.transfer(xid, order).await?;
+        }
+        Ok(false)
     }
 
     async fn transfer(self: &Arc<Self>, xid: &str, order: &Order) -> Result<(), BranchError> {
@@ -133,11 +142,19 @@ impl ClientProcess {
         Ok(())
     }
 
-    async fn pay(self: &Arc<Self>, xid: &str, order: &Order) -> Result<(), BranchError> {
-        for payment in &order.payments {
-            self.run_branch(order.bank, xid, payment, &[]).await?;
+    /// Returns whether the last payment has decided the global.
+    async fn pay(
+        self: &Arc<Self>,
+        xid: &str,
+        order: &Order,
+        is_last: bool,
+    ) -> Result<bool, BranchError> {
+        let mut has_decided = false;
+        for (number, payment) in order.payments.iter().enumerate() {
+            let is_last = is_last && number + 1 == order.payments.len();
+            has_decided = self.run_branch(order.bank, xid, (payment, &[]), is_last).await?;
         }
-        Ok(())
+        Ok(has_decided)
     }
 
     /// Calls a service over the network, or serves the call itself if it is that service.
@@ -176,7 +193,7 @@ impl ClientProcess {
     async fn serve(self: &Arc<Self>, xid: &str, call: &ServiceCall) -> Result<(), BranchError> {
         match call {
             ServiceCall::Branch { database, edits, events } => {
-                self.run_branch(*database, xid, edits, events).await
+                self.run_branch(*database, xid, (edits, events), false).await.map(drop)
             }
             ServiceCall::Transfer(transfer) => self.run_transfer(xid, transfer).await,
             ServiceCall::Try(wanted) => self.run_try(xid, *wanted).await,

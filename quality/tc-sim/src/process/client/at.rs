@@ -15,6 +15,7 @@ use std::time::Duration;
 use handfast::{Error, RejectionDetail};
 use handfast_core::{BranchId, Xid, XidText};
 use handfast_proto::v1::client_message::Body as ClientBody;
+use handfast_proto::v1::server_message::Body as ServerBody;
 use handfast_proto::v1::{self, Holding, PhaseOneOutcome, RowKeys};
 use handfast_rm_core::fence::FenceRefusal;
 
@@ -86,6 +87,10 @@ struct Branch {
     text: String,
     id: BranchId,
     conflict: Conflict,
+    /// Whether it is the last one of its global.
+    is_last: bool,
+    /// Whether its local commit decides the global.
+    decides: bool,
     registered: bool,
     in_doubt: bool,
     events: Vec<EventDraft>,
@@ -135,7 +140,8 @@ impl AtResource {
 }
 
 impl ClientProcess {
-    /// Changes rows of one database as a branch of a global.
+    /// Changes rows of one database as a branch of a global. Returns whether its local commit has
+    /// decided the global.
     ///
     /// # Errors
     /// After an error no change is left, except possibly after [`BranchError::CommitUnknown`].
@@ -143,9 +149,9 @@ impl ClientProcess {
         self: &Arc<Self>,
         database: usize,
         xid: &str,
-        edits: &[Edit],
-        events: &[EventDraft],
-    ) -> Result<(), BranchError> {
+        (edits, events): (&[Edit], &[EventDraft]),
+        is_last: bool,
+    ) -> Result<bool, BranchError> {
         let resource = Arc::clone(&self.resources[database]);
         let replay = self.world.draw(|random| random.happens(500));
         let mut branch = Branch {
@@ -153,6 +159,8 @@ impl ClientProcess {
             text: xid.to_owned(),
             id: resource.start_branch(),
             conflict: if replay { Conflict::Replay } else { Conflict::Wait },
+            is_last,
+            decides: false,
             registered: false,
             in_doubt: false,
             events: events.to_vec(),
@@ -163,7 +171,17 @@ impl ClientProcess {
         if !branch.in_doubt && resource.end_branch(branch.id) {
             self.delete_guard(&resource, name);
         }
-        ended
+        ended?;
+        if branch.decides {
+            self.crash_point("after-last-commit").await;
+            // In the product this is not waited for, nor here.
+            let process = Arc::clone(self);
+            self.world.spawn(self.owner(), async move {
+                process.report(&branch, PhaseOneOutcome::Done).await;
+            });
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     async fn attempts(
@@ -243,17 +261,19 @@ impl ClientProcess {
         }
         let waits = resource.database.waits_with_locks() && branch.conflict == Conflict::Wait;
         let wait = if waits { LOCK_TIMEOUT } else { Duration::ZERO };
-        let request = registration(resource, branch, edits, wait, Holding::DatabaseLocks);
+        let mut request = registration(resource, branch, edits, wait, Holding::DatabaseLocks);
+        request.is_last = branch.is_last;
         let insert = local.insert_undo((branch.xid, branch.id), Undo::Log(items));
         let (inserted, registered) = futures::join!(insert, self.register(request));
         // An unanswered registration may have arrived.
-        branch.registered |= registered.as_ref().map_or_else(is_unanswered, |()| true);
+        branch.registered |= registered.as_ref().map_or_else(is_unanswered, |_| true);
         // Looked at first: a guard row says that the global is over, whatever the coordinator says.
         match inserted {
             Err(DatabaseError::UniqueViolation) => return Err(BranchError::GlobalFinished),
             other => other?,
         }
-        registered.map_err(BranchError::Coordinator)
+        branch.decides = registered.map_err(BranchError::Coordinator)?;
+        Ok(())
     }
 
     async fn commit_branch(
@@ -272,13 +292,15 @@ impl ClientProcess {
         }
     }
 
+    /// Registers a branch. Returns whether its local commit decides the global.
     pub(super) async fn register(
         self: &Arc<Self>,
         request: v1::RegisterBranchRequest,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let wait = request.wait.as_ref().map_or(0, |wait| wait.timeout_ms);
         let body = ClientBody::RegisterBranch(request);
-        self.request("register_branch", body, Duration::from_millis(wait)).await.map(drop)
+        let reply = self.request("register_branch", body, Duration::from_millis(wait)).await?;
+        Ok(matches!(reply, ServerBody::RegisterBranch(reply) if reply.decides))
     }
 
     async fn report(self: &Arc<Self>, branch: &Branch, outcome: PhaseOneOutcome) {
@@ -355,6 +377,7 @@ fn registration(
         application_data: Vec::new(),
         client_id: String::new(),
         traceparent: String::new(),
+        is_last: false,
     }
 }
 

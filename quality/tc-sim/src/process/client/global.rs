@@ -83,7 +83,11 @@ impl ClientProcess {
     }
 
     /// Logs the outcome of a global, and shows it to the judge.
-    fn receive_outcome(&self, global: &Global, outcome: ReportedOutcome) -> ReportedOutcome {
+    pub(super) fn receive_outcome(
+        &self,
+        global: &Global,
+        outcome: ReportedOutcome,
+    ) -> ReportedOutcome {
         let xid = parse_xid(&global.xid);
         self.world.log(self.owner(), || format!("global {xid}: reported {outcome:?}"));
         self.judge.observe(&Observation::OutcomeReported { xid, outcome });

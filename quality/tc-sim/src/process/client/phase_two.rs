@@ -117,9 +117,8 @@ impl ClientProcess {
                 (ResourceMode::Tcc, _) => self.finish_tcc_branches(database, &call).await,
                 (ResourceMode::Saga, _) => self.run_saga_steps(database, &call).await,
                 (ResourceMode::At, Decision::Commit) => self.commit_branches(at, &call).await,
-                (ResourceMode::At, Decision::RollBack | Decision::Unspecified) => {
-                    self.roll_back_branches(at, &call).await
-                }
+                (ResourceMode::At, Decision::RollBack) => self.roll_back_branches(at, &call).await,
+                (ResourceMode::At, Decision::Unspecified) => self.settle_branches(at, &call).await,
             };
             self.report_outcomes(outcomes);
         }
@@ -139,6 +138,48 @@ impl ClientProcess {
         };
         let outcomes = call.branches.iter();
         outcomes.map(|branch| branch_outcome(branch, Decision::Commit, result.clone())).collect()
+    }
+
+    /// Says of branches that decide their globals whether they have committed.
+    async fn settle_branches(
+        self: &Arc<Self>,
+        at: usize,
+        call: &PhaseTwoCall,
+    ) -> Vec<BranchOutcome> {
+        let resource = Arc::clone(&self.resources[at]);
+        let mut outcomes = Vec::with_capacity(call.branches.len());
+        for branch in &call.branches {
+            let result = match self.settle_branch(&resource, branch_key(branch)).await {
+                Ok(Some(true)) => Outcome::Done(Done {}),
+                Ok(Some(false)) => Outcome::Refused(Refused::default()),
+                Ok(None) => Outcome::Retryable(Retryable { error: "raced".to_owned() }),
+                Err(error) => retryable(error),
+            };
+            let outcome = branch_outcome(branch, Decision::Unspecified, result);
+            outcomes.push(BranchOutcome { question: call.question, ..outcome });
+        }
+        outcomes
+    }
+
+    /// Returns whether a branch has committed; `None` if it did so just now.
+    async fn settle_branch(
+        self: &Arc<Self>,
+        resource: &Arc<AtResource>,
+        key: UndoKey,
+    ) -> Result<Option<bool>, DatabaseError> {
+        let may_still_commit = resource.may_still_commit(key.1);
+        let local = resource.database.begin().await?;
+        let has_committed = match local.find_undo(key).await? {
+            Some(Undo::Log(_)) => true,
+            Some(Undo::Guard) => false,
+            None if !may_still_commit => false,
+            None => {
+                let guarded = self.insert_guard(resource, local, key).await?;
+                return Ok(matches!(guarded, RollbackAttempt::Done).then_some(false));
+            }
+        };
+        local.roll_back().await?;
+        Ok(Some(has_committed))
     }
 
     /// Rolls branches back, one after the other in the order given.

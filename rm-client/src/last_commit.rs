@@ -1,0 +1,33 @@
+//! The local commit of a last branch, which decides its global, as the process knows it.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Shared by a global and the branches that its process makes.
+#[derive(Debug, Default)]
+pub(crate) struct LastCommit(AtomicU8);
+
+/// What is known of the local commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Nothing was registered as the last branch, or it has not committed.
+    Undecided,
+    /// It had no answer. Unless the coordinator hears so in time, it asks the database, and the
+    /// global may be committed.
+    InDoubt,
+    /// The global is committed.
+    Committed,
+}
+
+impl LastCommit {
+    pub(crate) fn known(&self) -> Known {
+        match self.0.load(Ordering::Acquire) {
+            0 => Known::Undecided,
+            1 => Known::InDoubt,
+            _ => Known::Committed,
+        }
+    }
+
+    pub(crate) fn set(&self, known: Known) {
+        self.0.store(known as u8, Ordering::Release);
+    }
+}

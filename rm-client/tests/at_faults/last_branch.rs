@@ -1,0 +1,97 @@
+//! The process of a last branch dies or stops around its local commit, which decides the global. The
+//! coordinator asks the database when the global's time is over.
+
+use handfast_server::admin::model::{RollbackReason, Status};
+
+use crate::at::{TestDatabase, on_every_database};
+use crate::child::{ClientInput, before_the_timeout};
+use crate::client::Work;
+use crate::scene::{CHANGES, Scene};
+
+on_every_database!(
+    a_killed_last_branch_is_followed,
+    a_stopped_last_branch_is_barred_or_waited_for,
+    a_decided_global_outlives_the_coordinator,
+);
+
+/// The crash points: whether the branch has committed there.
+const POINTS: [(&str, bool); 3] =
+    [("after-register", false), ("before-local-commit", false), ("after-local-commit", true)];
+
+fn last<DB: TestDatabase>(scene: &Scene<DB>) -> ClientInput<Work> {
+    let statements = CHANGES.iter().map(|sql| (*sql).to_owned()).collect();
+    ClientInput { work: Work::Last(statements), ..scene.client(None, &[]) }
+}
+
+async fn a_killed_last_branch_is_followed<DB: TestDatabase>() {
+    for (point, has_committed) in POINTS {
+        let scene = Scene::<DB>::new().await;
+        let before = scene.bank.accounts().await;
+        let killed =
+            async |timeout| last(&scene).timeout(timeout).crash_with_its_global_at(point).await;
+        let xid = before_the_timeout(killed).await;
+        // No process can say how the branch has ended: the coordinator asks until one can.
+        let rescuer = scene.rescuer().await;
+        let due = if has_committed { Status::Committed } else { Status::RolledBack };
+        let ended = scene.coordinator.until(&xid, |detail| detail.transaction.status == due).await;
+        let why = ended.transaction.rollback_reason;
+        assert_eq!(why, (!has_committed).then_some(RollbackReason::Timeout), "{point}");
+        if has_committed {
+            assert_ne!(scene.bank.accounts().await, before, "{point}");
+            assert_eq!(scene.bank.undo_rows().await, (0, 0), "{point}");
+            scene.assert_finished().await;
+        } else {
+            scene.assert_clean(&before, 1).await;
+        }
+        rescuer.leave().await;
+    }
+}
+
+/// A guard row bars a branch whose undo row the database has not seen. Where the row is inserted
+/// already, the question waits for the end of the local transaction, and gets what has happened.
+async fn a_stopped_last_branch_is_barred_or_waited_for<DB: TestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let before = scene.bank.accounts().await;
+    let stopped = async |timeout| {
+        let mut client = last(&scene).timeout(timeout).stop_at("before-local-commit");
+        let xid = client.next_report::<String>().await;
+        client.stopped().await;
+        Some((client, xid))
+    };
+    let (mut client, xid) = before_the_timeout(stopped).await;
+    let rescuer = scene.rescuer().await;
+    let status = |wanted| scene.coordinator.until(&xid, move |it| it.transaction.status == wanted);
+    if DB::NAME_IN_TESTS == "mysql" {
+        status(Status::RolledBack).await;
+        client.go_on();
+        assert_eq!(client.next_report::<String>().await, "HF-AT-GLOBAL-FINISHED");
+        scene.assert_clean(&before, 0).await;
+    } else {
+        // The question is asked: the branch has failed to answer it at least once, or it hangs.
+        client.go_on();
+        assert_eq!(client.next_report::<String>().await, "done");
+        status(Status::Committed).await;
+        assert_ne!(scene.bank.accounts().await, before);
+        scene.assert_finished().await;
+    }
+    rescuer.leave().await;
+}
+
+/// The coordinator dies after the branch has committed and before it has heard so. The report is
+/// sent again to the next one.
+async fn a_decided_global_outlives_the_coordinator<DB: TestDatabase>() {
+    let mut scene = Scene::<DB>::new().await;
+    let before = scene.bank.accounts().await;
+    let mut client = last(&scene).stop_at("after-local-commit");
+    let xid = client.next_report::<String>().await;
+    client.stopped().await;
+    scene.coordinator.kill().await;
+    scene.coordinator.restart().await;
+    scene.coordinator.until(&xid, |it| it.transaction.status == Status::Active).await;
+    client.go_on();
+    assert_eq!(client.next_report::<String>().await, "done");
+    scene.coordinator.until(&xid, |it| it.transaction.status == Status::Committed).await;
+    assert_ne!(scene.bank.accounts().await, before);
+    assert_eq!(scene.bank.undo_rows().await, (0, 0));
+    scene.assert_finished().await;
+}
