@@ -169,6 +169,14 @@ async fn the_page_tells_how_many_statements_are_sent() {
         ];
         table += &format!("| {} | {} |\n", shape.name, cells.join(" | "));
     }
+    let cells = [
+        checked(&postgres.resource).await,
+        checked(&mysql.resource).await,
+        checked(&apart).await,
+        checked(&sqlite.resource).await,
+    ];
+    let name = "UPDATE of one row by its key, by `begin_checked()` outside of a global";
+    table += &format!("| {name} | {} |\n", cells.join(" | "));
     let path = format!("{}/../docs/at.md", env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(&path).unwrap();
     let (above, rest) = page.split_once(BEGINS).expect("the page has the marker");
@@ -195,6 +203,17 @@ async fn sent<DB: TestDatabase>(
     branch(stage, resource, sql).await;
     let plain = counted(transaction(resource, "SELECT n FROM item")).await;
     (branch(stage, resource, sql).await + PLAIN - plain).to_string()
+}
+
+/// Counts the statements of a local transaction that takes no part in globals and respects them.
+async fn checked<DB: TestDatabase>(resource: &AtResource<DB>) -> String {
+    let plain = counted(transaction(resource, "SELECT n FROM item")).await;
+    let work = async {
+        let mut local = resource.begin_checked().await?;
+        DB::run(&mut local, "UPDATE item SET n = n + 1 WHERE id = 2").await?;
+        local.commit().await
+    };
+    (counted(work).await + PLAIN - plain).to_string()
 }
 
 /// Counts the driver's events of some work.

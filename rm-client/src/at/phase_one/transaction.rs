@@ -65,7 +65,7 @@ impl<DB: AtDatabase> AtTransaction<'static, DB> {
             // As sqlx begins it: on SQLite a branch takes the writer lock at BEGIN, a plain one
             // does not.
             Role::Plain => LocalTransaction::Driven(begin(&shared.pool).await?),
-            Role::Branch(_) if shared.merges => {
+            Role::Checked | Role::Branch(_) if shared.merges => {
                 LocalTransaction::merged(shared.pool.acquire().await?)
             }
             Role::Checked | Role::Branch(_) => {
