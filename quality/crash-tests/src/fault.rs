@@ -29,8 +29,8 @@ pub const COORDINATOR_POINTS: [&str; 14] = [
     "after-outcome",
 ];
 
-/// The crash points of a service. See `rm-client/src/at/crash_point.rs`.
-pub const SERVICE_POINTS: [&str; 12] = [
+/// The crash points of a service that its own work leads to. See `rm-client/src/at/crash_point.rs`.
+pub const SERVICE_POINTS: [&str; 11] = [
     "before-undo-insert",
     "before-register",
     "after-register",
@@ -42,7 +42,6 @@ pub const SERVICE_POINTS: [&str; 12] = [
     "in-phase-two-before-commit",
     "in-rollback-before-commit",
     "after-phase-two-commit",
-    "in-settle-before-commit",
 ];
 
 /// The settings of the wall clock on the coordinator's machine, in seconds from the true time: from

@@ -1,7 +1,10 @@
 //! The process of a last branch dies or stops around its local commit, which decides the global. The
 //! coordinator asks the database when the global's time is over.
 
+use std::time::Instant;
+
 use handfast_server::admin::model::{RollbackReason, Status};
+use handfast_test_services::until;
 
 use crate::at::{TestDatabase, on_every_database};
 use crate::child::{ClientInput, before_the_timeout};
@@ -10,6 +13,7 @@ use crate::scene::{CHANGES, Scene};
 
 on_every_database!(
     a_killed_last_branch_is_followed,
+    a_killed_answer_is_asked_for_again,
     a_stopped_last_branch_is_barred_or_waited_for,
     a_decided_global_outlives_the_coordinator,
 );
@@ -47,6 +51,25 @@ async fn a_killed_last_branch_is_followed<DB: TestDatabase>() {
     }
 }
 
+/// The process that is asked dies before its guard row is there, so another one is asked.
+async fn a_killed_answer_is_asked_for_again<DB: TestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let before = scene.bank.accounts().await;
+    let killed = async |timeout| {
+        last(&scene).timeout(timeout).crash_with_its_global_at("before-local-commit").await
+    };
+    let xid = before_the_timeout(killed).await;
+    let mut asked = scene.client(None, &[]).crash_at("in-settle-before-commit");
+    asked.next_report::<String>().await;
+    assert_eq!(asked.next_report::<String>().await, "done");
+    asked.crashed().await;
+    scene.coordinator.until(&xid, |it| it.transaction.status == Status::Active).await;
+    let rescuer = scene.rescuer().await;
+    scene.coordinator.until(&xid, |it| it.transaction.status == Status::RolledBack).await;
+    assert_eq!(scene.bank.accounts().await, before);
+    rescuer.leave().await;
+}
+
 /// A guard row bars a branch whose undo row the database has not seen. Where the row is inserted
 /// already, the question waits for the end of the local transaction, and gets what has happened.
 async fn a_stopped_last_branch_is_barred_or_waited_for<DB: TestDatabase>() {
@@ -55,11 +78,13 @@ async fn a_stopped_last_branch_is_barred_or_waited_for<DB: TestDatabase>() {
     let stopped = async |timeout| {
         let mut client = last(&scene).timeout(timeout).stop_at("before-local-commit");
         let xid = client.next_report::<String>().await;
+        let over = Instant::now() + timeout;
         client.stopped().await;
-        Some((client, xid))
+        Some((client, xid, over))
     };
-    let (mut client, xid) = before_the_timeout(stopped).await;
+    let (mut client, xid, over) = before_the_timeout(stopped).await;
     let rescuer = scene.rescuer().await;
+    until("the global's time is over", async || Instant::now() > over).await;
     let status = |wanted| scene.coordinator.until(&xid, move |it| it.transaction.status == wanted);
     if DB::NAME_IN_TESTS == "mysql" {
         status(Status::RolledBack).await;
@@ -67,7 +92,6 @@ async fn a_stopped_last_branch_is_barred_or_waited_for<DB: TestDatabase>() {
         assert_eq!(client.next_report::<String>().await, "HF-AT-GLOBAL-FINISHED");
         scene.assert_clean(&before, 0).await;
     } else {
-        // The question is asked: the branch has failed to answer it at least once, or it hangs.
         client.go_on();
         assert_eq!(client.next_report::<String>().await, "done");
         status(Status::Committed).await;

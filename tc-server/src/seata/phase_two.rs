@@ -34,10 +34,14 @@ impl CallSink for ClientCallSink {
     fn put(&self, batch: CallBatch) {
         let client = Arc::clone(&self.client.lock().expect("no holder of a client's lock panics"));
         for call in batch.calls {
-            let (xid, branch) = (call.xid.0, call.branch.0);
             match SeataCall::of(call) {
-                Some(owed) => self.call(&client, owed),
-                None => tracing::warn!(xid, branch, "a call that no client of Seata can answer"),
+                Ok(owed) => self.call(&client, owed),
+                // A process of the same resource that uses this project's library can.
+                Err(call) => {
+                    let error = "no client of Seata can be asked this".into();
+                    let outcome = PhaseTwoOutcome::Retryable { error };
+                    self.frontend.answer_in_place(&client, &call, outcome);
+                }
             }
         }
     }
@@ -75,19 +79,19 @@ struct SeataCall {
 }
 
 impl SeataCall {
-    /// Returns `None` for calls that the protocol cannot express: votes, and branches of two-phase
-    /// participants. Seata clients cannot register for them.
-    fn of(call: Call) -> Option<Self> {
-        let Ask::Finish(decision) = call.ask else { return None };
+    /// Returns calls that the protocol cannot express: questions, and those of two-phase
+    /// participants, for which Seata clients cannot register.
+    fn of(call: Call) -> Result<Self, Box<Call>> {
+        let Ask::Finish(decision) = call.ask else { return Err(call.into()) };
         let kind = match call.resource.mode {
             Mode::At => BranchType::At,
             Mode::Tcc => BranchType::Tcc,
             Mode::Xa => BranchType::Xa,
             Mode::Saga if call.branch == SAGA => BranchType::Saga,
             Mode::Saga => BranchType::SagaAnnotation,
-            Mode::TwoPhase => return None,
+            Mode::TwoPhase => return Err(call.into()),
         };
-        Some(Self { call, decision, kind })
+        Ok(Self { call, decision, kind })
     }
 }
 

@@ -392,7 +392,7 @@ fn example_of_a_trace() -> GlobalTrace {
     GlobalTrace { transaction: Some(client), decision }
 }
 
-fn examples_of_branches() -> [(&'static str, Record); 7] {
+fn examples_of_branches() -> [(&'static str, Record); 8] {
     let row =
         |key: &str, mode| RowLock { table: "orders".into(), key: key.as_bytes().into(), mode };
     let branch = BranchRecord {
@@ -415,6 +415,7 @@ fn examples_of_branches() -> [(&'static str, Record); 7] {
     };
     let with_trace =
         BranchRecord { trace: example_of_a_trace().decision.map(Box::new), ..branch.clone() };
+    let deciding = BranchRecord { state: BranchState::Deciding, ..branch.clone() };
     let of_a_process =
         BranchRecord { registered_by: Some("shop:10.0.0.1:51234".into()), ..branch.clone() };
     let refused = BranchRecord {
@@ -437,6 +438,7 @@ fn examples_of_branches() -> [(&'static str, Record); 7] {
     [
         ("branch-with-trace", Record::Branch(with_trace)),
         ("branch-registered", Record::Branch(branch)),
+        ("branch-deciding", Record::Branch(deciding)),
         ("branch-refused", Record::Branch(refused)),
         ("branch-of-a-process", Record::Branch(of_a_process)),
         ("branch-refused-with-all-rows", Record::Branch(with_rows)),
