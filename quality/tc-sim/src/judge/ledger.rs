@@ -77,6 +77,8 @@ pub(crate) struct Ledger {
     pub(crate) branches: BTreeMap<BranchKey, BranchRecord>,
     /// Every branch that was ever stored.
     pub(crate) registered: BTreeSet<BranchKey>,
+    /// Those of them whose local commit was to decide their global.
+    pub(crate) deciding: BTreeSet<BranchKey>,
     pub(crate) locks: BTreeMap<LockedRow, BTreeMap<BranchKey, HeldRow>>,
     pub(crate) effects: BTreeMap<BranchKey, Effect>,
     pub(crate) guards: BTreeSet<(usize, BranchKey)>,
@@ -127,6 +129,9 @@ impl Ledger {
                 }
                 Change::Put(Record::Branch(branch)) => {
                     self.registered.insert((branch.xid, branch.id));
+                    if branch.state == handfast_core::BranchState::Deciding {
+                        self.deciding.insert((branch.xid, branch.id));
+                    }
                     self.branches.insert((branch.xid, branch.id), branch.clone());
                 }
                 Change::Put(Record::Saga(saga)) => {

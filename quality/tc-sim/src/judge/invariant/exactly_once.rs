@@ -17,6 +17,8 @@ use crate::model::values::{RowChanges, Undo};
 pub(super) struct ExactlyOnce {
     ended: BTreeMap<BranchKey, BranchState>,
     barred: BTreeSet<(usize, BranchKey)>,
+    /// Branches that were to decide their globals, barred before these were decided.
+    settled: BTreeSet<BranchKey>,
 }
 
 impl Invariant for ExactlyOnce {
@@ -25,6 +27,9 @@ impl Invariant for ExactlyOnce {
     }
 
     fn observe(&mut self, ledger: &Ledger, observation: &Observation<'_>, verdict: &mut Verdict) {
+        if let Observation::Ended { .. } = observation {
+            return self.check_settled(ledger, verdict);
+        }
         let Observation::LocalCommit { database, written } = observation else { return };
         for (key, before, after) in &written.undo {
             match (before, after) {
@@ -34,7 +39,7 @@ impl Invariant for ExactlyOnce {
                 (Some(Undo::Log(_)), None) => self.check_end(ledger, *key, written, verdict),
                 (_, Some(Undo::Guard)) => {
                     self.barred.insert((*database, *key));
-                    verdict.require(ledger.decision(key.0) == Some(Decision::RollBack), || {
+                    verdict.require(self.may_be_barred(ledger, *key), || {
                         format!("a guard bars {}/{}, which is not rolled back", key.0, key.1)
                     });
                 }
@@ -45,6 +50,30 @@ impl Invariant for ExactlyOnce {
 }
 
 impl ExactlyOnce {
+    /// A branch that decides its global is barred before the decision, which then has to follow. A
+    /// question that comes late bars one that has committed and is done, which changes nothing.
+    fn may_be_barred(&mut self, ledger: &Ledger, key: BranchKey) -> bool {
+        let decides = ledger.deciding.contains(&key);
+        match ledger.decision(key.0) {
+            Some(Decision::RollBack) => true,
+            Some(Decision::Commit) => decides && self.ended.contains_key(&key),
+            None if decides => {
+                self.settled.insert(key);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// LAST-BRANCH: no global commits whose last branch was barred.
+    fn check_settled(&self, ledger: &Ledger, verdict: &mut Verdict) {
+        for (xid, branch) in &self.settled {
+            verdict.require(!ledger.is_committed(*xid), || {
+                format!("{xid} is committed, and its last branch {branch} was barred")
+            });
+        }
+    }
+
     fn check_commit(
         &self,
         ledger: &Ledger,
