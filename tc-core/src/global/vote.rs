@@ -192,6 +192,7 @@ impl Globals<'_> {
             question,
             application_data: branch.application_data(),
             registered_by: branch.registered_by(),
+            trace: global.question_trace(branch, self.on.now),
         };
         self.on.out.effects.extend(voters(global).map(|voter| Effect::Vote(call(voter))));
     }

@@ -53,7 +53,7 @@ impl<DB: AtDatabase> Attempts<DB> {
             Some(context) => {
                 let resource = &shared.identity.resource_id;
                 let fail = OnConflict::Fail;
-                Role::Branch(Branch::new(&shared.branches, resource, context, fail))
+                Role::Branch(Branch::new(&shared.branches, resource, DB::DIALECT, context, fail))
             }
         };
         let deadline = Instant::now() + shared.lock_timeout;
@@ -99,7 +99,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         }
         if let Role::Branch(branch) = &mut self.role {
             let resource = &self.shared.identity.resource_id;
-            *branch = branch.restarted(&self.shared.branches, resource);
+            *branch = branch.restarted(&self.shared.branches, resource, DB::DIALECT);
         }
         Ok(Attempt::Again)
     }

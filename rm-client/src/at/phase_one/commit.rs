@@ -36,6 +36,7 @@ use crate::at::error::AtError;
 use crate::at::resource_state::ResourceState;
 use crate::at::undo::log::UndoLog;
 use crate::at::undo::table::{self as undo_table, BranchEvents, Found};
+use crate::trace;
 use crate::unknown_outcome::UnknownOutcomeGuard;
 
 impl<DB: AtDatabase> AtTransaction<'_, DB> {
@@ -54,6 +55,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             }
             Role::Branch(mut branch) => {
                 let span = branch.span.clone();
+                let changes = self.log.items().iter().map(|it| (it.kind.word(), &*it.table));
+                trace::record_changes(&span, changes, self.log.locks().len());
                 let committed = async {
                     let prepared = self.prepare(&mut branch).await;
                     self.end_branch(prepared, branch).await

@@ -46,7 +46,7 @@ impl<DB: AtDatabase> AtTransaction<'static, DB> {
             Some(context) => {
                 let resource = &shared.identity.resource_id;
                 let wait = OnConflict::Wait;
-                Role::Branch(Branch::new(&shared.branches, resource, context, wait))
+                Role::Branch(Branch::new(&shared.branches, resource, DB::DIALECT, context, wait))
             }
         };
         Self::begin_as(shared, role).await
