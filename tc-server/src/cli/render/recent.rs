@@ -20,7 +20,7 @@ pub fn render_recent(recent: &Recent, style: Style) -> String {
     let columns = [
         whole("UTC"),
         whole("COMMITS/S"),
-        whole("ROLLBACKS/S"),
+        whole("ROLLED BACK"),
         whole("ACTIVE").left_out(6),
         whole("WAITING"),
         whole("PENDING"),
@@ -62,7 +62,8 @@ fn cells(steps: &[RecentStep], step_ms: u64) -> [String; 13] {
     [
         steps.last().map_or(NONE, |last| time_of_day(&last.at)).to_owned(),
         rate(|step| step.committed),
-        rate(|step| step.rolled_back),
+        // Not as a rate: a few a minute are worth a look.
+        steps.iter().map(|step| step.rolled_back).sum::<u64>().to_string(),
         size(|step| step.active),
         size(|step| step.waiting),
         size(|step| step.pending),
