@@ -582,6 +582,10 @@ pub struct StartSagaRequest {
     pub key: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
     pub definition: ::core::option::Option<SagaDefinition>,
+    /// As in `BeginRequest`: the client's span within which it starts. The calls of the saga's steps
+    /// belong under it. A saga that is found stays in the trace that it was started in.
+    #[prost(string, tag = "4")]
+    pub traceparent: ::prost::alloc::string::String,
     /// As those of `BeginRequest`. A saga that is found keeps the labels that it was started with.
     #[prost(btree_map = "string, string", tag = "40")]
     pub labels: ::prost::alloc::collections::BTreeMap<

@@ -6,23 +6,26 @@
 mod arguments;
 mod command;
 mod metrics;
+mod telemetry;
 
-use std::io::{Write, stderr};
+use std::io::Write;
 
 use anyhow::Result;
-use tracing_subscriber::EnvFilter;
 
 pub use arguments::{DatabaseUrl, OneEvent, OutboxCommand, RelayOptions, StateFilter};
 
 /// Relays events until SIGTERM or SIGINT. `RUST_LOG` says what is logged to standard error, `info`
-/// unless set.
+/// unless set. With `OTEL_EXPORTER_OTLP_ENDPOINT` the spans of what it publishes go there.
 ///
 /// # Errors
 /// Whatever keeps the relay from running.
 pub fn relay(options: RelayOptions) -> Result<()> {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).init();
-    runtime()?.block_on(command::relay(options))
+    runtime()?.block_on(async {
+        let tracers = telemetry::start()?;
+        let ended = command::relay(options).await;
+        telemetry::finish(tracers).await;
+        ended
+    })
 }
 
 /// Runs one of the operator's commands.

@@ -244,6 +244,7 @@ impl Coordinator {
         &self,
         request: v1::StartSagaRequest,
     ) -> Result<v1::SagaReply, Error> {
+        let request = v1::StartSagaRequest { traceparent: trace::traceparent(), ..request };
         self.ask_saga("start_saga", Ask::StartSaga(request), Timeout::default()).await
     }
 

@@ -11,9 +11,12 @@ mod none;
 #[cfg(feature = "otel")]
 mod otel;
 
+use handfast_proto::v1::{Decision, PhaseTwoBranch, PhaseTwoCall, Question, SagaStepCall};
+use handfast_rm_core::plan::Dialect;
 use tracing::field::{Empty, display};
 use tracing::{Span, info_span};
 
+use crate::outbox::Event;
 use crate::xid::Xid;
 
 #[cfg(not(feature = "otel"))]
@@ -34,9 +37,60 @@ pub(crate) fn transaction(name: &str) -> Span {
     span
 }
 
-/// Phase one of a branch.
-pub(crate) fn branch(xid: &Xid, branch: u64, resource: &str, mode: &'static str) -> Span {
-    info_span!(target: TARGET, "branch", %xid, branch, resource, mode)
+/// The start of a saga. Its steps, wherever they run, belong under it.
+pub(crate) fn saga(name: &str, key: &str) -> Span {
+    let span = info_span!(target: TARGET, "saga", name, key, xid = Empty);
+    rename(&span, || format!("saga {name}"));
+    span
+}
+
+/// Phase one of a branch, on a database of this kind if it is on one.
+pub(crate) fn branch(
+    xid: &Xid,
+    branch: u64,
+    resource: &str,
+    mode: &'static str,
+    database: Option<Dialect>,
+) -> Span {
+    info_span!(
+        target: TARGET, "branch",
+        %xid, branch, resource, mode, rows = Empty,
+        db.system.name = database.map(system), db.operation.name = Empty,
+        db.collection.name = Empty
+    )
+}
+
+/// The changes of a branch, without a value of any row.
+pub(crate) fn record_changes<'a>(
+    branch: &Span,
+    changes: impl Iterator<Item = (&'static str, &'a str)>,
+    rows: usize,
+) {
+    if branch.is_disabled() {
+        return;
+    }
+    branch.record("rows", rows);
+    let (kinds, tables): (Vec<_>, Vec<_>) = changes.unzip();
+    let Some((first, further)) = kinds.split_first() else { return };
+    // As the conventions of OpenTelemetry name several operations in one.
+    let name = match further {
+        [] => (*first).to_owned(),
+        _ if further.iter().all(|kind| kind == first) => format!("BATCH {first}"),
+        _ => "BATCH".to_owned(),
+    };
+    branch.record("db.operation.name", name);
+    if tables.iter().all(|table| *table == tables[0]) {
+        branch.record("db.collection.name", tables[0]);
+    }
+}
+
+/// The name of a database product in the conventions of OpenTelemetry. MariaDB is driven as MySQL.
+fn system(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Postgres => "postgresql",
+        Dialect::MySql => "mysql",
+        Dialect::Sqlite => "sqlite",
+    }
 }
 
 /// A request of another process, served within its global.
@@ -48,29 +102,90 @@ pub(crate) fn serve<B>(xid: &Xid, request: &http::Request<B>) -> Span {
     span
 }
 
-/// Phase two of a branch, under the coordinator's span and linked to phase one.
-pub(crate) fn phase_two(
-    resource: &str,
-    decision: &'static str,
-    branch: &handfast_proto::v1::PhaseTwoBranch,
-) -> Span {
-    let (xid, id) = (&branch.xid, branch.branch_id);
+/// The carrying out of a call to a branch, under the coordinator's span and linked to phase one: of
+/// phase two, of a question before a commit, or of a step of a saga. `None` if the call asks for
+/// nothing.
+pub(crate) fn call(call: &PhaseTwoCall, branch: &PhaseTwoBranch) -> Option<Span> {
+    let resource = &*call.resource_id;
+    let span = match (call.question(), call.decision(), &branch.step) {
+        (Question::CanCommit, _, _) => question(resource, "can commit", branch),
+        (Question::Prepare, _, _) => question(resource, "prepare", branch),
+        (Question::Settle, _, _) => question(resource, "settle", branch),
+        (Question::None, Decision::Commit, Some(step)) => {
+            self::step(resource, "step", branch, step)
+        }
+        (Question::None, Decision::RollBack, Some(step)) => {
+            self::step(resource, "compensate", branch, step)
+        }
+        (Question::None, Decision::Commit, None) => phase_two(call, "commit", branch),
+        (Question::None, Decision::RollBack, None) => phase_two(call, "roll back", branch),
+        (Question::None, Decision::Unspecified, _) => return None,
+    };
+    Some(span)
+}
+
+fn phase_two(call: &PhaseTwoCall, decision: &'static str, branch: &PhaseTwoBranch) -> Span {
+    let (resource, branches) = (&*call.resource_id, call.branches.len());
     let span = info_span!(
         target: TARGET, parent: None, "phase two",
-        xid, branch = id, resource, decision, outcome = Empty, otel.kind = "consumer"
+        xid = branch.xid, branch = branch.branch_id, resource, branches, decision,
+        outcome = Empty, otel.kind = "consumer"
     );
-    put_under(&span, &branch.traceparent);
-    link(&span, &branch.branch_traceparent);
+    put_in_place(&span, branch);
     rename(&span, || format!("phase two {decision}"));
     span
 }
 
+fn question(resource: &str, question: &'static str, branch: &PhaseTwoBranch) -> Span {
+    let span = info_span!(
+        target: TARGET, parent: None, "question",
+        xid = branch.xid, branch = branch.branch_id, resource, question,
+        outcome = Empty, otel.kind = "consumer"
+    );
+    put_in_place(&span, branch);
+    rename(&span, || question.to_owned());
+    span
+}
+
+fn step(resource: &str, verb: &'static str, branch: &PhaseTwoBranch, step: &SagaStepCall) -> Span {
+    let SagaStepCall { saga, key, step, action, .. } = step;
+    let span = info_span!(
+        target: TARGET, parent: None, "step",
+        xid = branch.xid, branch = branch.branch_id, resource, saga, key, step, action,
+        outcome = Empty, otel.kind = "consumer"
+    );
+    put_in_place(&span, branch);
+    rename(&span, || format!("{verb} {step}"));
+    span
+}
+
+fn put_in_place(span: &Span, branch: &PhaseTwoBranch) {
+    put_under(span, &branch.traceparent);
+    link(span, &branch.branch_traceparent);
+}
+
+/// The publishing of an event by a relay, under the span that emitted it.
+pub(crate) fn publish(event: &Event) -> Span {
+    let (topic, id) = (event.topic(), display(event.id()));
+    let span = info_span!(
+        target: TARGET, parent: None, "publish",
+        topic, event = %id, key = event.key(), outcome = Empty, otel.kind = "producer",
+        messaging.operation.type = "send", messaging.destination.name = topic,
+        messaging.message.id = id
+    );
+    put_under(&span, event.header_value(EVENT_HEADER).unwrap_or_default());
+    rename(&span, || format!("publish {topic}"));
+    span
+}
+
 /// The effect of an event on its consumer, in a trace of its own, linked to where it was emitted.
-pub(crate) fn process(consumer: &str, event: &crate::outbox::Event) -> Span {
+pub(crate) fn process(consumer: &str, event: &Event) -> Span {
     let (topic, id) = (event.topic(), display(event.id()));
     let span = info_span!(
         target: TARGET, "process",
-        consumer, topic, event = id, key = event.key(), otel.kind = "consumer"
+        consumer, topic, event = %id, key = event.key(), otel.kind = "consumer",
+        messaging.operation.type = "process", messaging.destination.name = topic,
+        messaging.message.id = id
     );
     link(&span, event.header_value(EVENT_HEADER).unwrap_or_default());
     rename(&span, || format!("process {topic}"));

@@ -1,4 +1,5 @@
-//! The place of the running code in its trace leaves with requests and events.
+//! The place of the running code in its trace leaves with requests and events, and what a relay
+//! publishes stands where it was emitted.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -6,7 +7,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::HeaderMap;
 use axum::routing::get;
-use handfast::outbox::Event;
+use futures::future::BoxFuture;
+use handfast::outbox::{Broker, Event, PublishError, Relay};
 use handfast::propagation::{XidLayer, XidMiddleware};
 use handfast::{Handfast, Propagation};
 use handfast_test_services::EmbeddedCoordinator;
@@ -14,6 +16,7 @@ use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use sqlx::SqlitePool;
 use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Instrument, Span, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
@@ -112,4 +115,57 @@ async fn an_event_says_within_which_span_it_was_emitted() {
     assert!(headers.starts_with(&format!("{{\"traceparent\":\"00-{trace}-")), "{headers}");
     let own = emit(Event::new("stock", "7").header("traceparent", "own")).await;
     assert_eq!(own, "{\"traceparent\":\"own\"}");
+}
+
+/// A broker that notes the trace and span it is called in, and the header of the event.
+#[derive(Debug)]
+struct Noting(mpsc::UnboundedSender<(String, String, String)>);
+
+impl Broker for Noting {
+    fn publish<'b>(&'b self, event: &'b Event) -> BoxFuture<'b, Result<(), PublishError>> {
+        Box::pin(async move {
+            let own = Span::current().context().span().span_context().clone();
+            let header = event.header_value("traceparent").unwrap_or_default().to_owned();
+            let noted = (own.trace_id().to_string(), own.span_id().to_string(), header);
+            self.0.send(noted).expect("the test waits for it");
+            Ok(())
+        })
+    }
+}
+
+#[tokio::test]
+async fn an_event_is_published_in_the_trace_that_emitted_it() {
+    let _traced = traced(Sampler::AlwaysOn);
+    let folder = tempfile::tempdir().unwrap();
+    let coordinator = EmbeddedCoordinator::start().await;
+    let handfast = Handfast::connect(coordinator.endpoint()).await.unwrap();
+    let file = format!("sqlite://{}?mode=rwc", folder.path().join("stock").display());
+    let pool = SqlitePool::connect(&file).await.unwrap();
+    handfast.migrate(&pool).await.unwrap();
+    let stock = handfast.at(pool.clone()).await.unwrap();
+
+    let around = info_span!("around");
+    let trace = trace_of(&around);
+    let emitting = stock.transaction(async |mut local| {
+        local.emit(&Event::new("stock", "7")).await.unwrap();
+        Ok(())
+    });
+    let transaction = handfast.transaction("t").timeout(Duration::from_secs(30));
+    let emitted = transaction.run(async |_tx| emitting.await).instrument(around);
+    emitted.await.unwrap();
+
+    let (noting, mut noted) = mpsc::unbounded_channel();
+    let (stop, stopped) = oneshot::channel();
+    let relay = Relay::new(pool, Noting(noting)).run(async { stopped.await.unwrap_or_default() });
+    let ((), ran) = tokio::join!(
+        async {
+            let (published_in, span, header) = noted.recv().await.expect("a relay publishes");
+            assert_eq!(published_in, trace);
+            let of_the_branch = header.split('-').nth(2).expect("a header of W3C Trace Context");
+            assert!(header.contains(&trace) && of_the_branch != span, "{header} {span}");
+            stop.send(()).expect("the relay runs");
+        },
+        relay
+    );
+    ran.unwrap();
 }

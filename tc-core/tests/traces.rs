@@ -1,12 +1,13 @@
-//! Where a request stands in a trace comes back with the calls of phase two, also from the records,
-//! and changes nothing that is decided.
+//! Where a request stands in a trace comes back with the calls that follow from it, also from the
+//! records, and changes nothing that is decided.
 
 use std::sync::Arc;
 
 use handfast_core::{
     BranchId, CallTrace, Change, Command, Coordinator, Correlation, DecidedBy, Decision, Effect,
-    Epoch, Holding, Labels, Limits, LockWait, Mode, NewBranch, Outcome, Record, Reply, ReplyWhen,
-    Request, RequestTrace, SpanPlace, Timestamp, TracedCommand, VotingRounds, Xid,
+    Epoch, Holding, Labels, Limits, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Record,
+    Reply, ReplyWhen, Request, RequestTrace, Retry, SagaDefinition, SagaStatus, SpanPlace,
+    StepDefinition, StepKind, Timestamp, TracedCommand, VoteCall, VotingRounds, Xid,
 };
 
 const TRACE: [u8; 16] = [7; 16];
@@ -19,6 +20,8 @@ struct Stage {
     coordinator: Coordinator,
     records: Vec<Record>,
     calls: Vec<handfast_core::PhaseTwoCall>,
+    questions: Vec<VoteCall>,
+    now: Timestamp,
 }
 
 /// The client's span of a request has this number, the coordinator's ten more.
@@ -34,10 +37,15 @@ impl Stage {
     fn new() -> Self {
         let coordinator = Coordinator::load(Epoch(1), "tc".into(), Limits::default(), []);
         let coordinator = coordinator.expect("no records");
-        Self { coordinator, records: Vec::new(), calls: Vec::new() }
+        let (records, calls, questions) = (Vec::new(), Vec::new(), Vec::new());
+        Self { coordinator, records, calls, questions, now: Timestamp(1_000) }
     }
 
     fn ask(&mut self, traced: Option<u8>, command: Command) -> Reply {
+        self.decide(traced, command).expect("each of these requests is answered at once")
+    }
+
+    fn decide(&mut self, traced: Option<u8>, command: Command) -> Option<Reply> {
         let command = match traced {
             Some(number) => {
                 Command::Traced(Box::new(TracedCommand { trace: trace(number), command }))
@@ -46,17 +54,18 @@ impl Stage {
         };
         let mut out = Outcome::default();
         let request = Request { reply_to: Some(Correlation(1)), command };
-        self.coordinator.decide(Timestamp(1_000), request, &mut out);
+        self.coordinator.decide(self.now, request, &mut out);
         self.store(out.changes);
         let mut replies = Vec::new();
         for effect in out.effects {
             match effect {
                 Effect::Reply { reply, .. } => replies.push(reply),
                 Effect::PhaseTwo(call) => self.calls.push(call),
-                Effect::Vote(_) | Effect::Hold { .. } | Effect::Alert(_) => {}
+                Effect::Vote(call) => self.questions.push(call),
+                Effect::Hold { .. } | Effect::Alert(_) => {}
             }
         }
-        replies.pop().expect("each of these requests is answered at once")
+        replies.pop()
     }
 
     fn store(&mut self, changes: Vec<Change>) {
@@ -77,10 +86,14 @@ impl Stage {
     }
 
     fn register(&mut self, traced: Option<u8>, xid: Xid) {
+        self.register_as(Mode::At, traced, xid);
+    }
+
+    fn register_as(&mut self, mode: Mode, traced: Option<u8>, xid: Xid) {
         let branch = NewBranch {
             id: BranchId(1),
             resource: "stock".into(),
-            mode: Mode::At,
+            mode,
             rows: Vec::new(),
             application_data: Box::default(),
             registered_by: None,
@@ -99,6 +112,42 @@ impl Stage {
         let end = Command::End { xid, decision, rounds, by, reason: Arc::from(""), reply_when };
         let reply = self.ask(traced, end);
         assert!(matches!(reply, Reply::Ended(_)), "{reply:?}");
+    }
+
+    /// Starts a saga of two steps, or finds it.
+    fn start_saga(&mut self, traced: Option<u8>) -> Xid {
+        let step = |name: &str, group| StepDefinition {
+            name: name.into(),
+            parent: None,
+            group,
+            kind: StepKind::Compensable,
+            resource: "stock".into(),
+            action: name.into(),
+            input: Arc::default(),
+            takes: Vec::new(),
+            retry: Retry::DEFAULT,
+            timeout_ms: None,
+        };
+        let definition = SagaDefinition {
+            name: "place-order".into(),
+            timeout_ms: None,
+            steps: vec![step("deduct", 0), step("pay", 1)],
+            children: Vec::new(),
+        };
+        let start = Command::StartSaga {
+            application: "shop".into(),
+            key: "order-42".into(),
+            definition: Arc::new(definition),
+            labels: Labels::NONE,
+        };
+        let Reply::Saga(saga) = self.ask(traced, start) else { panic!("not started") };
+        saga.xid
+    }
+
+    /// Ends the step that is called, in the direction in which the saga goes.
+    fn finish_step(&mut self, xid: Xid, step: u64, decision: Decision, outcome: PhaseTwoOutcome) {
+        let branch = BranchId(step);
+        self.ask(None, Command::FinishPhaseTwo { xid, branch, decision, outcome });
     }
 
     /// The only call of phase two since the last time.
@@ -184,4 +233,79 @@ fn a_finished_global_stands_in_no_trace() {
     stage.end(Some(END), xid, DecidedBy::Client);
     let [Record::Global(record)] = &*stage.records else { panic!("{:?}", stage.records) };
     assert_eq!(record.trace, None);
+}
+
+#[test]
+fn the_steps_of_a_saga_follow_from_its_start() {
+    let mut stage = Stage::new();
+    let xid = stage.start_saga(Some(BEGIN));
+    let expected = CallTrace {
+        parent: place(BEGIN),
+        decided_at: Timestamp(1_000),
+        decision: Some(place(BEGIN + 10)),
+        registration: None,
+    };
+    assert_eq!(stage.call(), Some(expected.clone()));
+
+    // The record has the place: the next coordinator calls the step that it finds under way.
+    stage.restart();
+    assert_eq!(stage.call(), Some(expected.clone()));
+    stage.finish_step(xid, 1, Decision::Commit, PhaseTwoOutcome::Done);
+    assert_eq!(stage.call(), Some(expected.clone()));
+    let refused = PhaseTwoOutcome::Refused { error: "no funds".into(), rows: Arc::default() };
+    stage.finish_step(xid, 2, Decision::Commit, refused);
+    assert_eq!(stage.call(), Some(expected.clone()), "the compensation of the second step");
+    stage.finish_step(xid, 2, Decision::RollBack, PhaseTwoOutcome::Done);
+    assert_eq!(stage.call(), Some(expected), "that of the first");
+}
+
+/// Who finds a saga has another trace, and the steps stay where they were.
+#[test]
+fn a_saga_stays_in_the_trace_that_it_was_started_in() {
+    for (first, second) in [(Some(BEGIN), Some(END)), (None, Some(END)), (Some(BEGIN), None)] {
+        let mut stage = Stage::new();
+        let xid = stage.start_saga(first);
+        let of_the_first = stage.call();
+        assert_eq!(of_the_first.as_ref().map(|trace| trace.parent), first.map(place));
+        assert_eq!(stage.start_saga(second), xid);
+        stage.restart();
+        assert_eq!(stage.call(), of_the_first);
+    }
+}
+
+#[test]
+fn an_ended_saga_stands_in_no_trace() {
+    let mut stage = Stage::new();
+    let xid = stage.start_saga(Some(BEGIN));
+    for step in [1, 2] {
+        stage.finish_step(xid, step, Decision::Commit, PhaseTwoOutcome::Done);
+    }
+    let [Record::Saga(saga)] = &*stage.records else { panic!("{:?}", stage.records) };
+    assert_eq!((saga.status(), &saga.trace), (SagaStatus::Completed, &None));
+}
+
+/// A participant is asked when the commit is, however long ago the global began.
+#[test]
+fn a_question_before_a_commit_follows_from_the_request_for_it() {
+    let mut stage = Stage::new();
+    let xid = stage.begin(Some(BEGIN));
+    stage.register_as(Mode::TwoPhase, Some(REGISTER), xid);
+    stage.now = Timestamp(31_000);
+    let commit = Command::End {
+        xid,
+        decision: Decision::Commit,
+        rounds: VotingRounds::CanCommitFirst,
+        by: DecidedBy::Client,
+        reason: Arc::from(""),
+        reply_when: ReplyWhen::Decided,
+    };
+    assert_eq!(stage.decide(Some(END), commit), None, "it is answered after the votes");
+    let [question] = &*stage.questions else { panic!("{:?}", stage.questions) };
+    let expected = CallTrace {
+        parent: place(END + 10),
+        decided_at: stage.now,
+        decision: Some(place(END + 10)),
+        registration: Some(trace(REGISTER)),
+    };
+    assert_eq!(question.trace.as_deref(), Some(&expected));
 }

@@ -32,6 +32,7 @@ mod send_queue;
 mod sent_calls;
 mod status;
 mod terms;
+mod traced;
 
 mod undo_logs;
 mod unknown;
@@ -49,6 +50,7 @@ use crate::accept::Acceptor;
 use crate::dispatch::Dispatcher;
 use crate::engine::{EngineHandle, Standing, changed};
 use crate::presence::Presence;
+use crate::spans::Spans;
 use arrival::serve_arrival;
 use client_addresses::ClientAddresses;
 pub use members::Members;
@@ -140,6 +142,7 @@ struct Shared {
     unknown: UnknownXaBranches,
     clients: Clients,
     settings: Settings,
+    spans: Spans,
     standing: watch::Receiver<Standing>,
     /// `None` where no other node can lead.
     members: Option<Members>,
@@ -164,6 +167,8 @@ impl SeataFrontend {
         let (calls, unknown, clients, addresses) = Default::default();
         let presence = Presence::new(engine.clone());
         let outage = Outage::new(settings.leader_wait);
+        // One way out for all spans of a coordinator.
+        let spans = dispatcher.spans();
         let shared = Shared {
             presence,
             engine,
@@ -172,6 +177,7 @@ impl SeataFrontend {
             unknown,
             clients,
             settings,
+            spans,
             standing,
             members,
             addresses,

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::metrics::{SpanResult, count_spans};
 
-pub(crate) use call::CallSpans;
+pub(crate) use call::{CallSpans, Leaving};
 pub(crate) use draft::text;
 pub(crate) use request::{OwnSpan, RequestSpan};
 pub(crate) use traceparent::{format_traceparent, read_traceparent};

@@ -3,31 +3,25 @@
 //! The processes export to a real collector, and the spans are those that it has received.
 //! `UPDATE_PICTURE=1` draws the trace for the documentation.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::path::Path;
+use std::{env, fs};
 
 use anyhow::{Context, Result, bail, ensure};
+use handfast_example_shop::traced::{TracedRun, WITHIN};
 use handfast_tracing_tests::{Collector, Kind, Span, Trace, draw};
-use serde_json::Value;
-use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_order-payment");
 const SERVICES: [&str; 3] = ["order-service", "stock-service", "account-service"];
 const COORDINATOR: &str = "handfast";
-const WITHIN: Duration = Duration::from_secs(30);
-
-const ONE_ORDER: &str = "order_id,customer_id,order_date,product_id,quantity,unit_price,discount\n\
-                         10250,ERNSH,1996-07-08,1,10,7.70,0.0\n\
-                         10250,ERNSH,1996-07-08,2,3,42.40,0.15\n";
+const FLAGS: [&str; 1] = ["--processes"];
 
 #[test]
 fn an_order_through_four_processes_is_one_trace() -> Result<()> {
-    let (stage, collector) = (Stage::new()?, Collector::start()?);
-    let mut coordinator = stage.start_coordinator(&collector, None)?;
-    stage.place_the_order(&collector)?;
+    let collector = Collector::start()?;
+    let run = TracedRun::new(PROGRAM, collector.endpoint())?;
+    let mut coordinator = run.start_coordinator(None)?;
+    let report = run.place_the_order(&FLAGS)?;
+    ensure!(report["committed"] == 1, "{report}");
     coordinator.end()?;
     let trace = collector.wait_for(WITHIN, |trace| trace.spans.len() == 17)?;
 
@@ -63,17 +57,11 @@ fn an_order_through_four_processes_is_one_trace() -> Result<()> {
 /// does stands in the same trace, under the transaction, and is linked to what was before.
 #[test]
 fn phase_two_of_the_next_coordinator_stands_in_the_same_trace() -> Result<()> {
-    let (stage, collector) = (Stage::new()?, Collector::start()?);
+    let collector = Collector::start()?;
+    let run = TracedRun::new(PROGRAM, collector.endpoint())?;
     // Replies are on their way, and no call of phase two is.
-    let mut first = stage.start_coordinator(&collector, Some("mid-effects"))?;
-    let placed = thread::scope(|scope| {
-        let placing = scope.spawn(|| stage.place_the_order(&collector));
-        first.wait_for_its_crash()?;
-        let next = stage.start_coordinator(&collector, None)?;
-        placing.join().expect("the customer does not panic")?;
-        anyhow::Ok(next)
-    });
-    placed?.end()?;
+    let report = run.place_the_order_over_a_crash("mid-effects", &FLAGS)?;
+    ensure!(report["committed"] == 1, "{report}");
     let is_whole = |trace: &Trace| {
         trace.spans.iter().filter(|span| span.name == "phase two commit").count() == 6
             && trace.spans.iter().any(|span| span.name == "transaction place-order")
@@ -104,6 +92,7 @@ fn phase_two_of_the_next_coordinator_stands_in_the_same_trace() -> Result<()> {
 fn branch_of<'a>(trace: &'a Trace, service: &str, transaction: &Span) -> Result<&'a Span> {
     let branch = trace.only(service, "branch")?;
     ensure!(branch.attributes["mode"] == "AT", "{branch:?}");
+    check_changes(service, branch)?;
     ensure!(branch.attributes["xid"] == transaction.attributes["xid"], "{branch:?}");
     if service == "order-service" {
         ensure!(branch.parent == transaction.id, "{branch:?}");
@@ -115,6 +104,21 @@ fn branch_of<'a>(trace: &'a Trace, service: &str, transaction: &Span) -> Result<
     Ok(branch)
 }
 
+/// The branch tells what it has done by the names of OpenTelemetry, and no value of a row.
+fn check_changes(service: &str, branch: &Span) -> Result<()> {
+    let told = ["db.system.name", "db.operation.name", "db.collection.name", "rows"];
+    let told = told.map(|name| branch.attributes.get(name).map_or("", String::as_str));
+    let expected = match service {
+        // The order and its two lines.
+        "order-service" => ["sqlite", "BATCH INSERT", "", "3"],
+        "stock-service" => ["sqlite", "BATCH UPDATE", "stock", "2"],
+        _ => ["sqlite", "UPDATE", "account", "1"],
+    };
+    ensure!(told == expected, "{branch:?}");
+    ensure!(!branch.attributes.values().any(|value| value.contains("ERNSH")), "{branch:?}");
+    Ok(())
+}
+
 /// The coordinator's call to a branch.
 fn call_of<'a>(trace: &'a Trace, branch: &Span) -> Result<&'a Span> {
     let calls = trace.named(COORDINATOR, "phase two commit").into_iter();
@@ -122,6 +126,7 @@ fn call_of<'a>(trace: &'a Trace, branch: &Span) -> Result<&'a Span> {
     let call = calls.next().with_context(|| format!("no call to {branch:?}"))?;
     ensure!(calls.next().is_none(), "several calls to {branch:?}");
     ensure!(call.kind == Kind::Producer && call.attributes["outcome"] == "done", "{call:?}");
+    ensure!(call.attributes["branches"] == "1", "each service has one branch: {call:?}");
     Ok(call)
 }
 
@@ -149,95 +154,4 @@ fn is_of(span: &Span, branch: &Span) -> bool {
 
 fn link(span: &Span) -> (String, String) {
     (span.trace.clone(), span.id.clone())
-}
-
-/// The files and addresses of a run.
-struct Stage {
-    folder: TempDir,
-    grpc: SocketAddr,
-    admin: SocketAddr,
-}
-
-impl Stage {
-    fn new() -> Result<Self> {
-        let folder = TempDir::with_prefix("handfast-traced-order-")?;
-        fs::write(folder.path().join("orders.csv"), ONE_ORDER)?;
-        Ok(Self { folder, grpc: free_address()?, admin: free_address()? })
-    }
-
-    fn start_coordinator(
-        &self,
-        collector: &Collector,
-        crash_point: Option<&str>,
-    ) -> Result<Coordinator> {
-        let mut command = Command::new(PROGRAM);
-        command.arg("coordinator").arg("--data-dir").arg(self.folder.path().join("records"));
-        command.args(["--grpc", &self.grpc.to_string(), "--admin", &self.admin.to_string()]);
-        command.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint());
-        if let Some(place) = crash_point {
-            command.env("TC_CRASH_POINT", place);
-        }
-        let process = command.stdin(Stdio::piped()).spawn().context("starting a coordinator")?;
-        let until = Instant::now() + WITHIN;
-        while TcpStream::connect(self.grpc).is_err() {
-            ensure!(Instant::now() < until, "the coordinator has not started in time");
-            thread::sleep(Duration::from_millis(20));
-        }
-        Ok(Coordinator(process))
-    }
-
-    fn place_the_order(&self, collector: &Collector) -> Result<()> {
-        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shop/data");
-        let mut command = Command::new(PROGRAM);
-        command.args(["--json", "--database", "sqlite", "--processes"]);
-        let mut file = |flag: &str, file: PathBuf| {
-            command.arg(flag).arg(file);
-        };
-        file("--orders", self.folder.path().join("orders.csv"));
-        file("--products", data.join("products.csv"));
-        file("--customers", data.join("customers.csv"));
-        command.args(["--coordinator", &format!("http://{}", self.grpc)]);
-        command.args(["--admin", &format!("http://{}", self.admin)]);
-        command.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint());
-        let output = command.output()?;
-        let errors = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{}\n{errors}", output.status);
-        let report: Value = serde_json::from_slice(&output.stdout)?;
-        ensure!(report["committed"] == 1, "{report}");
-        Ok(())
-    }
-}
-
-/// A coordinator as a process.
-struct Coordinator(Child);
-
-impl Coordinator {
-    /// Stops it, and waits until its last spans have left.
-    fn end(&mut self) -> Result<()> {
-        drop(self.0.stdin.take());
-        let status = self.0.wait()?;
-        ensure!(status.success(), "the coordinator ended with {status}");
-        Ok(())
-    }
-
-    fn wait_for_its_crash(&mut self) -> Result<()> {
-        let until = Instant::now() + WITHIN;
-        while self.0.try_wait()?.is_none() {
-            ensure!(Instant::now() < until, "the coordinator has not crashed");
-            thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Coordinator {
-    fn drop(&mut self) {
-        // An error says that it has ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }

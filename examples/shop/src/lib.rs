@@ -19,6 +19,7 @@ mod report;
 mod run;
 pub mod services;
 mod telemetry;
+pub mod traced;
 pub mod trial;
 mod worker;
 

@@ -1,6 +1,6 @@
 //! The OpenTelemetry Collector as a process that takes OTLP over gRPC and writes what it gets.
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 use crate::span::{Trace, read_traces};
+use crate::toolchain::go_for;
 
 const STARTED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -124,11 +125,16 @@ fn program() -> Result<&'static Path> {
 
 fn build() -> Result<PathBuf> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let program = own.join("../../target/otel-collector/collector");
-    let mut go = Command::new("go");
+    let folder = own.join("../../target/otel-collector");
+    fs::create_dir_all(&folder)?;
+    // Test programs run beside each other, and the program of one must not change under it.
+    let lock = File::create(folder.join("lock"))?;
+    lock.lock()?;
+    let program = folder.join("collector");
+    let mut go = go_for(&own.join("go"), &folder.join("go"))?;
     // Without the sums of a repository, which a copy of the sources may not have.
-    go.args(["build", "-buildvcs=false", "-o"]).arg(&program).arg(".").current_dir(own.join("go"));
-    let status = go.status().context("running go: put it into the path")?;
+    go.args(["build", "-buildvcs=false", "-o"]).arg(&program).arg(".");
+    let status = go.status().context("running go")?;
     ensure!(status.success(), "go build: {status}");
     Ok(program)
 }

@@ -7,6 +7,7 @@
 mod collector;
 mod picture;
 mod span;
+mod toolchain;
 
 pub use collector::Collector;
 pub use picture::draw;

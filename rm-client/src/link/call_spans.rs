@@ -1,34 +1,25 @@
-//! The spans of one call of phase two: one for each of its branches.
+//! The spans of one call: one for each of its branches.
 
 use std::collections::HashMap;
 
 use handfast_proto::v1::branch_outcome::Result as Ended;
-use handfast_proto::v1::{BranchOutcome, Decision, PhaseTwoCall, Question};
+use handfast_proto::v1::{BranchOutcome, PhaseTwoCall};
 use tracing::Span;
 
 use crate::trace;
 
-/// The spans of a call's branches, in the order of these. A question before a commit has none.
+/// The spans of a call's branches, in the order of these.
 #[derive(Debug)]
 pub(super) struct CallSpans(Vec<((String, u64), Span)>);
 
 impl CallSpans {
     pub(super) fn begin(call: &PhaseTwoCall) -> Self {
-        let decision = match (call.question(), call.decision()) {
-            (Question::None, Decision::Commit) => "commit",
-            (Question::None, Decision::RollBack) => "roll back",
-            (Question::None, Decision::Unspecified)
-            | (Question::CanCommit | Question::Prepare | Question::Settle, _) => {
-                return Self(Vec::new());
-            }
-        };
         let mut spans = Vec::new();
         for branch in &call.branches {
-            let span = trace::phase_two(&call.resource_id, decision, branch);
             // No subscriber wants them, or all.
-            if span.is_disabled() {
+            let Some(span) = trace::call(call, branch).filter(|span| !span.is_disabled()) else {
                 break;
-            }
+            };
             spans.push(((branch.xid.clone(), branch.branch_id), span));
         }
         Self(spans)

@@ -152,7 +152,8 @@ impl<P: Participant> ParticipantResource<P> {
         // participant would be asked twice, so the first branch is reported as failed.
         let (coordinator, failed) = (&self.shared.coordinator, v1::PhaseOneOutcome::Failed);
         let mut guard = UnknownOutcomeGuard::new(coordinator, &context.xid, branch_id, failed);
-        let span = trace::branch(&context.xid, branch_id, &self.shared.name, "two-phase");
+        let name = &self.shared.name;
+        let span = trace::branch(&context.xid, branch_id, name, "two-phase", None);
         let registered = coordinator.register_branch(request).instrument(span).await;
         if matches!(registered, Ok(_) | Err(Error::Rejected(_))) {
             guard.disarm();

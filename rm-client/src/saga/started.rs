@@ -5,11 +5,13 @@ use std::time::Duration;
 use handfast_proto::v1;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tracing::Instrument;
 
 use super::definition::Saga;
 use crate::connect::Handfast;
 use crate::coordinator::Coordinator;
 use crate::error::Error;
+use crate::trace;
 use crate::xid::Xid;
 
 /// A handle to a saga. The saga goes on whether or not the handle is kept. Cheap to clone.
@@ -87,15 +89,19 @@ impl Handfast {
         key: impl Into<String>,
         mut saga: Saga,
     ) -> Result<StartedSaga, Error> {
-        let labels = saga.take_labels();
+        let (labels, key) = (saga.take_labels(), key.into());
+        let definition = saga.into_wire()?;
+        let span = trace::saga(&definition.name, &key);
         let request = v1::StartSagaRequest {
             application: self.application().to_owned(),
-            key: key.into(),
-            definition: Some(saga.into_wire()?),
+            key,
+            definition: Some(definition),
+            traceparent: String::new(),
             labels,
         };
-        let reply = self.coordinator().start_saga(request).await?;
-        Ok(self.saga(&Xid::new(&reply.xid)?))
+        let started = self.coordinator().start_saga(request).instrument(span.clone()).await?;
+        span.record("xid", &started.xid);
+        Ok(self.saga(&Xid::new(&started.xid)?))
     }
 
     /// Returns the handle of a saga that was started before, by this process or another.

@@ -103,7 +103,7 @@ impl<T: Tcc> TccResource<T> {
         let application_data = encode(&shared.name, input)?;
         let id = branch_id();
         let branch = TccBranch::new(context.xid, id, &shared.name)?;
-        let span = trace::branch(&branch.xid, branch.id, &shared.name, "TCC");
+        let span = trace::branch(&branch.xid, branch.id, &shared.name, "TCC", None);
         shared.register_and_try(input, application_data, &branch).instrument(span).await
     }
 }

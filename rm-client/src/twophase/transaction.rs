@@ -59,7 +59,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         let begun = DB::written(&send::<DB>(&mut session, start).await?)?;
         let resource = &shared.identity.resource_id;
         let branch = named.map(|(name, xid)| {
-            let span = trace::branch(&xid, name.branch, resource, "XA");
+            let span = trace::branch(&xid, name.branch, resource, "XA", Some(DB::DIALECT));
             Branch { name, xid, begun, only_reads: true, span }
         });
         Ok(Self { session, shared, branch, scope: PhantomData })

@@ -10,7 +10,7 @@ use super::{
 const FIXED: usize = 128;
 /// The most bytes that a small part of a value takes beside its texts.
 const PART: usize = 24;
-/// The most bytes that the places of a global or a branch in traces take.
+/// The most bytes that the places of a global, a branch or a saga in traces take.
 const TRACE: usize = 64;
 
 impl Change {
@@ -65,6 +65,7 @@ fn of_saga(saga: &SagaRecord) -> usize {
     let SagaRecord { address, application, key, definition, steps, events, cause_error, .. } = saga;
     let cause = cause_error.as_ref().map_or(0, |text| text.len());
     let steps = steps.iter().map(of_step).sum::<usize>();
+    let trace = saga.trace.as_ref().map_or(0, |_| TRACE);
     address.len()
         + application.len()
         + key.len()
@@ -72,6 +73,7 @@ fn of_saga(saga: &SagaRecord) -> usize {
         + of_definition(definition)
         + cause
         + steps
+        + trace
         + of_events(events)
 }
 

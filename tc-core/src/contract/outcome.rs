@@ -181,6 +181,8 @@ pub struct VoteCall {
     pub application_data: Box<[u8]>,
     /// The process that registered the branch, where that is known: the one to ask first.
     pub registered_by: Option<Arc<str>>,
+    /// The spans that its own follows from, if the global or the branch stands in a trace.
+    pub trace: Option<Box<CallTrace>>,
 }
 
 /// The answer to a request.

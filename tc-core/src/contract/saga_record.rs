@@ -8,6 +8,7 @@ use super::id::{Timestamp, Xid};
 use super::label::Labels;
 use super::request::Decision;
 use super::saga_definition::{ChildRef, Retry, SagaDefinition, SagaPart, StepKind, StepRef};
+use super::trace::RequestTrace;
 
 /// A saga, with everything that is known of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub struct SagaRecord {
     pub events: Arc<[Event]>,
     /// The labels that it was started with.
     pub labels: Labels,
+    /// Where its start stands in a trace.
+    pub trace: Option<Box<RequestTrace>>,
 }
 
 /// Where a saga stands.

@@ -41,14 +41,15 @@ pub struct GlobalTrace {
     pub decision: Option<RequestTrace>,
 }
 
-/// The spans that the span of a call in phase two follows from.
+/// The spans that the span of a call follows from: of a call in phase two, of a question before a
+/// commit, or of a step of a saga.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallTrace {
     /// The span that the call belongs under, for as long as the decision is recent.
     pub parent: SpanPlace,
-    /// When the decision was taken.
+    /// When the decision was taken, the question was first asked, or the saga began.
     pub decided_at: Timestamp,
-    /// The coordinator's span of the decision.
+    /// The coordinator's span of the decision, of the request for a commit, or of the saga's start.
     pub decision: Option<SpanPlace>,
     /// The registration of the branch.
     pub registration: Option<RequestTrace>,

@@ -63,6 +63,12 @@ impl Global {
         }))
     }
 
+    /// The spans that a question to the branch follows from, which is asked now.
+    pub(super) fn question_trace(&self, branch: &Branch, now: Timestamp) -> Option<Box<CallTrace>> {
+        let trace = self.call_trace(branch)?;
+        Some(Box::new(CallTrace { decided_at: now, ..*trace }))
+    }
+
     /// When it was decided, as its course tells.
     fn decided_at(&self) -> Timestamp {
         let decided = self.events.iter().rfind(|event| event.kind == EventKind::Decided);

@@ -225,6 +225,7 @@ impl Globals<'_> {
             question,
             application_data: branch.application_data(),
             registered_by: branch.registered_by(),
+            trace: global.question_trace(branch, self.on.now),
         };
         let calls = voters(global, question).map(|voter| Effect::Vote(call(voter)));
         self.on.out.effects.extend(calls);

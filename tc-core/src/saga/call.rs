@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::contract::{
-    Decision, Mode, PhaseTwoCall, SagaPart, SagaRecord, StepCall, StepDefinition, StepKind,
-    StepOutput, StepRef,
+    CallTrace, Decision, Mode, PhaseTwoCall, SagaPart, SagaRecord, StepCall, StepDefinition,
+    StepKind, StepOutput, StepRef,
 };
 
 impl SagaRecord {
@@ -26,8 +26,21 @@ impl SagaRecord {
             step: Some(Arc::new(self.step_call(step, definition, decision))),
             // The coordinator begins steps itself.
             registered_by: None,
-            trace: None,
+            trace: self.call_trace(),
         })
+    }
+
+    /// The spans that a call of any step follows from. It belongs under the client's span of the
+    /// start: the coordinator's own may be lost with the process that answered the start, and the
+    /// saga goes on.
+    fn call_trace(&self) -> Option<Box<CallTrace>> {
+        let started = self.trace.as_deref()?;
+        Some(Box::new(CallTrace {
+            parent: started.client,
+            decided_at: self.begun_at,
+            decision: Some(started.own_place()),
+            registration: None,
+        }))
     }
 
     fn step_call(

@@ -126,7 +126,7 @@ impl SagaRecord {
         let unfinished = |_: &StepDefinition, record: &StepRecord| record.state != StepState::Done;
         let front = self.front(unfinished, u32::min);
         if front.is_empty() {
-            self.state = SagaState::Completed(now);
+            self.end(SagaState::Completed(now));
             return Vec::new();
         }
         let is_due = |step: &StepRef| {
@@ -145,7 +145,7 @@ impl SagaRecord {
     fn go_back(&mut self, now: Timestamp, cause: TurnCause) -> Vec<StepRef> {
         let front = self.front(is_owed, u32::max);
         if front.is_empty() {
-            self.state = SagaState::Compensated(cause, now);
+            self.end(SagaState::Compensated(cause, now));
             return Vec::new();
         }
         let due = self.each().filter(|(step, definition, record)| {
@@ -160,6 +160,12 @@ impl SagaRecord {
             record.attempts = 0;
         }
         begun
+    }
+
+    fn end(&mut self, state: SagaState) {
+        self.state = state;
+        // No call follows that would need it.
+        self.trace = None;
     }
 
     /// Returns the group that each saga with a counting step is at: the first such group or the

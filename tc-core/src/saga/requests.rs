@@ -53,6 +53,7 @@ impl Sagas<'_> {
             events: Arc::default(),
             definition,
             labels,
+            trace: self.on.trace.map(|trace| Box::new(*trace)),
         };
         self.table.insert_of(saga, client);
         self.advance_saga(xid);

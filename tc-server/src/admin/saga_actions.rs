@@ -43,7 +43,8 @@ pub(super) async fn start(
     };
     let definition = Some(saga_json::definition(&saga.to_string())?);
     // The decoder of the native API reads definitions, so that both refuse the same ones.
-    let request = wire::StartSagaRequest { application, key, definition, labels };
+    let traceparent = String::new();
+    let request = wire::StartSagaRequest { application, key, definition, traceparent, labels };
     let command = Decoder::default().start_saga(request)?;
     execute(state, action, command).await
 }

@@ -37,7 +37,7 @@ pub use events::EventCommand;
 pub use failure::{CliFailure, Exit, report_usage};
 pub use render::{
     Style, render_deadlocks, render_graph, render_lock, render_named_lock, render_queue,
-    render_saga, render_transaction,
+    render_recent, render_saga, render_transaction,
 };
 pub use saga::SagaCommand;
 
@@ -80,6 +80,9 @@ pub enum Command {
     Processes(Remote),
     /// Shows the status of the coordinator.
     Status(Remote),
+    /// Shows the last 15 minutes of the asked node, a row for each minute: rates, sizes and
+    /// durations.
+    Recent(Remote),
     /// Shows the coordinators that share a store.
     #[command(subcommand)]
     Cluster(ClusterCommand),
@@ -479,6 +482,7 @@ pub fn execute(command: Command, output: &mut dyn Write) -> Result<(), CliFailur
         Command::Resources(remote) => remote::resources(&remote, output),
         Command::Processes(remote) => remote::processes(&remote, output),
         Command::Status(remote) => remote::status(&remote, output),
+        Command::Recent(remote) => remote::recent(&remote, output),
         Command::Cluster(command) => remote::cluster(command, output),
         Command::Check { flags, json: false } => maintenance::check(flags, output),
         Command::Check { flags, json: true } => maintenance::check_as_json(flags, output),

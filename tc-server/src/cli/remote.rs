@@ -14,9 +14,9 @@ use super::{
 use crate::admin::model::{
     ActionReply, ActionRequest, BranchQuery, Cluster, Deadlocks, ListOrder, Lock, LockPage,
     LockQuery, LockQueuePage, LockQueueQuery, NamedLock, NamedLockPage, NamedLockQuery,
-    OneLockQuery, OneNamedLockQuery, Processes, ReleaseReply, ReleaseRequest, ResolveRequest,
-    Resources, ServerStatus, TransactionDetail, TransactionPage, TransactionQuery, TransferReply,
-    WaitGraph, WaitGraphQuery, WaitNode,
+    OneLockQuery, OneNamedLockQuery, Processes, Recent, ReleaseReply, ReleaseRequest,
+    ResolveRequest, Resources, ServerStatus, TransactionDetail, TransactionPage, TransactionQuery,
+    TransferReply, WaitGraph, WaitGraphQuery, WaitNode,
 };
 
 /// The most branches that the coordinator shows in one answer.
@@ -183,6 +183,11 @@ pub(super) fn processes(remote: &Remote, output: &mut dyn Write) -> Result<(), C
 pub(super) fn status(remote: &Remote, output: &mut dyn Write) -> Result<(), CliFailure> {
     let status: ServerStatus = get(remote, "/status", &())?;
     show(remote, output, &status, render::render_status)
+}
+
+pub(super) fn recent(remote: &Remote, output: &mut dyn Write) -> Result<(), CliFailure> {
+    let recent: Recent = get(remote, "/recent", &())?;
+    show(remote, output, &recent, render::render_recent)
 }
 
 pub(super) fn cluster(command: ClusterCommand, output: &mut dyn Write) -> Result<(), CliFailure> {

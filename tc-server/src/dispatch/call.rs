@@ -90,7 +90,7 @@ impl From<VoteCall> for Call {
             attempts: 0,
             step: None,
             registered_by: call.registered_by,
-            trace: None,
+            trace: call.trace.map(|trace| (*trace).into()),
             span: None,
         }
     }

@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::crash_point::crash_point;
 use crate::metrics::{count_dirty_write, count_retries};
 use crate::recent::{self, Timed};
-use crate::spans::{CallSpans, Spans};
+use crate::spans::{CallSpans, Leaving, Spans};
 use crate::turned_away::{PortName, Why, note};
 
 /// Receives the calls for a process, such as the send queue of its connection.
@@ -318,8 +318,12 @@ impl Dispatcher {
         let now = self.shared.clock.now();
         for mut batch in state.queue.sends(now) {
             if let Some(connected) = state.connected.get(&batch.process) {
-                let process = &*connected.process.client_id;
-                batch.calls.iter_mut().for_each(|call| state.spans.begin(now, process, call));
+                let leaving = Leaving {
+                    now,
+                    process: &connected.process.client_id,
+                    together: batch.calls.len(),
+                };
+                batch.calls.iter_mut().for_each(|call| state.spans.begin(leaving, call));
                 connected.sink.put(batch);
                 crash_point("mid-dispatch");
             }

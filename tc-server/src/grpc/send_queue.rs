@@ -18,7 +18,6 @@ use tonic::Status;
 
 use super::refusal;
 use super::to_wire;
-use super::traced;
 use crate::dispatch::{CallBatch, CallSink};
 use crate::engine::{EngineResult, ReplySink};
 use crate::spans::RequestSpan;
@@ -293,7 +292,7 @@ impl ReplySink for SendQueue {
         if !state.spans.is_empty()
             && let Some(span) = state.spans.remove(&correlation)
         {
-            traced::end(span, &answered);
+            span.end_with(&answered);
         }
         if let Some(id) = state.expected.remove(&correlation) {
             self.enqueue(&mut state, Outgoing::Reply { id, answered });

@@ -1,15 +1,11 @@
-//! Which requests have a span, and what their spans tell.
+//! Which requests have a span, and what their spans tell of them.
 
-use handfast_core::Reply;
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::client_message::Body;
 use opentelemetry::KeyValue;
 use tonic::metadata::MetadataMap;
 
-use crate::engine::EngineResult;
 use crate::spans::{OwnSpan, RequestSpan, Spans, text};
-
-use super::to_wire::xid_text;
 
 /// The header in which a unary call may carry its trace instead.
 const HEADER: &str = "traceparent";
@@ -21,6 +17,7 @@ pub(super) fn of_message(spans: &Spans, body: &Body) -> Option<RequestSpan> {
         Body::RegisterBranch(request) => of_registration(spans, request),
         Body::End(request) => of_end(spans, request),
         Body::TryBranch(request) => of_try(spans, request),
+        Body::StartSaga(request) => of_saga(spans, request),
         Body::Hello(_)
         | Body::RegisterResources(_)
         | Body::ReportBranch(_)
@@ -28,7 +25,6 @@ pub(super) fn of_message(spans: &Spans, body: &Body) -> Option<RequestSpan> {
         | Body::ReportDatabaseWait(_)
         | Body::GetStatus(_)
         | Body::Finished(_)
-        | Body::StartSaga(_)
         | Body::GetSaga(_)
         | Body::SignalSaga(_)
         | Body::CancelSaga(_)
@@ -92,22 +88,17 @@ pub(super) fn of_try(spans: &Spans, request: &wire::TryBranchRequest) -> Option<
     })
 }
 
-/// Ends the span of a request with the engine's answer.
-pub(super) fn end(span: RequestSpan, answered: &EngineResult) {
-    match answered {
-        Ok(Reply::Begun { xid, address, .. }) => {
-            span.end(Some(text("xid", xid_text(address, *xid))), None);
-        }
-        Ok(Reply::Ended(status)) => span.end(Some(text("status", status.to_string())), None),
-        // Without the message, which may name a row.
-        Ok(Reply::Rejected(rejection)) => end_with_code(span, rejection.code()),
-        Ok(_) => span.end(None, None),
-        Err(error) => end_with_code(span, error.code()),
-    }
-}
-
-fn end_with_code(span: RequestSpan, code: &'static str) {
-    span.end(Some(text("code", code)), Some(code));
+fn of_saga(spans: &Spans, request: &wire::StartSagaRequest) -> Option<RequestSpan> {
+    // A start that is sent again to the next leader finds the saga, whose steps are linked to this.
+    let own = OwnSpan::Of(&request.key);
+    RequestSpan::begin(spans, &request.traceparent, "start saga", own, || {
+        let saga = request.definition.as_ref().map_or("", |definition| definition.name.as_str());
+        vec![
+            text("name", saga),
+            text("key", request.key.as_str()),
+            text("application", request.application.as_str()),
+        ]
+    })
 }
 
 fn of_branch(xid: &str, branch: u64, resource: &str) -> Vec<KeyValue> {

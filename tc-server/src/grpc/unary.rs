@@ -39,7 +39,7 @@ impl GrpcFrontend {
         let asker = Asker { client: client_of("unary", peer), ..Asker::default() };
         let answered = self.shared.engine.call_of(asker, what).await;
         if let Some(span) = span {
-            traced::end(span, &answered);
+            span.end_with(&answered);
         }
         match answered {
             Err(error) => Err(self.status_of_engine(error)),

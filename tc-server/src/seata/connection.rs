@@ -29,11 +29,12 @@ use tokio_util::sync::CancellationToken;
 use super::client::Client;
 use super::closing::ConnectionEnd;
 use super::merged::merge_or_split;
-use super::pending_requests::{PendingRequests, UnansweredDecision};
+use super::pending_requests::{ExpectedReply, PendingRequests, UnansweredDecision};
 use super::reading::{detect_version, read_more};
 use super::request::{RequestPlan, ended, plan_of};
 use super::request_handler::{RequestHandler, WaitPolicy};
 use super::send_queue::{ReplyAddress, SendQueue};
+use super::traced::{self, traceparent_of};
 use super::undo_logs::ListedClient;
 use super::{SERVER_VERSION, SeataFrontend};
 use crate::dispatch::ProcessRegistration;
@@ -104,6 +105,8 @@ struct Connection {
     further_parts: Arc<()>,
     /// Phase-two answers that have arrived and are not recorded yet.
     answers: Vec<(i32, BranchEnded)>,
+    /// Where the requests of the frame at hand stand in a trace; empty for nowhere.
+    traceparent: String,
     /// Set by the first registration. The last field, so that it is dropped last: the engine must
     /// learn that the client has gone after everything else.
     present: Option<Present>,
@@ -116,7 +119,7 @@ impl Connection {
         let pending = PendingRequests::new(engine, send_queue.clone(), client.asker());
         let client = Arc::new(Mutex::new(Arc::new(client)));
         let (requests, further_parts, answers) = (JoinSet::new(), Arc::new(()), Vec::new());
-        let (registration, present) = (None, None);
+        let (registration, present, traceparent) = (None, None, String::new());
         Self {
             frontend,
             peer,
@@ -127,6 +130,7 @@ impl Connection {
             requests,
             further_parts,
             answers,
+            traceparent,
             present,
         }
     }
@@ -243,6 +247,7 @@ impl Connection {
         if encoding != known && !is_heartbeat {
             self.update(|client| client.encoding = encoding);
         }
+        self.traceparent = traceparent_of(frame.head_map);
         self.take_message(header, message, encoding).await
     }
 
@@ -349,11 +354,13 @@ impl Connection {
         let settings = &self.frontend.shared.settings;
         let limits = WaitPolicy::Configured.limits(settings);
         let client = self.client();
+        let spans = &self.frontend.shared.spans;
+        let span = traced::begin(spans, &self.traceparent, &request, &client);
         let plan = plan_of(request, &client, limits);
         match plan {
             RequestPlan::Single(command, context) => {
                 let until = Instant::now().checked_add(settings.phase_two_wait);
-                self.pending.ask(command, to, context, until);
+                self.pending.ask(command, span, ExpectedReply { to, context, until });
             }
             RequestPlan::Answered(answer) => self.send_queue.answer(to, &answer),
             RequestPlan::MultiStep(request) => self

@@ -12,6 +12,7 @@ use hashbrown::HashMap;
 use super::request::ReplyContext;
 use super::send_queue::{ReplyAddress, SendQueue};
 use crate::engine::{EngineError, EngineHandle, EngineResult, ReplySink};
+use crate::spans::RequestSpan;
 
 /// The requests. Dropping them gives up their places in the lock queues.
 #[derive(Debug)]
@@ -29,18 +30,21 @@ pub(super) struct PendingRequests {
 #[derive(Debug)]
 struct Replies {
     expected: Mutex<HashMap<Correlation, ExpectedReply>>,
+    /// The spans of those that stand in a trace: few, or none.
+    spans: Mutex<HashMap<Correlation, RequestSpan>>,
     send_queue: SendQueue,
     /// The asker before the first registration, and the one after it.
     unnamed: Asker,
     named: OnceLock<Asker>,
 }
 
+/// A reply that is waited for.
 #[derive(Clone, Copy, Debug)]
-struct ExpectedReply {
-    to: ReplyAddress,
-    context: ReplyContext,
+pub(super) struct ExpectedReply {
+    pub(super) to: ReplyAddress,
+    pub(super) context: ReplyContext,
     /// The time until which a decision waits for its phase two, if there is one.
-    until: Option<Instant>,
+    pub(super) until: Option<Instant>,
 }
 
 /// A decision that the caller must answer in another way.
@@ -53,8 +57,8 @@ pub(super) struct UnansweredDecision {
 
 impl PendingRequests {
     pub(super) fn new(engine: EngineHandle, send_queue: SendQueue, unnamed: Asker) -> Self {
-        let (expected, named) = (Mutex::default(), OnceLock::new());
-        let replies = Arc::new(Replies { expected, send_queue, unnamed, named });
+        let (expected, spans, named) = (Mutex::default(), Mutex::default(), OnceLock::new());
+        let replies = Arc::new(Replies { expected, spans, send_queue, unnamed, named });
         let mailbox: Arc<dyn ReplySink> = Arc::<Replies>::clone(&replies);
         Self { engine, replies, mailbox, gathered: Vec::new(), next_overdue: None }
     }
@@ -69,22 +73,24 @@ impl PendingRequests {
         self.replies.lock().len()
     }
 
-    /// Adds a request, to be submitted with those that arrive with it. A decision waits for its
-    /// phase two until `until`.
+    /// Adds a request, to be submitted with those that arrive with it.
     pub(super) fn ask(
         &mut self,
-        command: Command,
-        to: ReplyAddress,
-        context: ReplyContext,
-        until: Option<Instant>,
+        mut command: Command,
+        span: Option<RequestSpan>,
+        expected: ExpectedReply,
     ) {
         let correlation = self.engine.next_correlation();
         // Expected before it is submitted: the engine may answer at once.
-        self.replies.lock().insert(correlation, ExpectedReply { to, context, until });
+        self.replies.lock().insert(correlation, expected);
+        if let Some(span) = span {
+            command = span.traced(command);
+            self.replies.spans().insert(correlation, span);
+        }
         self.gathered.push((correlation, command));
-        if matches!(context, ReplyContext::End { .. }) {
+        if matches!(expected.context, ReplyContext::End { .. }) {
             // Its time is not earlier than those of the requests before it.
-            self.next_overdue = self.next_overdue.or(until);
+            self.next_overdue = self.next_overdue.or(expected.until);
         }
     }
 
@@ -104,6 +110,7 @@ impl PendingRequests {
     }
 
     fn refuse(&self, correlation: Correlation, reason: EngineError) -> Option<UnansweredDecision> {
+        self.replies.end_span(correlation, &Err(reason));
         let expected = self.replies.lock().remove(&correlation)?;
         let ExpectedReply { to, context, .. } = expected;
         match (context, reason) {
@@ -147,6 +154,12 @@ impl PendingRequests {
         self.next_overdue = next_overdue;
         // Sorted into the order of arrival: the order of the hash map is arbitrary.
         overdue.sort_unstable_by_key(|&(correlation, _)| correlation);
+        for &(correlation, _) in &overdue {
+            // It is decided, and what it decided is carried out without it.
+            if let Some(span) = self.replies.spans().remove(&correlation) {
+                span.end(None, None);
+            }
+        }
         self.engine.forget(overdue.iter().map(|&(correlation, _)| correlation));
         overdue.into_iter().map(|(_, ending)| ending).collect()
     }
@@ -167,10 +180,22 @@ impl Replies {
     fn lock(&self) -> MutexGuard<'_, HashMap<Correlation, ExpectedReply>> {
         self.expected.lock().expect("no holder of the replies' lock panics")
     }
+
+    fn spans(&self) -> MutexGuard<'_, HashMap<Correlation, RequestSpan>> {
+        self.spans.lock().expect("no holder of the spans' lock panics")
+    }
+
+    fn end_span(&self, correlation: Correlation, answered: &EngineResult) {
+        let span = self.spans().remove(&correlation);
+        if let Some(span) = span {
+            span.end_with(answered);
+        }
+    }
 }
 
 impl ReplySink for Replies {
     fn put(&self, correlation: Correlation, answered: EngineResult) {
+        self.end_span(correlation, &answered);
         let expected = self.lock().remove(&correlation);
         if let Some(ExpectedReply { to, context, .. }) = expected {
             self.send_queue.reply(to, context, answered);

@@ -1,5 +1,6 @@
 //! A span that has begun and not ended.
 
+use std::borrow::Cow;
 use std::time::SystemTime;
 
 use handfast_core::SpanPlace;
@@ -18,7 +19,7 @@ pub(super) struct SpanDraft {
     /// The span above it in its trace.
     pub(super) parent: Option<[u8; 8]>,
     pub(super) kind: SpanKind,
-    pub(super) name: &'static str,
+    pub(super) name: Cow<'static, str>,
     pub(super) started_at: SystemTime,
     pub(super) attributes: Vec<KeyValue>,
     pub(super) links: Vec<SpanPlace>,
@@ -34,7 +35,7 @@ impl SpanDraft {
             parent_span_id: self.parent.map_or(SpanId::INVALID, SpanId::from_bytes),
             parent_span_is_remote: true,
             span_kind: self.kind,
-            name: self.name.into(),
+            name: self.name,
             start_time: self.started_at,
             end_time: SystemTime::now(),
             attributes: self.attributes,

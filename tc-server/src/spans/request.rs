@@ -2,13 +2,14 @@
 
 use std::time::SystemTime;
 
-use handfast_core::{Command, RequestTrace, SpanPlace, TracedCommand};
+use handfast_core::{Command, Reply, RequestTrace, SpanPlace, TracedCommand, XidText};
 use opentelemetry::KeyValue;
 use opentelemetry::trace::SpanKind;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::draft::SpanDraft;
+use super::draft::{SpanDraft, text};
 use super::{Spans, read_traceparent};
+use crate::engine::EngineResult;
 
 /// How the coordinator's span of a request is identified.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +58,7 @@ impl RequestSpan {
             place: trace.own_place(),
             parent: Some(client.span_id),
             kind: SpanKind::Server,
-            name,
+            name: name.into(),
             started_at: SystemTime::now(),
             attributes: attributes(),
             links: Vec::new(),
@@ -73,6 +74,24 @@ impl RequestSpan {
     /// Returns the request with its place in the trace.
     pub(crate) fn traced(&self, command: Command) -> Command {
         Command::Traced(Box::new(TracedCommand { trace: self.trace, command }))
+    }
+
+    /// Ends the span with the engine's answer.
+    pub(crate) fn end_with(self, answered: &EngineResult) {
+        let of = |address: &str, xid| Some(text("xid", XidText { address, xid }.to_string()));
+        match answered {
+            Ok(Reply::Begun { xid, address, .. }) => self.end(of(address, *xid), None),
+            Ok(Reply::Saga(saga)) => self.end(of(&saga.address, saga.xid), None),
+            Ok(Reply::Ended(status)) => self.end(Some(text("status", status.to_string())), None),
+            // Without the message, which may name a row.
+            Ok(Reply::Rejected(rejection)) => self.end_with_code(rejection.code()),
+            Ok(_) => self.end(None, None),
+            Err(error) => self.end_with_code(error.code()),
+        }
+    }
+
+    fn end_with_code(self, code: &'static str) {
+        self.end(Some(text("code", code)), Some(code));
     }
 
     /// Ends the span with what the reply tells, and with the error if it tells of one.

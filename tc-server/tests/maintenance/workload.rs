@@ -123,6 +123,7 @@ impl Link {
             application: "orders".to_owned(),
             key: "order-7".to_owned(),
             definition: Some(definition),
+            traceparent: String::new(),
             labels: [("order".to_owned(), "7".to_owned())].into(),
         };
         self.saga(Ask::StartSaga(request)).await.xid

@@ -5,7 +5,7 @@ use std::process::Output;
 
 use expect_test::{Expect, expect};
 use handfast_proto::v1::{Decision, Resolution};
-use handfast_server::admin::model::Status;
+use handfast_server::admin::model::{Recent, Status};
 
 use crate::port::{Admin, TokensFile, roomy, start, start_with};
 use crate::serving::handfast;
@@ -294,4 +294,16 @@ fn the_effective_configuration_is_printed() {
     assert_eq!(printed["log"]["format"].as_str(), Some("json"));
     let wrong = handfast(&["config", "--set", "odd"]).output().unwrap();
     assert_eq!(wrong.status.code(), Some(7));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_minutes_are_shown() {
+    let (server, _admin, _application) = start().await;
+    let shown = run(server.admin_address, "recent --json").await;
+    assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+    let recent: Recent = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(recent.step_ms, 10_000);
+    let shown = run(server.admin_address, "recent").await;
+    let shown = text(&shown.stdout);
+    assert!(shown.starts_with("nothing yet") || shown.starts_with("UTC"), "{shown}");
 }

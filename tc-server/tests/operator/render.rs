@@ -6,13 +6,13 @@ use expect_test::{expect, expect_file};
 use handfast_server::admin::model::{
     Branch, BranchState, Deadlock, DeadlockMember, Deadlocks, DirtyColumn, DirtyRow, EventFate,
     EventKind, Failure, HeldEvents, Lease, Lock, LockHolder, LockMode, LockQueuePage, LockWaiter,
-    Mode, NamedLock, NamedLockWaiter, Refusal, RollbackReason, Row, RowChange, RowStanding, Status,
-    TimelineEntry, Timer, TimerKind, Transaction, TransactionDetail, WaitEdge, WaitGraph, WaitNode,
-    WaitTarget,
+    Mode, NamedLock, NamedLockWaiter, Recent, RecentStep, Refusal, RollbackReason, Row, RowChange,
+    RowStanding, Status, TimelineEntry, Timer, TimerKind, Timing, Transaction, TransactionDetail,
+    WaitEdge, WaitGraph, WaitNode, WaitTarget,
 };
 use handfast_server::cli::{
     Style, render_deadlocks, render_graph, render_lock, render_named_lock, render_queue,
-    render_transaction,
+    render_recent, render_transaction,
 };
 
 fn at(second: u32) -> String {
@@ -330,4 +330,55 @@ fn a_named_lock_is_shown_with_its_leases_and_its_queue() {
         waits  order-service  cd.4   all           42   900 ms
         and 2 more wait"#]]
     .assert_eq(&render_named_lock(&lock, Style::Plain));
+}
+
+/// Steps of 10 s, in the last of which one commit took long.
+fn recent() -> Recent {
+    let timing = |p99_us| Some(Timing { count: 7, p50_us: 40, p99_us });
+    let step = |number: u32| RecentStep {
+        at: format!("2026-11-21T05:{:02}:{:02}.000Z", 20 + number / 6, number % 6 * 10),
+        committed: 1_200,
+        rolled_back: u64::from(number % 2),
+        active: Some(3),
+        waiting: Some(0),
+        pending: Some(12),
+        needs_operator: Some(1),
+        begin: timing(90),
+        register: timing(870),
+        commit: timing(if number == 7 { 1_250_000 } else { 4_230 }),
+        phase_two: timing(25_000),
+        lock_wait: None,
+        store_commit: timing(1_040),
+    };
+    let mut steps: Vec<RecentStep> = (0..8).map(step).collect();
+    // The node did not lead.
+    steps[0].active = None;
+    steps[1].active = None;
+    Recent { step_ms: 10_000, steps }
+}
+
+#[test]
+fn the_last_minutes_have_a_row_each() {
+    let shown = render_recent(&recent(), Style::Plain);
+    expect_file!["expected/recent.txt"].assert_eq(&shown);
+    let none = Recent { steps: Vec::new(), ..recent() };
+    expect![[r#"nothing yet: the first step of 10 s has not ended"#]]
+        .assert_eq(&render_recent(&none, Style::Plain));
+}
+
+/// A night's terminal is narrow: what tells of trouble is kept.
+#[test]
+fn the_last_minutes_fit_a_terminal_of_80_columns() {
+    let shown = render_recent(&recent(), Style::Terminal { width: 80 });
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    expect![[r#"
+        ┌─────────────────────────────────────────────────────────────────────────────┐
+        │ UTC        COMMITS/S   ROLLED BACK   WAITING   PENDING   COMMIT   LOCK WAIT │
+        ╞═════════════════════════════════════════════════════════════════════════════╡
+        │ 05:20:10   120.0       1             0         12        4.2 ms   -         │
+        │ 05:21:10   120.0       3             0         12        1.2 s    -         │
+        └─────────────────────────────────────────────────────────────────────────────┘
+        -o wide shows ACTIVE, OPERATOR, BEGIN, REGISTER, PHASE TWO, STORE
+        durations: the p99 of the slowest 10 s of each row; --json has all steps"#]]
+    .assert_eq(&shown);
 }

@@ -201,6 +201,15 @@ impl Client {
         self.id_last
     }
 
+    /// Returns a request as a frame, with its id.
+    pub(crate) fn encoded(&mut self, request: &Message) -> (i32, Vec<u8>) {
+        self.id_last += 1;
+        let (id, mut frame) = (self.id_last, Vec::new());
+        let kind = MessageKind::Request;
+        encode(request, kind, id, self.encoding, &self.dialect, &mut frame).unwrap();
+        (id, frame)
+    }
+
     pub(crate) async fn send_as(&mut self, message: &Message, kind: MessageKind, id: i32) {
         let mut frame = Vec::new();
         encode(message, kind, id, self.encoding, &self.dialect, &mut frame).unwrap();

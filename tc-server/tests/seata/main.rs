@@ -30,4 +30,6 @@ mod registration;
 #[cfg(test)]
 mod shares;
 #[cfg(test)]
+mod traces;
+#[cfg(test)]
 mod undo_logs;

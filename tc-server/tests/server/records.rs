@@ -98,7 +98,7 @@ fn place() -> impl Strategy<Value = SpanPlace> {
     any::<([u8; 16], [u8; 8])>().prop_map(|(trace_id, span_id)| SpanPlace { trace_id, span_id })
 }
 
-fn request_trace() -> impl Strategy<Value = RequestTrace> {
+pub(crate) fn request_trace() -> impl Strategy<Value = RequestTrace> {
     (place(), any::<[u8; 8]>()).prop_map(|(client, own)| RequestTrace { client, own })
 }
 
@@ -339,6 +339,8 @@ fn examples() -> Vec<(&'static str, Record)> {
     examples.push(("saga-compensating", saga_records::example()));
     examples.push(("saga-with-children", saga_records::example_with_children()));
     examples.push(("saga-with-labels", saga_records::example_with_labels()));
+    let started = example_of_a_trace().decision.expect("the example has a decision");
+    examples.push(("saga-with-trace", saga_records::example_with_trace(started)));
     examples.extend(lease_records::examples());
     examples.extend(examples_of_closures());
     examples

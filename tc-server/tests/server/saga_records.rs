@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    ChildDefinition, ChildRef, Event, EventKind, Label, Labels, Record, Retry, SagaDefinition,
-    SagaPart, SagaRecord, SagaState, StepDefinition, StepKind, StepRecord, StepRef, StepState,
-    Timestamp, TurnCause, Xid,
+    ChildDefinition, ChildRef, Event, EventKind, Label, Labels, Record, RequestTrace, Retry,
+    SagaDefinition, SagaPart, SagaRecord, SagaState, StepDefinition, StepKind, StepRecord, StepRef,
+    StepState, Timestamp, TurnCause, Xid,
 };
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use crate::records::{event, labels};
+use crate::records::{event, labels, request_trace};
 
 fn text() -> impl Strategy<Value = Arc<str>> {
     any::<String>().prop_map(Arc::from)
@@ -127,12 +127,12 @@ pub(crate) fn saga() -> impl Strategy<Value = Record> {
     let names = (any::<u64>(), text(), text(), text(), text(), option::of(any::<u64>()));
     let parts = (vec(step(), 0..4), vec(child(), 0..3));
     let state = (state(), option::of(text()));
-    let told = (vec(event(), 0..3), labels());
+    let told = (vec(event(), 0..3), labels(), option::of(request_trace()));
     let rest = (at(), option::of(at()), state, any::<bool>(), parts, told);
     (names, rest).prop_map(|(names, rest)| {
         let (xid, address, application, key, name, timeout_ms) = names;
         let (begun_at, deadline, (state, cause_error), paused, (steps, children), told) = rest;
-        let (events, labels) = told;
+        let (events, labels, trace) = told;
         let (definitions, steps) = steps.into_iter().unzip();
         let definition = SagaDefinition { name, timeout_ms, steps: definitions, children };
         Record::Saga(SagaRecord {
@@ -149,6 +149,7 @@ pub(crate) fn saga() -> impl Strategy<Value = Record> {
             steps,
             events: events.into(),
             labels,
+            trace: trace.map(Box::new),
         })
     })
 }
@@ -215,6 +216,7 @@ pub(crate) fn example() -> Record {
         events: [Event { at: Timestamp(1_200), what: "taken back".into(), kind: EventKind::Note }]
             .into(),
         labels: Labels::NONE,
+        trace: None,
     })
 }
 
@@ -223,6 +225,12 @@ pub(crate) fn example_with_labels() -> Record {
     let Record::Saga(saga) = example() else { unreachable!("the example is a saga") };
     let labels = [Label::new("country", "de"), Label::new("order", "42")];
     Record::Saga(SagaRecord { labels: labels.into_iter().collect(), ..saga })
+}
+
+/// The same saga, started within a trace.
+pub(crate) fn example_with_trace(started: RequestTrace) -> Record {
+    let Record::Saga(saga) = example() else { unreachable!("the example is a saga") };
+    Record::Saga(SagaRecord { trace: Some(Box::new(started)), ..saga })
 }
 
 /// The same saga with its payment in a child, whose output another child takes.

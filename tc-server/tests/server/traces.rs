@@ -1,18 +1,19 @@
-//! Traces of clients go on into phase two: those of a coordinator without spans, and of one whose
-//! collector is down.
+//! Traces of clients go on into phase two, the questions before it, and the steps of sagas: those of
+//! a coordinator without spans, and of one whose collector is down.
 
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_server::config::{Config, TelemetryConfig};
-use handfast_server::embedded::Server;
+use handfast_server::embedded::{RunningServer, Server};
 use handfast_server::serve::{self, ShutdownOutcome};
 use tonic::Request;
 use tonic::metadata::MetadataValue;
 use tonic::transport::Endpoint;
 use wire::client_message::Body as Ask;
+use wire::server_message::Body as Answer;
 use wire::{Decision, ReplyWhen};
 
-use crate::common::{self, RESOURCE, begin, ending, hello, registration};
+use crate::common::{self, Client, RESOURCE, begin, ending, hello, registration, resource};
 
 const TRANSACTION: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-1111111111111111-01";
 const BRANCH: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-2222222222222222-01";
@@ -46,6 +47,68 @@ async fn a_text_that_names_no_sampled_span_is_left_out() {
         let call = call_after(transaction, branch).await;
         assert_eq!((&*call.traceparent, &*call.branch_traceparent), ("", ""));
     }
+}
+
+/// A client that serves the resource in a mode besides.
+async fn client_in(server: &RunningServer, mode: wire::Mode) -> Client {
+    let mut client = Client::connect(server, "a", &[]).await;
+    let resources = vec![wire::Resource { mode: mode.into(), ..resource(RESOURCE) }];
+    let register = wire::RegisterResources { resources };
+    client.ask(Ask::RegisterResources(register)).await;
+    client
+}
+
+#[tokio::test]
+async fn a_step_is_called_with_the_place_of_the_span_that_started_its_saga() {
+    for (traceparent, told) in [(TRANSACTION, TRANSACTION), ("none", "")] {
+        let server = Server::builder().start().await.unwrap();
+        let mut client = client_in(&server, wire::Mode::Saga).await;
+        let step = wire::SagaStep {
+            name: "deduct".to_owned(),
+            kind: wire::SagaStepKind::Compensable.into(),
+            resource_id: RESOURCE.to_owned(),
+            action: "deduct".to_owned(),
+            ..wire::SagaStep::default()
+        };
+        let definition = wire::SagaDefinition {
+            name: "place-order".to_owned(),
+            steps: vec![step],
+            ..wire::SagaDefinition::default()
+        };
+        let start = wire::StartSagaRequest {
+            key: "order-42".to_owned(),
+            definition: Some(definition),
+            traceparent: traceparent.to_owned(),
+            ..wire::StartSagaRequest::default()
+        };
+        let answer = client.ask(Ask::StartSaga(start)).await;
+        assert!(matches!(answer, Answer::Saga(_)), "{answer:?}");
+        let call = client.call().await.branches.remove(0);
+        assert_eq!((&*call.traceparent, &*call.branch_traceparent), (told, ""));
+    }
+}
+
+#[tokio::test]
+async fn a_question_before_a_commit_has_the_places_of_its_request_and_its_branch() {
+    let server = Server::builder().start().await.unwrap();
+    let mut client = client_in(&server, wire::Mode::TwoPhase).await;
+    let xid = client.begin().await;
+    let register = wire::RegisterBranchRequest {
+        mode: wire::Mode::TwoPhase.into(),
+        rows: Vec::new(),
+        traceparent: BRANCH.to_owned(),
+        ..registration(&xid, 1, "1", 0)
+    };
+    client.ask(Ask::RegisterBranch(register)).await;
+    let commit = wire::EndRequest {
+        traceparent: TRANSACTION.to_owned(),
+        ..ending(&xid, Decision::Commit, ReplyWhen::Decided)
+    };
+    client.send(Ask::End(commit)).await;
+    let mut call = client.call().await;
+    assert_eq!(call.question(), wire::Question::Prepare);
+    let call = call.branches.remove(0);
+    assert_eq!((&*call.traceparent, &*call.branch_traceparent), (TRANSACTION, BRANCH));
 }
 
 /// The spans are lost and counted. Requests, phase two and shutdown do not wait for the collector.

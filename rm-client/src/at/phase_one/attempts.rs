@@ -52,7 +52,8 @@ impl<DB: AtDatabase> Attempts<DB> {
             None => Role::Plain,
             Some(context) => {
                 let resource = &shared.identity.resource_id;
-                let branch = Branch::new(&shared.branches, resource, context, OnConflict::Fail);
+                let (dialect, fail) = (DB::DIALECT, OnConflict::Fail);
+                let branch = Branch::new(&shared.branches, resource, dialect, context, fail);
                 Role::Branch(branch.as_last(is_last))
             }
         };
@@ -99,7 +100,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         }
         if let Role::Branch(branch) = &mut self.role {
             let resource = &self.shared.identity.resource_id;
-            *branch = branch.restarted(&self.shared.branches, resource);
+            *branch = branch.restarted(&self.shared.branches, resource, DB::DIALECT);
         }
         Ok(Attempt::Again)
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use handfast_rm_core::plan::Reads;
+use handfast_rm_core::plan::{Dialect, Reads};
 use tracing::Span;
 
 use crate::at::running_branches::{RunningBranch, RunningBranches};
@@ -55,13 +55,14 @@ impl Branch {
     pub(super) fn new(
         branches: &Arc<RunningBranches>,
         resource: &str,
+        dialect: Dialect,
         context: Context,
         on_conflict: OnConflict,
     ) -> Self {
         let reads = if context.read_committed { Reads::Committed } else { Reads::Local };
         let running = branches.start(&context.xid);
         let id = running.id;
-        let span = trace::branch(&context.xid, id, resource, "AT");
+        let span = trace::branch(&context.xid, id, resource, "AT", Some(dialect));
         Self {
             xid: context.xid.clone(),
             id,
@@ -93,10 +94,15 @@ impl Branch {
     }
 
     /// Returns another branch for the same work, of which the coordinator does not know.
-    pub(super) fn restarted(&self, branches: &Arc<RunningBranches>, resource: &str) -> Self {
+    pub(super) fn restarted(
+        &self,
+        branches: &Arc<RunningBranches>,
+        resource: &str,
+        dialect: Dialect,
+    ) -> Self {
         let running = branches.start(&self.xid);
         let id = running.id;
-        let span = trace::branch(&self.xid, id, resource, "AT");
+        let span = trace::branch(&self.xid, id, resource, "AT", Some(dialect));
         Self { id, running, registered: false, decides: false, span, ..self.clone() }
     }
 }

@@ -42,6 +42,7 @@ use crate::at::resource_state::ResourceState;
 use crate::at::undo::log::UndoLog;
 use crate::at::undo::table::{self as undo_table, BranchEvents, Found};
 use crate::last_commit::Known;
+use crate::trace;
 use crate::unknown_outcome::UnknownOutcomeGuard;
 
 impl<DB: AtDatabase> AtTransaction<'_, DB> {
@@ -60,6 +61,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             }
             Role::Branch(mut branch) => {
                 let span = branch.span.clone();
+                let changes = self.log.items().iter().map(|it| (it.kind.word(), &*it.table));
+                trace::record_changes(&span, changes, self.log.locks().len());
                 let committed = async {
                     let prepared = self.prepare(&mut branch).await;
                     self.end_branch(prepared, branch).await

@@ -22,6 +22,11 @@ impl RowLocks {
         self.tables.is_empty()
     }
 
+    /// Returns the number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.tables.values().map(BTreeMap::len).sum()
+    }
+
     /// Adds rows of a table, named `schema.table` as the catalogue spells it.
     pub(crate) fn add(
         &mut self,

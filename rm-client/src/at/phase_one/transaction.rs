@@ -46,7 +46,8 @@ impl<DB: AtDatabase> AtTransaction<'static, DB> {
             None => Role::Plain,
             Some(context) => {
                 let resource = &shared.identity.resource_id;
-                let branch = Branch::new(&shared.branches, resource, context, OnConflict::Wait);
+                let (dialect, wait) = (DB::DIALECT, OnConflict::Wait);
+                let branch = Branch::new(&shared.branches, resource, dialect, context, wait);
                 Role::Branch(branch.as_last(is_last))
             }
         };

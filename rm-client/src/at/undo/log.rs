@@ -49,6 +49,17 @@ pub(crate) enum UndoKind {
     Delete,
 }
 
+impl UndoKind {
+    /// Returns the statement that makes such a change.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Insert => "INSERT",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
 /// A column of an undo item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UndoColumn {

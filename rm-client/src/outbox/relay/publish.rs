@@ -3,9 +3,11 @@
 
 use handfast_rm_core::relay::{PublishResult, each_key_in_order};
 use tokio::time::{Instant, timeout_at};
+use tracing::Instrument;
 
 use super::super::broker::{Broker, PublishError};
 use super::claim::Claimed;
+use crate::trace;
 
 /// Publishes, until the deadline at most; returns the result of each, in the order given.
 pub(super) async fn publish(
@@ -22,10 +24,19 @@ async fn publish_one(broker: &dyn Broker, claimed: &Claimed, deadline: Instant) 
         Ok(event) => event,
         Err(reason) => return PublishResult::Refused(reason.clone()),
     };
-    match timeout_at(deadline, broker.publish(event)).await {
-        Ok(Ok(())) => PublishResult::Published,
-        Ok(Err(PublishError::Refused { reason })) => PublishResult::Refused(reason),
-        Ok(Err(PublishError::Unavailable { reason })) => PublishResult::Unavailable(reason),
-        Err(_elapsed) => PublishResult::Unavailable("no confirmation within the lease".to_owned()),
-    }
+    let span = trace::publish(event);
+    let confirmed = timeout_at(deadline, broker.publish(event)).instrument(span.clone()).await;
+    let (outcome, result) = match confirmed {
+        Ok(Ok(())) => ("published", PublishResult::Published),
+        Ok(Err(PublishError::Refused { reason })) => ("refused", PublishResult::Refused(reason)),
+        Ok(Err(PublishError::Unavailable { reason })) => {
+            ("unavailable", PublishResult::Unavailable(reason))
+        }
+        Err(_elapsed) => {
+            let reason = "no confirmation within the lease".to_owned();
+            ("unavailable", PublishResult::Unavailable(reason))
+        }
+    };
+    span.record("outcome", outcome);
+    result
 }

@@ -12,6 +12,7 @@ use super::fields::Fields;
 use super::global::{
     StoredEvent, StoredLabel, read_events, read_labels, write_events, write_labels,
 };
+use super::trace::{read_request, write_request};
 use super::{CodecError, unknown};
 
 const RUNNING: u32 = 1;
@@ -63,6 +64,8 @@ pub(super) struct StoredSaga {
     /// Earlier versions ignore them, like every field of a higher number.
     #[prost(message, repeated, tag = "17")]
     labels: Vec<StoredLabel>,
+    #[prost(bytes = "vec", optional, tag = "18")]
+    trace: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -162,6 +165,7 @@ pub(super) fn write(saga: &SagaRecord, fields: &mut Fields<'_>) {
         fields.item(16, error.as_bytes());
     }
     write_labels(17, &saga.labels, fields);
+    write_request(18, saga.trace.as_deref().copied(), fields);
 }
 
 fn write_child(child: &ChildDefinition, fields: &mut Fields<'_>) {
@@ -230,6 +234,7 @@ impl StoredSaga {
             steps,
             events: read_events(self.events),
             labels: read_labels(self.labels),
+            trace: self.trace.as_deref().map(read_request).transpose()?.map(Box::new),
         })
     }
 

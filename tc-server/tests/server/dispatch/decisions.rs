@@ -29,6 +29,7 @@ fn question() -> VoteCall {
         question: VoteRequest::Prepare,
         application_data: Box::default(),
         registered_by: None,
+        trace: None,
     }
 }
 

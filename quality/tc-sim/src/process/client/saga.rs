@@ -85,7 +85,8 @@ impl ClientProcess {
     async fn run_saga(self: &Arc<Self>, key: String, definition: SagaDefinition) {
         let application = format!("service-{}", self.index);
         let (definition, labels) = (Some(definition), BTreeMap::new());
-        let request = StartSagaRequest { application, key, definition, labels };
+        let traceparent = String::new();
+        let request = StartSagaRequest { application, key, definition, traceparent, labels };
         let Some(xid) = self.start_saga(request).await else { return };
         if self.world.draw(|random| random.happens(150)) {
             self.world.sleep(self.world.between(MS, 3 * SECOND)).await;
