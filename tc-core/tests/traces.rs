@@ -259,7 +259,7 @@ fn the_steps_of_a_saga_follow_from_its_start() {
     assert_eq!(stage.call(), Some(expected), "that of the first");
 }
 
-/// Who finds a saga has another trace, and the steps stay where they were.
+/// A request that finds a saga stands in another trace, and the steps stay where they were.
 #[test]
 fn a_saga_stays_in_the_trace_that_it_was_started_in() {
     for (first, second) in [(Some(BEGIN), Some(END)), (None, Some(END)), (Some(BEGIN), None)] {

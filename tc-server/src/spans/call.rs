@@ -15,8 +15,8 @@ use super::Spans;
 use super::draft::{SpanDraft, text};
 use crate::dispatch::{Ask, Call, CallReply};
 
-/// How long after the decision, or the start of a saga, calls are still shown under it. A call that comes later begins a
-/// trace of its own, with links: backends do not wait for days until a trace is whole.
+/// How long after the decision, or the start of a saga, calls are still shown under it. A later
+/// one begins a trace of its own, with links: backends do not wait for days until a trace is whole.
 const RECENT_MS: u64 = 60_000;
 
 /// Calls with a span at a time. Beyond that calls have none (BOUNDED).

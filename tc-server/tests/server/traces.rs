@@ -1,5 +1,5 @@
-//! Traces of clients go on into phase two, the questions before it, and the steps of sagas: those of
-//! a coordinator without spans, and of one whose collector is down.
+//! Traces of clients go on into phase two, the questions before it, and the steps of sagas: at a
+//! coordinator without spans, and at one whose collector is down.
 
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
