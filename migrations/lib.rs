@@ -52,6 +52,7 @@ const POSTGRES: &[Migration] = &[
     Migration { number: 3, name: "lock", text: include_str!("postgres/0003_lock.sql") },
     Migration { number: 4, name: "outbox", text: include_str!("postgres/0004_outbox.sql") },
     Migration { number: 5, name: "lock_share", text: include_str!("postgres/0005_lock_share.sql") },
+    Migration { number: 6, name: "guard", text: include_str!("postgres/0006_guard.sql") },
 ];
 
 const MYSQL: &[Migration] = &[
@@ -60,6 +61,7 @@ const MYSQL: &[Migration] = &[
     Migration { number: 3, name: "lock", text: include_str!("mysql/0003_lock.sql") },
     Migration { number: 4, name: "outbox", text: include_str!("mysql/0004_outbox.sql") },
     Migration { number: 5, name: "lock_share", text: include_str!("mysql/0005_lock_share.sql") },
+    Migration { number: 6, name: "guard", text: include_str!("mysql/0006_guard.sql") },
 ];
 
 const SQLITE: &[Migration] = &[
@@ -104,6 +106,9 @@ pub const EVENT_TABLES: &[&str] = &["event_outbox", "event_lane", "event_relay",
 /// protected by locks that are kept elsewhere.
 pub const LOCK_TABLES: [&str; 4] =
     ["distributed_lock", "distributed_lock_waiter", "distributed_lock_share", "lock_claim"];
+
+/// The tables that guarded tables need, on PostgreSQL, MySQL and MariaDB.
+pub const GUARD_TABLES: [&str; 3] = ["guarded_table", "guarded_row", "guarded_note"];
 
 /// Returns the statement that creates the history table of applied steps, if it is missing. Its
 /// columns are `number`, `name`, `checksum` and `applied_at`; the last one has a default.

@@ -1,10 +1,11 @@
 //! The command line of `handfast`: the commands of the coordinator and its operators, those of an
-//! outbox, and the demo, as one program.
+//! outbox, those that guard tables, and the demo, as one program.
 //!
 //! It holds no logic of its own. The coordinator does not know the client library, and the relay
 //! does not know the coordinator; a program that has both cannot live in the crate of either.
 
 mod demo;
+mod guard;
 mod shell_files;
 
 use std::ffi::OsString;
@@ -15,6 +16,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use handfast_relay::{OutboxCommand, RelayOptions};
 use handfast_server::cli::{self, CliFailure, Exit};
+
+use crate::guard::GuardCommand;
 
 /// The Handfast transaction coordinator and its operator's tool.
 #[derive(Debug, Parser)]
@@ -34,6 +37,9 @@ enum Command {
     /// Shows the events of a service's outbox and acts on them.
     #[command(subcommand)]
     Outbox(OutboxCommand),
+    /// Has the database of a service refuse writes from outside to rows of undecided globals.
+    #[command(subcommand)]
+    Guard(GuardCommand),
     /// Runs real orders through three services with a database each, in this process, and proves
     /// that nothing was lost.
     Demo(handfast_example_shop::Arguments),
@@ -70,6 +76,7 @@ pub fn run(
         Ok(Program { command: Command::Outbox(command) }) => {
             of_outbox(handfast_relay::operate(command, output))
         }
+        Ok(Program { command: Command::Guard(command) }) => guard::run(command, output),
         Ok(Program { command: Command::Demo(arguments) }) => demo::run(arguments),
         Ok(Program { command: Command::Completions { shell } }) => {
             shell_files::completions(shell, output)

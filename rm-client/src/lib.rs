@@ -38,6 +38,7 @@
 //! | call a service without a library | [`Handfast::tcc_over_http`], [`HttpTcc`] |
 //! | let the database itself prepare and commit | [`Handfast::xa`], [`XaResource`] |
 //! | let something else prepare and commit | [`participant`] |
+//! | have the database refuse writes past globals | [`guarded`] |
 //! | let each operation of a branch take effect once | [`fence`] |
 //! | have work of several services done step by step, or compensated | [`saga`] |
 //! | lock something by a name | `Handfast::locks`, with the feature `locks` |
@@ -72,6 +73,7 @@ mod error;
 mod executor;
 pub mod fence;
 mod guard;
+pub mod guarded;
 mod last_commit;
 mod limit;
 mod link;

@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use expect_test::expect_file;
 use handfast::AtResource;
+use handfast::guarded::{self, GuardMode, GuardStart};
 use sqlx::{MySql, Postgres, Sqlite};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use at::{Stage, TestDatabase};
+use at::{Stage, TestDatabase, read_committed};
 
 const BEGINS: &str = "<!-- statements sent -->\n";
 const ENDS: &str = "<!-- end of statements sent -->\n";
@@ -182,6 +183,61 @@ async fn the_page_tells_how_many_statements_are_sent() {
     let (above, rest) = page.split_once(BEGINS).expect("the page has the marker");
     let (_, below) = rest.split_once(ENDS).expect("the page has the marker of the end");
     expect_file![path].assert_eq(&format!("{above}{BEGINS}{table}\n{ENDS}{below}"));
+
+    let mysql = Stage::on((read_committed::database().await, None), STOCK).await;
+    a_guard_costs(&Stage::<Postgres>::new(STOCK).await, true, 0, 0).await;
+    a_guard_costs(&mysql, true, 0, 0).await;
+    guarded::disable(&mysql.pool, "stock").await.unwrap();
+    a_guard_costs(&mysql, false, 20, 2).await;
+}
+
+const STOCK: &[&str] = &[
+    "CREATE TABLE stock (id BIGINT NOT NULL PRIMARY KEY, n BIGINT NOT NULL)",
+    "INSERT INTO stock VALUES (1, 1), (2, 2), (3, 3), (11, 1), (12, 2), (13, 3)",
+    "INSERT INTO stock VALUES (21, 1), (22, 2), (23, 3), (31, 1), (32, 2), (33, 3)",
+];
+
+/// Requires that branches of a guarded table send so many statements more than before, once the
+/// process knows of the guard. Writes rows from `first` to `first` + 20.
+async fn a_guard_costs<DB: TestDatabase>(
+    stage: &Stage<DB>,
+    compounds: bool,
+    first: usize,
+    more: usize,
+) {
+    let before = changes_sent(stage, compounds, first).await;
+    let (mode, start) = (GuardMode::Refuse, GuardStart::AtOnce);
+    guarded::enable(&stage.pool, "stock", mode, start).await.unwrap();
+    let guarded = changes_sent(stage, compounds, first + 10).await;
+    assert_eq!(before.map(|count| count + more), guarded, "{}", DB::NAME_IN_TESTS);
+}
+
+/// Counts the statements of one branch for each kind of change. They belong to one global, which is
+/// not ended: what phase two sends in the background would be counted too.
+async fn changes_sent<DB: TestDatabase>(
+    stage: &Stage<DB>,
+    compounds: bool,
+    first: usize,
+) -> [usize; 4] {
+    let resource = stage.handfast.at(stage.pool.clone()).compound_statements(compounds);
+    let (resource, global) = (resource.await.unwrap(), stage.begin().await);
+    let mut counts = [0; 4];
+    // The first round describes the table.
+    for id in [first + 1, first + 2] {
+        let (last, new) = (first + 3, id + 5);
+        let changes = [
+            format!("UPDATE stock SET n = n + 1 WHERE id = {id}"),
+            format!("UPDATE stock SET n = n + 1 WHERE id BETWEEN {id} AND {last}"),
+            format!("DELETE FROM stock WHERE id = {id}"),
+            format!("INSERT INTO stock VALUES ({new}, 1)"),
+        ];
+        for (count, sql) in counts.iter_mut().zip(&changes) {
+            *count = counted(global.scope(transaction(&resource, sql))).await;
+        }
+    }
+    // Left undecided.
+    std::mem::forget(global);
+    counts
 }
 
 async fn stage<DB: TestDatabase>(number: &str) -> Stage<DB> {

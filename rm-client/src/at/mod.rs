@@ -10,6 +10,7 @@
 //! | `phase_one` | local transactions: statements with their images, registration, commit |
 //! | `phase_two` | what the coordinator has decided: undo rows go, or rows go back |
 //! | `database_wait` | tells the coordinator of work that waits in a database |
+//! | `guarded` | tables whose triggers refuse writes from outside to rows of undecided globals |
 //! | `undo` | images, the undo log, and its table |
 //! | `database` | what PostgreSQL, MySQL and SQLite do each in their own way |
 
@@ -18,6 +19,7 @@ pub(crate) mod database;
 mod database_wait;
 mod error;
 mod executor;
+pub(crate) mod guarded;
 mod migrate;
 mod phase_one;
 mod phase_two;

@@ -10,6 +10,7 @@ use sqlx::{Pool, SqlStr};
 use super::database::catalogue::{Catalogue, Managed};
 use super::database::{Backend, Identity};
 use super::error::AtError;
+use super::guarded::Releases;
 use super::running_branches::RunningBranches;
 use crate::context::{self, Context};
 use crate::coordinator::Coordinator;
@@ -30,6 +31,7 @@ pub(crate) struct ResourceState<DB: Backend> {
     pub(crate) only_in_global: bool,
     pub(crate) outside: OutsideWatch,
     pub(crate) prepared: PreparedWatch,
+    pub(crate) guards: Releases,
 }
 
 /// The memory of [`ResourceState::note_outside`].

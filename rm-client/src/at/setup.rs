@@ -13,6 +13,7 @@ use sqlx::{Database, Pool};
 use super::database::catalogue::Catalogue;
 use super::database::{AtDatabase, Backend, LOCK_TIMEOUT};
 use super::error::AtError;
+use super::guarded::{Releases, remove_released};
 use super::phase_two::{AtBranchHandler, remove_stale_guards};
 use super::resource::AtResource;
 use super::resource_state::{OutsideWatch, PreparedWatch, ResourceState};
@@ -132,6 +133,8 @@ impl<DB: AtDatabase> At<DB> {
         let merges = self.compound_statements && identity.takes_compounds;
         let (branches, stale_guards) = RunningBranches::new();
         tokio::spawn(remove_stale_guards(self.pool.clone(), stale_guards));
+        let (guards, released) = Releases::new();
+        tokio::spawn(remove_released(self.pool.clone(), released));
         let prepared = PreparedWatch::of(&self.pool);
         let shared = Arc::new(ResourceState {
             pool: self.pool,
@@ -144,6 +147,7 @@ impl<DB: AtDatabase> At<DB> {
             only_in_global: self.only_in_global,
             outside: OutsideWatch::default(),
             prepared,
+            guards,
         });
         // Last of all: phase two may be asked for as soon as the coordinator knows the resource.
         let handler = Arc::new(AtBranchHandler::new(Arc::clone(&shared)));

@@ -8,6 +8,7 @@ pub(crate) mod tc;
 
 pub(crate) mod bank;
 pub(crate) mod operator;
+pub(crate) mod read_committed;
 
 use std::time::Duration;
 
@@ -226,9 +227,16 @@ pub(crate) struct Stage<DB: TestDatabase> {
 impl<DB: TestDatabase> Stage<DB> {
     /// Returns a stage on a database in which the statements of `setup` have run.
     pub(crate) async fn new(setup: &[&str]) -> Self {
+        Self::on(DB::create().await, setup).await
+    }
+
+    /// The same on a database that is there.
+    pub(crate) async fn on(
+        (pool, directory): (Pool<DB>, Option<tempfile::TempDir>),
+        setup: &[&str],
+    ) -> Self {
         let tc = Tc::start().await;
         let handfast = Handfast::connect(tc.endpoint()).application("tests").await.unwrap();
-        let (pool, directory) = DB::create().await;
         handfast.migrate(&pool).await.unwrap();
         for sql in setup {
             DB::raw(&pool, sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));

@@ -16,6 +16,7 @@ mod dialect;
 mod foretold_key;
 mod fuzz;
 mod guard;
+pub mod guarded_sql;
 mod image;
 mod insert;
 mod insert_select;

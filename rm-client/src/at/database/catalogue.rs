@@ -3,6 +3,7 @@
 
 use std::hash::Hash;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use handfast_rm_core::plan::{
@@ -79,6 +80,8 @@ pub(crate) struct Catalogue<DB: Backend> {
     /// The only schema whose tables may be written, where another one is another resource.
     only_schema: Option<String>,
     resource_id: String,
+    /// Whether a description has ever shown a guard.
+    has_seen_guard: AtomicBool,
 }
 
 /// Tables, each trusted for [`TABLE_TTL`].
@@ -147,6 +150,13 @@ impl<DB: Backend> Planned<DB> {
         Ok(Self { loaded, tables, arguments, plan })
     }
 
+    /// Whether the statement changes rows of a guarded table.
+    pub(crate) fn fires_guard(&self) -> bool {
+        let only_reads =
+            matches!(self.plan, Plan::Pass | Plan::LockingRead(_) | Plan::JoinedRead(_));
+        !only_reads && self.tables.iter().any(|loaded| loaded.is_guarded)
+    }
+
     fn is_for(&self, tables: &[Arc<LoadedTable<DB>>]) -> bool {
         let mut pairs = self.tables.iter().zip(tables);
         self.tables.len() == tables.len() && pairs.all(|(own, other)| Arc::ptr_eq(own, other))
@@ -174,7 +184,14 @@ impl<DB: Backend> Catalogue<DB> {
             trusted_triggers,
             only_schema,
             resource_id,
+            has_seen_guard: AtomicBool::new(false),
         }
+    }
+
+    /// Whether a table of this database is known to be guarded, or to have been. That decides on
+    /// nothing but calls that can be saved.
+    pub(crate) fn knows_guards(&self) -> bool {
+        self.has_seen_guard.load(Ordering::Relaxed)
     }
 
     /// Parses a text, or remembers how it was parsed.
@@ -335,6 +352,9 @@ impl<DB: Backend> Catalogue<DB> {
         let loaded = DB::load_table(connection, name, purpose).await?;
         let mut loaded = loaded.ok_or_else(|| AtError::UnknownTable { table: name.to_string() })?;
         self.require_own(&loaded)?;
+        if loaded.is_guarded {
+            self.has_seen_guard.store(true, Ordering::Relaxed);
+        }
         for trigger in &mut loaded.table.triggers {
             if self.trusts(trigger) {
                 trigger.writes = TriggerWrites::Vouched;

@@ -53,6 +53,8 @@ pub struct LoadedTable<DB: Backend> {
     /// Its name in lock keys. Rows of a PostgreSQL partition are those of the whole, by whichever
     /// name they are written.
     pub(crate) lock_name: String,
+    /// Whether a change may fire a trigger of a guard, on this table or on rows that go along.
+    pub(crate) is_guarded: bool,
 }
 
 /// The purpose of a table's description.

@@ -27,6 +27,8 @@ pub(crate) struct BranchLog {
     pub(crate) stale_tables: bool,
     /// Set once the isolation level was found to lock gaps.
     pub(crate) gaps_locked: bool,
+    /// Whether the local transaction is marked for the triggers of guarded tables.
+    pub(crate) marked: bool,
     /// Whether an event was emitted, even if a savepoint has taken it back since.
     pub(crate) events: BranchEvents,
     savepoints: Vec<Savepoint>,
@@ -41,6 +43,7 @@ struct Savepoint {
     items: usize,
     locks: RowLocks,
     half_recorded: bool,
+    marked: bool,
 }
 
 impl BranchLog {
@@ -150,6 +153,7 @@ impl BranchLog {
             items: self.items.len(),
             locks: self.locks.clone(),
             half_recorded: self.half_recorded,
+            marked: self.marked,
         });
     }
 
@@ -168,6 +172,8 @@ impl BranchLog {
         self.locks = savepoint.locks.clone();
         // A change from before the savepoint is still there, with its undo item still missing.
         self.half_recorded = savepoint.half_recorded;
+        // The database takes back the mark, too.
+        self.marked = savepoint.marked;
     }
 
     /// Gives up the newest savepoint of the name and those set after it; the work stays.

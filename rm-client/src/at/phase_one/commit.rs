@@ -38,6 +38,7 @@ use crate::at::crash_point::crash_point;
 use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::{AtDatabase, Backend};
 use crate::at::error::AtError;
+use crate::at::guarded;
 use crate::at::resource_state::ResourceState;
 use crate::at::undo::log::UndoLog;
 use crate::at::undo::table::{self as undo_table, BranchEvents, Found};
@@ -78,6 +79,9 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         self.refuse_incomplete()?;
         let shared = Arc::clone(&self.shared);
         let (note, ending) = self.notes(branch)?;
+        if matches!(ending, Ending::Commit) {
+            self.unmark().await?;
+        }
         let is_idle = self.log.locks().is_empty() && self.log.events == BranchEvents::None;
         if is_idle && !branch.registered {
             self.send(note).await?;
@@ -117,7 +121,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         let (insert, row) = self.undo_row(branch)?;
         crash_point("before-undo-insert");
         if self.local.is_merged() {
-            let call = BoundQuery::ours(compound::insert_and_commit(&insert), row);
+            let unmark = guarded::unmark_text::<DB>().filter(|_| self.log.marked);
+            let call = BoundQuery::ours(compound::insert_and_commit(&insert, unmark), row);
             Ok((None, Ending::WithUndoRow(call)))
         } else {
             Ok((Some(BoundQuery::ours(insert, row)), Ending::Commit))
@@ -126,6 +131,14 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
 
     fn has_undo_row(&self) -> bool {
         !self.log.items().is_empty() || self.log.events != BranchEvents::None
+    }
+
+    /// Takes back the mark for guarded tables, which would outlast the local transaction.
+    async fn unmark(&mut self) -> Result<(), sqlx::Error> {
+        if self.log.marked {
+            guarded::unmark::<DB>(self.local.begun().await?).await?;
+        }
+        Ok(())
     }
 
     async fn send(&mut self, call: Option<BoundQuery<DB>>) -> Result<(), sqlx::Error> {
@@ -186,6 +199,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
 
     async fn prepare_checked(&mut self) -> Result<(), sqlx::Error> {
         self.refuse_incomplete()?;
+        self.unmark().await?;
         // PostgreSQL answers COMMIT of a failed transaction with a silent ROLLBACK. This statement
         // fails in its place.
         if DB::COMMIT_HIDES_FAILURE {

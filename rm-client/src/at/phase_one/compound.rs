@@ -9,14 +9,20 @@ pub(super) fn begin_and(read: &str) -> String {
     together(&["START TRANSACTION", read])
 }
 
+/// Begins the local transaction, reads, then marks the transaction for guarded tables.
+pub(super) fn begin_read_and_mark(read: &str, mark: &str) -> String {
+    together(&["START TRANSACTION", read, mark])
+}
+
 /// Changes rows, then reads them.
 pub(super) fn change_and_read(change: &str, read: &str) -> String {
     together(&[change, read])
 }
 
-/// Inserts, then commits.
-pub(super) fn insert_and_commit(insert: &str) -> String {
-    together(&[insert, "COMMIT"])
+/// Inserts, takes back a mark if there is one, then commits.
+pub(super) fn insert_and_commit(insert: &str, unmark: Option<&str>) -> String {
+    let statements: Vec<&str> = [insert].into_iter().chain(unmark).chain(["COMMIT"]).collect();
+    together(&statements)
 }
 
 /// Whether a text of the application can be part of a compound statement: a semicolon of its own

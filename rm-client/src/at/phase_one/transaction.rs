@@ -8,14 +8,16 @@ use sqlx::SqlStr;
 
 use super::branch::{Branch, OnConflict, Role};
 use super::branch_log::BranchLog;
+use super::compound;
 use super::local_transaction::LocalTransaction;
 use super::statement::StatementRun;
-use crate::at::database::begin::begin;
+use crate::at::database::begin::{begin, begin_by};
 use crate::at::database::bound_query::BoundQuery;
-use crate::at::database::catalogue::Managed;
+use crate::at::database::catalogue::{Managed, Planned};
 use crate::at::database::{AtDatabase, Steps};
 use crate::at::database_wait::reported;
 use crate::at::error::AtError;
+use crate::at::guarded::{self, Mark};
 use crate::at::resource_state::ResourceState;
 use crate::context::Context;
 use crate::executor::Route;
@@ -62,6 +64,7 @@ impl<DB: AtDatabase> AtTransaction<'static, DB> {
         shared: Arc<ResourceState<DB>>,
         role: Role,
     ) -> Result<Self, sqlx::Error> {
+        let mut log = BranchLog::default();
         let local = match &role {
             // As sqlx begins it: on SQLite a branch takes the writer lock at BEGIN, a plain one
             // does not.
@@ -70,10 +73,16 @@ impl<DB: AtDatabase> AtTransaction<'static, DB> {
                 LocalTransaction::merged(shared.pool.acquire().await?)
             }
             Role::Checked | Role::Branch(_) => {
-                LocalTransaction::Driven(DB::begin(&shared.pool).await?)
+                let mark = shared.catalogue.knows_guards().then(|| mark_of(&role)).flatten();
+                let marked = mark.and_then(|mark| mark.begin::<DB>());
+                log.marked = marked.is_some();
+                LocalTransaction::Driven(match marked {
+                    Some(text) => begin_by(&shared.pool, Some(text)).await?,
+                    None => DB::begin(&shared.pool).await?,
+                })
             }
         };
-        Ok(Self { local, shared, role, log: BranchLog::default() })
+        Ok(Self { local, shared, role, log })
     }
 }
 
@@ -268,20 +277,54 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         let planned = shared.catalogue.plan(connection, reads, statement, &query).await?;
         // The catalogue was read outside of the transaction, so that the first call can still begin
         // it together with the read of the rows.
+        let mut mark = self.missing_mark(&planned);
         let begins = planned.plan.reads_first() && self.local.begins_with_next_call();
+        if !begins && let Some(mark) = mark.take() {
+            self.mark(&mark).await?;
+        }
+        let marks = mark.is_some();
         let merges = self.local.is_merged();
         let connection = if begins { self.local.connection() } else { self.local.begun().await? };
         let (log, loaded, tables) = (&mut self.log, &planned.loaded, &*planned.tables);
         let catalogue = &shared.catalogue;
-        let run =
-            StatementRun { connection, begins, merges, log, loaded, tables, catalogue, query };
+        let run = StatementRun {
+            connection,
+            begins,
+            mark,
+            merges,
+            log,
+            loaded,
+            tables,
+            catalogue,
+            query,
+        };
         let steps = run.execute(&planned.plan).await?;
         // An error may come from before or behind START TRANSACTION, so only success counts.
         if begins {
             self.local.has_begun();
+            self.log.marked |= marks;
         }
         self.require_committed_rows().await?;
         Ok(steps)
+    }
+
+    /// The mark that the triggers of guarded tables have to see before this statement.
+    fn missing_mark(&self, planned: &Planned<DB>) -> Option<Mark> {
+        if self.log.marked || !planned.fires_guard() { None } else { mark_of(&self.role) }
+    }
+
+    /// Marks the local transaction for the triggers of guarded tables, and begins it with that if
+    /// it has not begun.
+    async fn mark(&mut self, mark: &Mark) -> Result<(), sqlx::Error> {
+        if self.local.begins_with_next_call() {
+            let call = mark.query::<DB>(compound::begin_and(Mark::text::<DB>()));
+            DB::steps(self.local.connection(), call).await?;
+            self.local.has_begun();
+        } else {
+            guarded::mark::<DB>(self.local.begun().await?, mark).await?;
+        }
+        self.log.marked = true;
+        Ok(())
     }
 
     /// Splits off the local transaction from the log, which takes note of a failed statement.
@@ -319,5 +362,15 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
 impl<DB: AtDatabase> fmt::Debug for AtTransaction<'_, DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AtTransaction").field("role", &self.role).finish_non_exhaustive()
+    }
+}
+
+/// The mark of a local transaction for the triggers of guarded tables. One that asks the
+/// coordinator before it commits has no need of being refused by them, and waits instead.
+fn mark_of(role: &Role) -> Option<Mark> {
+    match role {
+        Role::Plain => None,
+        Role::Checked => Some(Mark::Pass),
+        Role::Branch(branch) => Some(Mark::Branch(branch.xid.clone(), branch.id)),
     }
 }

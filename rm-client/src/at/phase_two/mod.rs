@@ -31,6 +31,7 @@ use crate::at::crash_point::crash_point;
 use crate::at::database::AtDatabase;
 use crate::at::database::begin::acquire;
 use crate::at::error::with_causes;
+use crate::at::guarded;
 use crate::at::resource_state::ResourceState;
 use crate::at::running_branches::StaleGuard;
 use crate::at::undo::table as undo_table;
@@ -67,12 +68,18 @@ impl<DB: AtDatabase> AtBranchHandler<DB> {
             undo_table::delete_many::<DB>(&mut connection, chunk).await?;
         }
         crash_point("after-phase-two-commit");
+        if self.shared.catalogue.knows_guards() {
+            names.iter().for_each(|(xid, id)| self.shared.guards.release(xid, *id));
+        }
         if *sweep_due <= Instant::now() {
             // The branches are done. A sweep that fails is tried at the next interval, and must not
             // make the coordinator repeat the call.
             *sweep_due = Instant::now() + SWEEP_EVERY;
             if let Err(error) = undo_table::delete_old_guards::<DB>(&mut connection).await {
                 tracing::warn!(%error, "old guard rows not deleted");
+            }
+            if let Err(error) = guarded::sweep::<DB>(&mut connection).await {
+                tracing::warn!(%error, "guarded rows of ended branches not deleted");
             }
         }
         Ok(())

@@ -18,6 +18,7 @@ use crate::at::database::begin::acquire;
 use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::{AtDatabase, Backend, LoadedTable};
 use crate::at::database_wait::reported;
+use crate::at::guarded::{self, Mark};
 use crate::at::resource_state::ResourceState;
 use crate::at::running_branches::CommitPossibility;
 use crate::at::undo::log::{UndoItem, UndoKind, UndoLog};
@@ -156,9 +157,17 @@ async fn attempt<DB: AtDatabase>(
         Err(Obstacle::Database(error)) => return Err(error),
     };
     match obstacle {
-        None => Ok(Some(Restored::Done)),
+        None => {
+            // An operator who leaves the rows is answered without a look at their tables.
+            let is_left = branch.resolution() == Resolution::AcceptCurrent;
+            if is_left || shared.catalogue.knows_guards() {
+                shared.guards.release(xid, id);
+            }
+            Ok(Some(Restored::Done))
+        }
         Some(Obstacle::Database(error)) => Err(error),
         Some(Obstacle::Refused { error, rows }) => {
+            let error = guarded::with_notes::<DB>(connection, shared, (xid, id), error).await;
             tracing::warn!(xid, branch = id, error, "branch needs an operator");
             let refused = Refused { error, rows, ..Refused::default() };
             let refused = report::<DB>(connection, shared, branch, &committed, refused).await;
@@ -262,7 +271,7 @@ async fn put_back<DB: AtDatabase>(
     log: &UndoLog,
     mode: &mut RestoreMode,
 ) -> Result<(), Obstacle> {
-    let mut tables = HashMap::new();
+    let (mut tables, mut marked) = (HashMap::new(), false);
     // The newest change first: each item finds the rows as it left them.
     for item in log.items.iter().rev() {
         let loaded: &LoadedTable<DB> = match tables.entry(item.table_name()) {
@@ -277,6 +286,9 @@ async fn put_back<DB: AtDatabase>(
                 if log.items.iter().any(removes) {
                     shared.catalogue.load_referrers(connection, &mut loaded).await?;
                 }
+                if loaded.is_guarded && !std::mem::replace(&mut marked, true) {
+                    guarded::mark::<DB>(connection, &Mark::Pass).await?;
+                }
                 place.insert(loaded)
             }
         };
@@ -285,6 +297,9 @@ async fn put_back<DB: AtDatabase>(
         let is_forced = matches!(mode, RestoreMode::Force);
         let restore = Restore::<DB> { connection, loaded, item, columns, is_forced };
         restore.execute(mode).await?;
+    }
+    if marked {
+        guarded::unmark::<DB>(connection).await?;
     }
     Ok(())
 }

@@ -172,11 +172,21 @@ fn name<DB: Backend>(xid: &str, branch: u64) -> DB::Arguments {
 }
 
 /// Removes the undo rows of many branches, at most [`DELETE_MAX`], in one statement.
+pub(crate) async fn delete_many<DB: Backend>(
+    connection: &mut DB::Connection,
+    branches: &[(&str, u64)],
+) -> Result<(), sqlx::Error> {
+    delete_named::<DB>(connection, "undo_log", branches).await
+}
+
+/// Removes the rows of many branches, at most [`DELETE_MAX`], from a table that names them as
+/// `undo_log` does.
 ///
 /// The number of rows named is rounded up to a power of two by naming the last one again, so that
 /// few texts serve all sizes and statement caches stay small.
-pub(crate) async fn delete_many<DB: Backend>(
+pub(crate) async fn delete_named<DB: Backend>(
     connection: &mut DB::Connection,
+    table: &str,
     branches: &[(&str, u64)],
 ) -> Result<(), sqlx::Error> {
     let Some(last) = branches.last() else { return Ok(()) };
@@ -192,7 +202,7 @@ pub(crate) async fn delete_many<DB: Backend>(
     let pairs = (0..named).map(pair).collect::<Vec<_>>().join(", ");
     // SQLite takes a list of tuples only as VALUES.
     let values = if DB::DIALECT == Dialect::Sqlite { "VALUES " } else { "" };
-    let text = format!("DELETE FROM undo_log WHERE (xid, branch_id) IN ({values}{pairs})");
+    let text = format!("DELETE FROM {table} WHERE (xid, branch_id) IN ({values}{pairs})");
     execute::<DB>(connection, text, arguments).await?;
     Ok(())
 }

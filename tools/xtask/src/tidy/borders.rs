@@ -111,7 +111,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("handfast-relay", &["handfast"]),
-    ("handfast-cli", &["handfast-example-shop", "handfast-relay", "handfast-server"]),
+    ("handfast-cli", &["handfast", "handfast-example-shop", "handfast-relay", "handfast-server"]),
     ("handfast-sea-orm", &["handfast"]),
     (
         "handfast-server",

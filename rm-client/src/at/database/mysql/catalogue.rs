@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use handfast_rm_core::plan::guarded_sql::TRIGGER_PREFIX;
 use handfast_rm_core::plan::{
     Column, Constraint, Dialect, Generation, KeyFold, Reference, Rule, Table, TableKind, TableName,
     Trigger, TriggerBody, TriggerWrites, UniqueIndex, checks,
@@ -78,12 +79,13 @@ pub(super) async fn load_table(
         Purpose::Planning => references(connection, &full, &columns).await?,
         Purpose::Restoring => Vec::new(),
     };
+    let (triggers, is_guarded) = triggers(connection, &full).await?;
     let mut table = Table {
         kind: kind(relation)?,
         key,
         unique,
         referenced_by: foreign_keys(connection, &full, &columns, purpose, mariadb).await?,
-        triggers: triggers(connection, &full).await?,
+        triggers,
         silences_triggers: false,
         unproved: match purpose {
             Purpose::Planning => {
@@ -105,7 +107,7 @@ pub(super) async fn load_table(
     table.adopt_key();
     table.adopt_whole_rows(Dialect::MySql);
     let lock_name = table.full_name();
-    Ok(Some(LoadedTable { table, types, lock_name }))
+    Ok(Some(LoadedTable { table, types, lock_name, is_guarded }))
 }
 
 /// Whether the server has `INSERT ... RETURNING`: MariaDB from 10.5, MySQL not at all.
@@ -264,10 +266,12 @@ async fn indexes(
     Ok((key, found.into_values().collect()))
 }
 
+/// The triggers of a table, and whether there is that of a guard, which is left out: it keeps the
+/// keys of rows in tables of the library. No trigger fires for rows that a DELETE takes along.
 async fn triggers(
     connection: &mut MySqlConnection,
     full: &[String; 2],
-) -> Result<Vec<Trigger>, sqlx::Error> {
+) -> Result<(Vec<Trigger>, bool), sqlx::Error> {
     let found = by_name(connection, TRIGGERS, full).await?;
     let trigger = |row: &MySqlRow| {
         let [on_insert, on_update, on_delete] = events(&text(row, 1)?);
@@ -285,7 +289,10 @@ async fn triggers(
         };
         Ok(Trigger { name, on_insert, on_update, on_delete, writes })
     };
-    found.iter().map(trigger).collect()
+    let all: Vec<Trigger> = found.iter().map(trigger).collect::<Result<_, sqlx::Error>>()?;
+    let of_guard = |trigger: &Trigger| trigger.name.starts_with(TRIGGER_PREFIX);
+    let (guard, triggers): (Vec<_>, Vec<_>) = all.into_iter().partition(of_guard);
+    Ok((triggers, !guard.is_empty()))
 }
 
 async fn unproved(

@@ -11,6 +11,8 @@ use super::catalogue_rows::{by_oid, quote};
 use super::{PgColumn, triggers, views};
 use crate::at::database::{LoadedTable, Purpose, rows};
 
+/// The guard of a table, or of one whose rows a DELETE takes along, fires a trigger.
+///
 /// `to_regclass` follows the search path of this very connection, as the statement will.
 const RELATION: &str = "\
     SELECT c.oid::int8, n.nspname::text, c.relname::text, c.relkind::text, \
@@ -18,7 +20,13 @@ const RELATION: &str = "\
            c.relkind <> 'p' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid), \
            EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.rulename <> '_RETURN'), \
            row_security_active(c.oid), whole_schema.nspname::text || '.' || whole.relname::text, \
-           c.relispartition OR c.relkind = 'p' \
+           c.relispartition OR c.relkind = 'p', \
+           EXISTS (WITH RECURSIVE changed (oid) AS (SELECT c.oid UNION \
+                   SELECT f.conrelid FROM changed JOIN pg_constraint f \
+                       ON f.confrelid = changed.oid AND f.contype = 'f' \
+                       AND f.confdeltype IN ('c', 'n', 'd')) \
+               SELECT FROM changed JOIN pg_trigger t ON t.tgrelid = changed.oid \
+                   AND t.tgname = 'handfast_guard_rows' AND t.tgenabled <> 'D') \
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
     JOIN pg_class whole ON whole.oid = COALESCE(pg_partition_root(c.oid)::oid, c.oid) \
     JOIN pg_namespace whole_schema ON whole_schema.oid = whole.relnamespace \
@@ -190,7 +198,8 @@ pub(super) async fn load_table(
         table.silences_triggers = silenceable.is_some();
     }
     let lock_name = relation.try_get(8)?;
-    Ok(Some(LoadedTable { table, types, lock_name }))
+    let is_guarded = relation.try_get(10)?;
+    Ok(Some(LoadedTable { table, types, lock_name, is_guarded }))
 }
 
 fn kind(relkind: &str, relation: &sqlx::postgres::PgRow) -> Result<TableKind, sqlx::Error> {

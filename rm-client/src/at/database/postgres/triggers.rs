@@ -7,6 +7,8 @@ use sqlx::{Arguments, PgConnection, Postgres, Row};
 use super::catalogue_rows::{by_oid, quote};
 use crate::at::database::rows;
 
+/// Those of guards are left out, which keep the keys of rows in tables of the library.
+///
 /// Bits of `tgtype`: 2 BEFORE, 4 INSERT, 8 DELETE, 16 UPDATE. Triggers of partitions fire for the
 /// whole.
 const TRIGGERS: &str = "\
@@ -17,7 +19,9 @@ const TRIGGERS: &str = "\
     FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_language l ON l.oid = p.prolang \
     WHERE (t.tgrelid = $1::int8::oid OR t.tgrelid IN \
             (SELECT relid::oid FROM pg_partition_tree($1::int8::oid::regclass))) \
-        AND NOT t.tgisinternal AND t.tgenabled <> 'D' ORDER BY t.tgname";
+        AND NOT t.tgisinternal AND t.tgenabled <> 'D' \
+        AND t.tgname NOT IN ('handfast_guard_rows', 'handfast_guard_truncate') \
+    ORDER BY t.tgname";
 
 /// Whether `session_replication_role` would let an UPDATE of columns `$2` of table `$1` pass its
 /// triggers, and nothing but these: no trigger fires in that role; the columns are in no foreign

@@ -99,7 +99,7 @@ pub(super) async fn load_table(
     table.triggers = triggers::triggers(&table, &definitions, !collates(&definitions));
     let types = vec![SqliteColumn; table.columns.len()];
     let lock_name = table.full_name();
-    Ok(Some(LoadedTable { table, types, lock_name }))
+    Ok(Some(LoadedTable { table, types, lock_name, is_guarded: false }))
 }
 
 fn kind(table_type: &str, schema: &str) -> TableKind {

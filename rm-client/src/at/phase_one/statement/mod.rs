@@ -34,6 +34,7 @@ use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::catalogue::Catalogue;
 use crate::at::database::{Backend, LoadedTable, Steps, affected, rows};
 use crate::at::error::AtError;
+use crate::at::guarded::Mark;
 use crate::at::undo::image::{Image, ImageRow, Layout, values_of};
 
 /// A statement about to run.
@@ -41,6 +42,8 @@ pub(crate) struct StatementRun<'r, DB: Backend> {
     pub(crate) connection: &'r mut DB::Connection,
     /// Whether the first call has to begin the local transaction.
     pub(crate) begins: bool,
+    /// The mark for guarded tables, if the call that begins the local transaction has to carry it.
+    pub(crate) mark: Option<Mark>,
     /// Whether several statements may go out in one call.
     pub(crate) merges: bool,
     pub(crate) log: &'r mut BranchLog,
@@ -294,7 +297,15 @@ impl<DB: Backend> StatementRun<'_, DB> {
     /// Runs a read of the plan.
     async fn answer(&mut self, query: &Query) -> Result<Steps<DB>, sqlx::Error> {
         let captured = if std::mem::take(&mut self.begins) {
-            self.query.with_text(&compound::begin_and(&query.text))
+            match self.mark.take() {
+                None => self.query.with_text(&compound::begin_and(&query.text)),
+                Some(mark) => {
+                    let text = compound::begin_read_and_mark(&query.text, Mark::text::<DB>());
+                    let mut call = self.query.with_text(&text);
+                    mark.bind::<DB>(call.arguments.get_or_insert_default());
+                    call
+                }
+            }
         } else {
             self.bound(query)
         };

@@ -27,6 +27,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let run = StatementRun {
             connection: &mut *self.connection,
             begins: false,
+            mark: None,
             merges: self.merges,
             log: &mut *self.log,
             loaded: &planned.loaded,

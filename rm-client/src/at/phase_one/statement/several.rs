@@ -50,6 +50,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
             connection: &mut *self.connection,
             // A plan of several tables does not begin the transaction.
             begins: false,
+            mark: None,
             merges: self.merges,
             log: &mut *self.log,
             loaded: &self.tables[table],
