@@ -79,30 +79,48 @@ pub(crate) enum WorkMethod {
     Local,
     /// The same as a branch, with a coordinator that replies at once.
     Branch,
+    /// A local transaction that takes no part in globals and makes sure that none holds its rows.
+    Checked,
     /// A whole global of one branch, with the real coordinator.
     Global,
+    /// The same, and the branch decides it.
+    GlobalLast,
     /// The database's own two-phase commit, in two round trips.
     Prepared,
     /// Two plain local transactions, one in each of two databases.
     LocalTwo,
     /// A whole global of one branch in each of two databases.
     GlobalTwo,
+    /// The same, and the second branch decides it.
+    GlobalTwoLast,
     /// A whole global of one branch, without locks on rows that are referred to.
     GlobalUnlocked,
 }
 
 impl WorkMethod {
-    const ALL: [Self; 6] =
-        [Self::Local, Self::Branch, Self::Global, Self::Prepared, Self::LocalTwo, Self::GlobalTwo];
+    const ALL: [Self; 9] = [
+        Self::Local,
+        Self::Branch,
+        Self::Checked,
+        Self::Global,
+        Self::GlobalLast,
+        Self::Prepared,
+        Self::LocalTwo,
+        Self::GlobalTwo,
+        Self::GlobalTwoLast,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Self::Local => "local",
             Self::Branch => "branch alone",
+            Self::Checked => "local, checked",
             Self::Global => "global, 1 branch",
+            Self::GlobalLast => "global, 1 branch that decides",
             Self::Prepared => "two-phase commit of the database",
             Self::LocalTwo => "local, 2 databases",
             Self::GlobalTwo => "global, 2 databases",
+            Self::GlobalTwoLast => "global, 2 databases, the second decides",
             Self::GlobalUnlocked => "global, 1 branch, parents unlocked",
         }
     }
@@ -111,10 +129,13 @@ impl WorkMethod {
     fn baseline(self) -> Option<Self> {
         match self {
             Self::Local | Self::LocalTwo => None,
-            Self::Branch | Self::Global | Self::GlobalUnlocked | Self::Prepared => {
-                Some(Self::Local)
-            }
-            Self::GlobalTwo => Some(Self::LocalTwo),
+            Self::Branch
+            | Self::Checked
+            | Self::Global
+            | Self::GlobalLast
+            | Self::GlobalUnlocked
+            | Self::Prepared => Some(Self::Local),
+            Self::GlobalTwo | Self::GlobalTwoLast => Some(Self::LocalTwo),
         }
     }
 }

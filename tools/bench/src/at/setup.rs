@@ -111,6 +111,14 @@ impl<DB: BenchDatabase> AtSetup<DB> {
                 WorkMethod::Global => {
                     self.global(&self.first_resource, statement, item).await?;
                 }
+                WorkMethod::GlobalLast => {
+                    self.global(&self.first_resource.last(), statement, item).await?;
+                }
+                WorkMethod::Checked => {
+                    let mut local = self.first_resource.begin_checked().await?;
+                    DB::update_branch(&mut local, statement, item).await?;
+                    local.commit().await?;
+                }
                 WorkMethod::GlobalUnlocked => {
                     self.global(&self.unlocked_resource, statement, item).await?;
                 }
@@ -120,10 +128,11 @@ impl<DB: BenchDatabase> AtSetup<DB> {
                     local(&self.second, statement, other).await?;
                 }
                 WorkMethod::GlobalTwo => {
-                    let global = self.handfast.transaction("bench").begin().await?;
-                    global.scope(branch(&self.first_resource, statement, item)).await?;
-                    global.scope(branch(&self.second_resource, statement, other)).await?;
-                    global.commit().await?;
+                    self.global_two(&self.second_resource, statement, [item, other]).await?;
+                }
+                WorkMethod::GlobalTwoLast => {
+                    let second = self.second_resource.last();
+                    self.global_two(&second, statement, [item, other]).await?;
                 }
             }
             Ok(OperationEnd::Well)
@@ -142,6 +151,20 @@ impl<DB: BenchDatabase> AtSetup<DB> {
     ) -> Result<()> {
         let global = self.handfast.transaction("bench").begin().await?;
         global.scope(branch(resource, statement, item)).await?;
+        global.commit().await?;
+        Ok(())
+    }
+
+    /// Runs a whole global of a branch in each of two databases.
+    async fn global_two(
+        &self,
+        second: &AtResource<DB>,
+        statement: Statement,
+        [item, other]: [i64; 2],
+    ) -> Result<()> {
+        let global = self.handfast.transaction("bench").begin().await?;
+        global.scope(branch(&self.first_resource, statement, item)).await?;
+        global.scope(branch(second, statement, other)).await?;
         global.commit().await?;
         Ok(())
     }
