@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct LastCommit(AtomicU8);
 
-/// What is known of the local commit.
+/// The knowledge of the local commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// Nothing was registered as the last branch, or it has not committed.

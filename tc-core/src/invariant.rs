@@ -58,8 +58,8 @@ impl Outcome {
 }
 
 impl Coordinator {
-    /// Checks DEADLINE, LOCK-OWNER, LEASE, QUEUE, VOTES and LAST-BRANCH, and that counts agree with what is
-    /// counted. For tests, since it reads the whole state.
+    /// Checks DEADLINE, LOCK-OWNER, LEASE, QUEUE, VOTES and LAST-BRANCH, and that counts agree with
+    /// what is counted. For tests, since it reads the whole state.
     ///
     /// # Errors
     /// The first invariant found broken, for operators.

@@ -200,7 +200,7 @@ impl Service {
     }
 }
 
-/// What commits a global.
+/// The side that commits a global.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decider {
     /// A request of the caller.

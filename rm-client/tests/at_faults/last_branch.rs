@@ -1,5 +1,5 @@
-//! The process of a last branch dies or stops around its local commit, which decides the global. The
-//! coordinator asks the database when the global's time is over.
+//! The process of a last branch dies or stops around its local commit, which decides the global.
+//! The coordinator asks the database when the global's time is over.
 
 use std::time::Instant;
 

@@ -48,10 +48,9 @@ pub enum Command {
         /// How to wait when a row is locked by another global.
         wait: LockWait,
     },
-    /// As `RegisterBranch`, for the branch that is the last of its global: no other branch joins
-    /// after it, and its local commit decides the global to commit. The reply says whether it does:
-    /// not where participants have to vote, where the global can only be rolled back, or where
-    /// another branch has joined since.
+    /// As `RegisterBranch`, for a branch after which none joins, and whose local commit decides the
+    /// global. The reply says whether it does: not where participants vote, where the global can
+    /// only be rolled back, or where another branch has joined since.
     RegisterLastBranch {
         /// The global that the branch belongs to.
         xid: Xid,

@@ -10,10 +10,9 @@
 //!
 //! A merged local transaction sends the undo row in one call with COMMIT, after the registration.
 //!
-//! The local COMMIT of a last branch may decide its global ([`AtResource::last`]). It is reported and
-//! not waited for: a coordinator that does not hear of it asks whether the undo row is there.
-//!
-//! [`AtResource::last`]: crate::AtResource::last
+//! The local COMMIT of a [last branch](crate::AtResource::last) may decide its global. It is
+//! reported, and the answer is not waited for: a coordinator that does not hear of it asks whether
+//! the undo row is there.
 //!
 //! The undo row is not visible before COMMIT, so neither call has to wait for the other. It goes in
 //! before COMMIT also because PostgreSQL answers COMMIT of a failed transaction with a silent
