@@ -158,7 +158,7 @@ impl Globals<'_> {
     /// Asks the branch that decides a global, whose time is over, whether it has committed. Returns
     /// whether there is such a branch.
     pub(crate) fn settle_last(&mut self, xid: Xid) -> bool {
-        if !self.globals.get(xid).is_some_and(|global| global.deciding().is_some()) {
+        if self.globals.get(xid).is_none_or(|global| global.deciding().is_none()) {
             return false;
         }
         self.globals.leave_to_its_last_branch(xid);

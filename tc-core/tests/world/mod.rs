@@ -6,6 +6,7 @@
 mod check;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use handfast_core::{
     BranchId, Change, Command, Coordinator, Correlation, DecidedBy, Decision, Effect, FencingToken,
@@ -169,6 +170,7 @@ impl World {
                 retried.effects.iter().for_each(|effect| self.carry_out(effect));
                 // Each by itself: of many that finish at once, the first may be forgotten already.
                 self.check();
+                self.settle(xid);
             }
             let counts = self.coordinator.counts();
             if counts == handfast_core::Counts::default() {
@@ -177,6 +179,17 @@ impl World {
             }
         }
         panic!("never ends: {:?}", self.coordinator.counts());
+    }
+
+    /// Every branch says whether it has committed. The answer counts for the one that was asked.
+    fn settle(&mut self, xid: Xid) {
+        for id in 1..5 {
+            let (branch, question) = (BranchId(id), VoteRequest::Settle);
+            let refused = PhaseTwoOutcome::Refused { error: "barred".into(), rows: Arc::default() };
+            let outcome = if xid.0.is_multiple_of(2) { PhaseTwoOutcome::Done } else { refused };
+            self.ask(Command::Vote { xid, branch, question, outcome }, None);
+            self.check();
+        }
     }
 
     fn carry_out(&mut self, effect: &Effect) {

@@ -54,7 +54,7 @@ impl<DB: AtDatabase> Attempts<DB> {
                 let resource = &shared.identity.resource_id;
                 let (dialect, fail) = (DB::DIALECT, OnConflict::Fail);
                 let branch = Branch::new(&shared.branches, resource, dialect, context, fail);
-                Role::Branch(branch.as_last(is_last))
+                Role::Branch(branch.ending_global(is_last))
             }
         };
         let deadline = Instant::now() + shared.lock_timeout;

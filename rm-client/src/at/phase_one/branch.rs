@@ -77,7 +77,7 @@ impl Branch {
         }
     }
 
-    pub(super) fn as_last(self, is_last: bool) -> Self {
+    pub(super) fn ending_global(self, is_last: bool) -> Self {
         Self { is_last, ..self }
     }
 

@@ -50,7 +50,7 @@ impl<DB: AtDatabase> AtTransaction<'static, DB> {
                 let resource = &shared.identity.resource_id;
                 let (dialect, wait) = (DB::DIALECT, OnConflict::Wait);
                 let branch = Branch::new(&shared.branches, resource, dialect, context, wait);
-                Role::Branch(branch.as_last(is_last))
+                Role::Branch(branch.ending_global(is_last))
             }
         };
         Self::begin_as(shared, role).await
