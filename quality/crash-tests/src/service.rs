@@ -232,12 +232,8 @@ async fn roll_back(global: Global, cause: sqlx::Error) -> Ended {
         return Ended::in_nothing(format!("{code}: {cause}"));
     };
     let ended = Ended::in_nothing(format!("{code}: {cause}, then {error}"));
-    match error {
-        EndError::Unknown { .. } | EndError::Committed { .. } => {
-            Ended { outcome: Outcome::Unknown, ..ended }
-        }
-        _ => ended,
-    }
+    let is_open = matches!(error, EndError::Unknown { .. } | EndError::Committed { .. });
+    if is_open { Ended { outcome: Outcome::Unknown, ..ended } } else { ended }
 }
 
 fn outcome_of(task: &Task, committed: Result<(), EndError>) -> (Outcome, String) {

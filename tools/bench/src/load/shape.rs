@@ -121,7 +121,6 @@ impl Shape {
             xid: xid.to_owned(),
             branch_id,
             outcome: v1::PhaseOneOutcome::Done.into(),
-            ..v1::ReportBranchRequest::default()
         }
     }
 
