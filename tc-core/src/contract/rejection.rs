@@ -87,7 +87,8 @@ pub enum Rejection {
         /// The branch.
         branch: BranchId,
     },
-    /// The operator's action does not fit the state of the global or branch.
+    /// The action does not fit the state of the global or branch: that of an operator, or a
+    /// decision about a global that its last branch decides.
     #[error("{action} does not apply to xid {xid}: it is {status}")]
     NotApplicable {
         /// The global.
