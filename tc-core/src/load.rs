@@ -262,6 +262,7 @@ fn restore_global(names: &mut Names, record: GlobalRecord, phase: Phase) -> Glob
         phase,
         paused: record.paused,
         rollback_only: record.rollback_only,
+        asks_its_last: false,
         stored: true,
         rows: 0,
         unfinished: 0,

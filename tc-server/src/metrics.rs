@@ -95,7 +95,7 @@ const GAUGES: [(&str, &str); 16] = [
     ("handfast_waiters", "requests waiting for global locks"),
     ("handfast_leases", "leases of named locks"),
     ("handfast_lock_queue", "requests waiting for named locks"),
-    ("handfast_pending_branches", "branches that are owed a call of phase two"),
+    ("handfast_pending_branches", "branches and steps that are owed a call"),
     (PROCESSES, "connected processes, and participants that are called over HTTP"),
     (BUILD, "1, with the version of the program"),
     (RELAYS, "relays of outboxes, by whether they report"),

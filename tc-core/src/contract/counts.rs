@@ -22,7 +22,8 @@ pub struct Counts {
     pub locks: usize,
     /// Requests waiting for locks.
     pub waiters: usize,
-    /// Branches of decided globals whose phase two is not carried out, and is not refused.
+    /// Branches of decided globals whose phase two is not carried out, and is not refused, and
+    /// branches that are asked whether they have decided theirs.
     pub pending_branches: usize,
     /// Leases of named locks.
     pub leases: usize,
@@ -34,7 +35,7 @@ pub struct Counts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
     pub(crate) status: StatusKind,
-    /// Branches whose phase two is owed.
+    /// Branches that are owed a call.
     pub(crate) pending: usize,
 }
 

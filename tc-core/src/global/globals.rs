@@ -74,6 +74,7 @@ impl Globals<'_> {
             phase: Phase::Active,
             paused: false,
             rollback_only: false,
+            asks_its_last: false,
             stored: false,
             rows: 0,
             unfinished: 0,

@@ -35,6 +35,8 @@ pub(crate) struct Global {
     pub(crate) phase: Phase,
     pub(crate) paused: bool,
     pub(crate) rollback_only: bool,
+    /// Its time is over, and its last branch is asked whether it has committed (LAST-BRANCH).
+    pub(crate) asks_its_last: bool,
     /// Whether there is a record of it.
     pub(crate) stored: bool,
     /// Branches that are not finished, and those of them that are refused.
@@ -98,10 +100,11 @@ impl Global {
 
     /// Returns what it adds to the counts.
     pub(crate) fn counted(&self) -> Counted {
-        let is_decided = self.phase != Phase::Active;
-        // A refused branch waits for a person: no call of phase two is owed to it.
-        let owed = (self.unfinished - self.refused) as usize;
-        let pending = if is_decided { owed } else { 0 };
+        let pending = match self.phase {
+            Phase::Active => usize::from(self.asks_its_last && self.deciding().is_some()),
+            // A refused branch waits for a person: no call of phase two is owed to it.
+            Phase::Committing | Phase::RollingBack(_) => (self.unfinished - self.refused) as usize,
+        };
         Counted { status: self.status().kind(), pending }
     }
 

@@ -189,8 +189,12 @@ impl GlobalTable {
 
     /// Takes note that the time of a global is over, and that its last branch decides.
     pub(crate) fn leave_to_its_last_branch(&mut self, xid: Xid) {
-        if let Some(global) = self.by_xid.get(xid) {
-            self.deadlines.remove(&(global.deadline, xid));
+        let deadline = self.change(xid, |global| {
+            global.asks_its_last = true;
+            global.deadline
+        });
+        if let Some(deadline) = deadline {
+            self.deadlines.remove(&(deadline, xid));
         }
     }
 

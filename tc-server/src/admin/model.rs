@@ -413,7 +413,8 @@ pub struct ServerStatus {
     pub locks: usize,
     /// Requests waiting for global locks.
     pub waiters: usize,
-    /// Branches whose phase two is decided and not done, without those that are refused.
+    /// Branches whose phase two is decided and not done, without those that are refused, and last
+    /// branches that are asked whether they have committed.
     pub pending_branches: usize,
     /// Connected processes.
     pub processes: usize,

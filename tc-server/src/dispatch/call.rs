@@ -29,6 +29,18 @@ pub enum Ask {
     Finish(Decision),
 }
 
+impl Ask {
+    /// Whether the call is owed until it is answered. A question that a client has asked for before
+    /// a commit ends with the time of the global.
+    #[must_use]
+    pub fn is_owed_until_answered(self) -> bool {
+        match self {
+            Self::Vote(VoteRequest::CanCommit | VoteRequest::Prepare) => false,
+            Self::Vote(VoteRequest::Settle) | Self::Finish(_) => true,
+        }
+    }
+}
+
 /// A call about one branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use handfast_core::{BranchId, Timestamp, Xid};
 
-use super::call::{Ask, ResourceKey};
+use super::call::ResourceKey;
 use super::driver::Dispatcher;
 use super::owed_call::CallState;
 use super::queue::Queue;
@@ -47,9 +47,9 @@ pub struct OverdueCalls {
 }
 
 impl Queue {
-    /// Adds the calls of phase two that are owed since before a point in time, by resource. Looks
-    /// at a bounded number of calls behind `from`, and returns where to go on, unless it is the
-    /// end.
+    /// Adds the calls that are owed until they are answered, and are so since before a point in
+    /// time, by resource. Looks at a bounded number of calls behind `from`, and returns where to go
+    /// on, unless it is the end.
     pub fn find_overdue(
         &self,
         before: Timestamp,
@@ -62,8 +62,7 @@ impl Queue {
         let mut last = None;
         for (&(xid, branch), pending) in &mut calls {
             last = Some((xid, branch));
-            let is_phase_two = matches!(pending.call.ask, Ask::Finish(_));
-            if !is_phase_two || pending.since >= before {
+            if !pending.call.ask.is_owed_until_answered() || pending.since >= before {
                 continue;
             }
             let (since, address) = (pending.since, Arc::clone(&pending.call.address));
@@ -107,7 +106,7 @@ impl OverdueCalls {
 }
 
 impl Dispatcher {
-    /// Adds the calls of phase two that are owed since before a point in time, by the rule of
+    /// Adds the calls that are owed since before a point in time, by the rule of
     /// [`Queue::find_overdue`].
     #[must_use]
     pub fn find_overdue(

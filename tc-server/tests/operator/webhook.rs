@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use handfast_server::admin::model::Status;
+use handfast_proto::v1::branch_outcome::Result as Outcome;
+use handfast_proto::v1::{BeginRequest, Done, RegisterBranchRequest};
+use handfast_server::admin::model::{ServerStatus, Status};
 use handfast_server::config::{Config, WebhookConfig};
 use handfast_server::over_http::{Secret, SignedRequest};
 use handfast_test_services::{until, until_some};
@@ -16,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::application::Application;
+use crate::application::{Application, registration};
 use crate::events::{RelayProcess, parked};
 use crate::port::{Admin, roomy, start_with};
 use crate::serving::Coordinator;
@@ -267,6 +269,30 @@ async fn phase_two_that_does_not_go_down_is_told_once() {
         admin.until(xid, Status::Committed).await;
     }
     assert_eq!(receiver.events().len(), 1);
+}
+
+/// Its global stays undecided beyond its time, with its rows locked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_last_branch_that_does_not_say_whether_it_has_committed_is_told() {
+    let receiver = Receiver::start().await;
+    let (mut config, _folder) = configured(&receiver.url);
+    config.webhook.overdue_ms = 300;
+    let (_server, admin, mut application) = start_with(config).await;
+    let begin = BeginRequest { timeout_ms: 100, ..BeginRequest::default() };
+    let xid = application.client.begin(begin).await.unwrap().into_inner().xid;
+    let last = RegisterBranchRequest { is_last: true, ..registration(&xid, 7, "2:42", 0) };
+    assert!(application.client.register_branch(last).await.unwrap().into_inner().decides);
+    let (call, _branch) = application.asked().await;
+    let events = receiver.until(1).await;
+    assert_eq!(events[0]["type"], "handfast.phase_two_overdue");
+    let data = &events[0]["data"];
+    assert_eq!((&data["resource"], &data["xid"]), (&json!("sqlite:stock"), &json!(xid)));
+    let pending = async || admin.get::<ServerStatus>("/api/v1/status").await.pending_branches;
+    assert_eq!(pending().await, 1);
+    application.answer(&call, Outcome::Done(Done {})).await;
+    application.finish().await;
+    admin.until(&xid, Status::Committed).await;
+    assert_eq!(pending().await, 0);
 }
 
 /// One alert for those that a relay has parked since the last look.
