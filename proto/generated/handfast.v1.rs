@@ -678,6 +678,9 @@ pub struct SignalSagaRequest {
     /// The step's output.
     #[prost(bytes = "vec", tag = "3")]
     pub payload: ::prost::alloc::vec::Vec<u8>,
+    /// As in `BeginRequest`: the client's span within which it signals.
+    #[prost(string, tag = "4")]
+    pub traceparent: ::prost::alloc::string::String,
 }
 /// Compensates the saga. Refused if its pivot has begun.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -686,6 +689,9 @@ pub struct CancelSagaRequest {
     pub xid: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
+    /// As in `BeginRequest`: the client's span within which it cancels.
+    #[prost(string, tag = "3")]
+    pub traceparent: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SagaReply {

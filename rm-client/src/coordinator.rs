@@ -268,6 +268,7 @@ impl Coordinator {
         &self,
         request: v1::SignalSagaRequest,
     ) -> Result<v1::SagaReply, Error> {
+        let request = v1::SignalSagaRequest { traceparent: trace::traceparent(), ..request };
         self.ask_saga("signal_saga", Ask::SignalSaga(request), Timeout::default()).await
     }
 
@@ -279,6 +280,7 @@ impl Coordinator {
         &self,
         request: v1::CancelSagaRequest,
     ) -> Result<v1::SagaReply, Error> {
+        let request = v1::CancelSagaRequest { traceparent: trace::traceparent(), ..request };
         self.ask_saga("cancel_saga", Ask::CancelSaga(request), Timeout::default()).await
     }
 

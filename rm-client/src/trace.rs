@@ -44,6 +44,18 @@ pub(crate) fn saga(name: &str, key: &str) -> Span {
     span
 }
 
+/// A signal to a saga.
+pub(crate) fn signal(xid: &Xid, signal: &str) -> Span {
+    let span = info_span!(target: TARGET, "signal", %xid, signal);
+    rename(&span, || format!("signal {signal}"));
+    span
+}
+
+/// The cancellation of a saga.
+pub(crate) fn cancel(xid: &Xid) -> Span {
+    info_span!(target: TARGET, "cancel", %xid)
+}
+
 /// Phase one of a branch, on a database of this kind if it is on one.
 pub(crate) fn branch(
     xid: &Xid,

@@ -7,7 +7,9 @@
 use std::path::Path;
 use std::{env, fs};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use handfast::Handfast;
+use handfast::saga::{Saga, SagaStep};
 use handfast_example_shop::traced::{SHOP, TracedRun, WITHIN};
 use handfast_tracing_tests::{Collector, Kind, Span, Trace, draw};
 
@@ -110,6 +112,43 @@ fn the_steps_of_the_next_coordinator_stand_in_the_same_trace() -> Result<()> {
     let written = trace.only(SHOP, "step write")?;
     ensure!(written.trace == saga.trace && written.attributes["outcome"] == "done", "{written:?}");
     ensure!(collector.traces()?.len() == 1, "the order has one trace");
+    Ok(())
+}
+
+/// A person approves, and another one cancels: both stand where their code runs.
+#[tokio::test]
+async fn a_signal_and_a_cancellation_are_in_the_trace_of_their_caller() -> Result<()> {
+    let collector = Collector::start()?;
+    let run = TracedRun::new(PROGRAM, collector.endpoint())?;
+    let mut coordinator = run.start_coordinator(None)?;
+    let work = async |coordinator: String| {
+        let handfast = Handfast::connect(&coordinator).await?;
+        let steps = Saga::new("approve").step(SagaStep::signal("sales"));
+        let saga =
+            handfast.start_saga("order-10250", steps.step(SagaStep::signal("stock"))).await?;
+        saga.signal("sales", &"yes").await?;
+        let refused = saga.signal("sale", &"yes").await;
+        ensure!(refused.is_err_and(|error| error.code() == "HF-TC-UNKNOWN-SIGNAL"));
+        saga.cancel("sold out").await?;
+        Ok(())
+    };
+    run.call(work).await?;
+    coordinator.end()?;
+    let trace = collector.wait_for(WITHIN, |trace| trace.spans.len() == 9)?;
+
+    let caller = root(&trace).context("the caller's span")?;
+    for (own, name) in [("signal sales", "signal saga"), ("cancel", "cancel saga")] {
+        let asked = trace.only(SHOP, own)?;
+        ensure!((&asked.parent, asked.kind) == (&caller.id, Kind::Internal), "{asked:?}");
+        let mut answered = trace.named(COORDINATOR, name);
+        answered.retain(|span| span.parent == asked.id);
+        let [answered] = *answered else { anyhow::bail!("{}", trace.outline()) };
+        ensure!(answered.kind == Kind::Server && answered.error.is_none(), "{answered:?}");
+        ensure!(answered.attributes["xid"] == asked.attributes["xid"], "{answered:?}");
+    }
+    let refused = trace.spans.iter().find(|span| span.error.is_some()).context("the refusal")?;
+    ensure!(refused.attributes["code"] == "HF-TC-UNKNOWN-SIGNAL", "{refused:?}");
+    ensure!(refused.attributes["signal"] == "sale", "{refused:?}");
     Ok(())
 }
 

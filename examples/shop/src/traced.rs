@@ -11,6 +11,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::telemetry;
+
 /// The service that the processes of an example are, unless they are one of their own.
 pub const SHOP: &str = "shop";
 /// How long a part of a run may take.
@@ -85,6 +87,16 @@ impl TracedRun {
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{}\n{errors}", output.status);
         serde_json::from_slice(&output.stdout).context("a report")
+    }
+
+    /// Does work of a caller in this process, on one thread, within a span `caller` of the service
+    /// [`SHOP`]. The work is given the URL of the coordinator.
+    ///
+    /// # Errors
+    /// Those of the work, or if the last spans do not leave in time.
+    pub async fn call<T>(&self, work: impl AsyncFnOnce(String) -> Result<T>) -> Result<T> {
+        let work = work(format!("http://{}", self.grpc));
+        telemetry::traced(&self.collector, SHOP, work).await
     }
 
     /// Places the order with a coordinator that ends at the crash point, and with the next one.

@@ -149,8 +149,9 @@ impl StartedSaga {
             reason: error.to_string(),
         })?;
         let (xid, signal) = (self.xid.as_str().to_owned(), step.to_owned());
-        let request = v1::SignalSagaRequest { xid, signal, payload };
-        self.report_of(self.coordinator.signal_saga(request).await?)
+        let request = v1::SignalSagaRequest { xid, signal, payload, ..Default::default() };
+        let signalling = self.coordinator.signal_saga(request);
+        self.report_of(signalling.instrument(trace::signal(&self.xid, step)).await?)
     }
 
     /// Cancels the saga, so that it is compensated. Returns when that is decided, not when it is
@@ -160,8 +161,9 @@ impl StartedSaga {
     /// [`Error::Rejected`] with `HF-TC-PAST-PIVOT` if the saga's pivot has begun.
     pub async fn cancel(&self, reason: &str) -> Result<SagaReport, Error> {
         let (xid, reason) = (self.xid.as_str().to_owned(), reason.to_owned());
-        let request = v1::CancelSagaRequest { xid, reason };
-        self.report_of(self.coordinator.cancel_saga(request).await?)
+        let request = v1::CancelSagaRequest { xid, reason, ..Default::default() };
+        let cancelling = self.coordinator.cancel_saga(request);
+        self.report_of(cancelling.instrument(trace::cancel(&self.xid)).await?)
     }
 
     async fn get(&self, when: v1::ReplyWhen, wait: Duration) -> Result<SagaReport, Error> {

@@ -18,6 +18,8 @@ pub(super) fn of_message(spans: &Spans, body: &Body) -> Option<RequestSpan> {
         Body::End(request) => of_end(spans, request),
         Body::TryBranch(request) => of_try(spans, request),
         Body::StartSaga(request) => of_saga(spans, request),
+        Body::SignalSaga(request) => of_signal(spans, request),
+        Body::CancelSaga(request) => of_cancellation(spans, request),
         Body::Hello(_)
         | Body::RegisterResources(_)
         | Body::ReportBranch(_)
@@ -26,8 +28,6 @@ pub(super) fn of_message(spans: &Spans, body: &Body) -> Option<RequestSpan> {
         | Body::GetStatus(_)
         | Body::Finished(_)
         | Body::GetSaga(_)
-        | Body::SignalSaga(_)
-        | Body::CancelSaga(_)
         | Body::AcquireLock(_)
         | Body::RenewLocks(_)
         | Body::ReleaseLock(_)
@@ -98,6 +98,18 @@ fn of_saga(spans: &Spans, request: &wire::StartSagaRequest) -> Option<RequestSpa
             text("key", request.key.as_str()),
             text("application", request.application.as_str()),
         ]
+    })
+}
+
+fn of_signal(spans: &Spans, request: &wire::SignalSagaRequest) -> Option<RequestSpan> {
+    RequestSpan::begin(spans, &request.traceparent, "signal saga", OwnSpan::Random, || {
+        vec![text("xid", request.xid.as_str()), text("signal", request.signal.as_str())]
+    })
+}
+
+fn of_cancellation(spans: &Spans, request: &wire::CancelSagaRequest) -> Option<RequestSpan> {
+    RequestSpan::begin(spans, &request.traceparent, "cancel saga", OwnSpan::Random, || {
+        vec![text("xid", request.xid.as_str())]
     })
 }
 

@@ -90,7 +90,11 @@ impl ClientProcess {
         let Some(xid) = self.start_saga(request).await else { return };
         if self.world.draw(|random| random.happens(150)) {
             self.world.sleep(self.world.between(MS, 3 * SECOND)).await;
-            let request = CancelSagaRequest { xid: xid.clone(), reason: "mind".to_owned() };
+            let request = CancelSagaRequest {
+                xid: xid.clone(),
+                reason: "mind".to_owned(),
+                ..CancelSagaRequest::default()
+            };
             let cancelled =
                 self.request("cancel_saga", ClientBody::CancelSaga(request), Duration::ZERO).await;
             self.world
