@@ -197,7 +197,7 @@ fn cells(row: &Row) -> Vec<String> {
     };
     vec![
         row.name.clone(),
-        spread(&row.per_second),
+        rate(row),
         latency(|all| all.p50_us),
         latency(|all| all.p90_us),
         latency(|all| all.p99_us),
@@ -228,11 +228,13 @@ fn disturbance(of: &Disturbance) -> String {
     format!("{:.2}{again}", of.foreign_cores)
 }
 
+/// Formats how often an operation was done. A row of another kind has none.
+fn rate(row: &Row) -> String {
+    if row.per_second.max == 0.0 { String::new() } else { spread(&row.per_second) }
+}
+
 /// Formats the median, and the extremes if there are several values.
 fn spread(of: &Spread) -> String {
-    if of.median == 0.0 && of.max == 0.0 {
-        return String::new();
-    }
     if of.min.total_cmp(&of.max).is_eq() {
         return short(of.median);
     }
@@ -242,6 +244,7 @@ fn spread(of: &Spread) -> String {
 /// Formats with at least three significant digits, and separated thousands.
 fn short(value: f64) -> String {
     match value.abs() {
+        0.0 => "0".to_owned(),
         size if size >= 1_000.0 => thousands(value.round()),
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
@@ -265,7 +268,9 @@ fn thousands(value: f64) -> String {
 #[expect(clippy::print_stderr, reason = "progress belongs on standard error")]
 fn eprint_progress(row: &Row) {
     let p50 = row.latency.map_or_else(String::new, |all| format!(", p50 {} µs", short(all.p50_us)));
-    eprintln!("{}: {}/s{p50}", row.name, spread(&row.per_second));
+    let rate = rate(row);
+    let rate = if rate.is_empty() { "measured".to_owned() } else { format!("{rate}/s") };
+    eprintln!("{}: {rate}{p50}", row.name);
 }
 
 #[cfg(test)]
@@ -318,6 +323,7 @@ mod tests {
 
     #[test]
     fn figures_are_short() {
+        assert_eq!(short(0.0), "0");
         assert_eq!(short(0.123), "0.12");
         assert_eq!(short(12.34), "12.3");
         assert_eq!(short(123.4), "123");

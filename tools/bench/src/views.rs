@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use futures::future::try_join_all;
 use handfast_proto::v1;
-use reqwest::Client;
+use reqwest::{Client, RequestBuilder};
+use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_rustls::rustls;
 
@@ -65,8 +66,13 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
     let admin = Admin::of(&server)?;
     recovery::fill(&server, options.open, begin).await?;
     admin.fill_history(&server, options.finished).await?;
-    for list in lists() {
-        report.push(admin.first_pages(list.0, &list.1, options.asks).await?);
+    for (name, path) in lists() {
+        let ask = async || admin.get(&path).await;
+        report.push(first_pages(name, ask, options.asks).await?);
+    }
+    for (name, body) in dry_runs() {
+        let ask = async || admin.post("/api/v1/transactions/bulk", &body).await;
+        report.push(first_pages(name, ask, options.asks).await?);
     }
     for row in options.console(&server, &admin).await? {
         report.push(row);
@@ -108,6 +114,16 @@ fn lists() -> Vec<(&'static str, String)> {
         ("processes", "/api/v1/processes".to_owned()),
         ("the last 15 minutes", "/api/v1/recent".to_owned()),
         ("status", "/api/v1/status".to_owned()),
+    ]
+}
+
+/// Returns what the dry runs of actions on several transactions are called, and their requests.
+fn dry_runs() -> Vec<(&'static str, serde_json::Value)> {
+    let rollback = |filter| json!({"action": "rollback", "filter": filter});
+    vec![
+        ("dry run of a rollback of 100", rollback(json!({"status": "active"}))),
+        ("dry run of a rollback of 1,000", rollback(json!({"status": "active", "limit": 1_000}))),
+        ("dry run by a text that none has", rollback(json!({"text": "nowhere"}))),
     ]
 }
 
@@ -154,6 +170,25 @@ fn load(in_flight: usize) -> Load {
     }
 }
 
+/// Asks for the first page of a list, one time after the other.
+async fn first_pages(name: &str, ask: impl AsyncFn() -> Result<String>, asks: u32) -> Result<Row> {
+    let mut latencies = Latencies::default();
+    let started = Instant::now();
+    let mut bytes = 0;
+    for _ in 0..asks.max(1) {
+        let asked = Instant::now();
+        bytes = ask().await?.len();
+        latencies.record(asked.elapsed());
+    }
+    let per_second = f64::from(asks) / started.elapsed().as_secs_f64();
+    let mut sample = Sample::new(per_second, latencies);
+    if let Some(percentiles) = sample.latencies.percentiles() {
+        sample.figure("longest ms", percentiles.max_us / 1e3);
+    }
+    sample.figure("bytes", bytes as f64);
+    Ok(Row::of(name, vec![(sample, crate::idle::Disturbance::default())]))
+}
+
 /// A client of the admin API.
 struct Admin {
     client: Client,
@@ -169,7 +204,17 @@ impl Admin {
     }
 
     async fn get(&self, path: &str) -> Result<String> {
-        let answer = self.client.get(format!("{}{path}", self.url)).send().await?;
+        self.answer(path, self.client.get(format!("{}{path}", self.url))).await
+    }
+
+    async fn post(&self, path: &str, body: &serde_json::Value) -> Result<String> {
+        let request = self.client.post(format!("{}{path}", self.url));
+        let request = request.header("content-type", "application/json").body(body.to_string());
+        self.answer(path, request).await
+    }
+
+    async fn answer(&self, path: &str, request: RequestBuilder) -> Result<String> {
+        let answer = request.send().await?;
         let status = answer.status();
         let text = answer.text().await?;
         if !status.is_success() {
@@ -190,25 +235,6 @@ impl Admin {
     async fn remembered(&self) -> Result<u64> {
         let status: serde_json::Value = serde_json::from_str(&self.get("/api/v1/status").await?)?;
         status["remembered"].as_u64().context("the status says how many are remembered")
-    }
-
-    /// Asks for the first page of a list, one time after the other.
-    async fn first_pages(&self, name: &str, path: &str, asks: u32) -> Result<Row> {
-        let mut latencies = Latencies::default();
-        let started = Instant::now();
-        let mut bytes = 0;
-        for _ in 0..asks.max(1) {
-            let asked = Instant::now();
-            bytes = self.get(path).await?.len();
-            latencies.record(asked.elapsed());
-        }
-        let per_second = f64::from(asks) / started.elapsed().as_secs_f64();
-        let mut sample = Sample::new(per_second, latencies);
-        if let Some(percentiles) = sample.latencies.percentiles() {
-            sample.figure("longest ms", percentiles.max_us / 1e3);
-        }
-        sample.figure("bytes", bytes as f64);
-        Ok(Row::of(name, vec![(sample, crate::idle::Disturbance::default())]))
     }
 
     /// Follows what three screens show, until the value is dropped. Returns when each has shown
