@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::collections::interner::{Names, Origin};
 use crate::contract::{
     Asker, BranchRecord, BranchState, COUNTER_BITS, ClientId, EPOCH_MAX, Epoch, GlobalRecord,
-    GlobalState, LeaseId, LeaseRecord, Limits, LoadError, Record, SagaRecord, Timestamp, Xid,
+    GlobalState, LeaseId, LeaseRecord, Limits, LoadError, Record, RecordKey, Timestamp,
 };
 use crate::coordinator::Coordinator;
 use crate::deadlock_log::DeadlockLog;
@@ -47,50 +47,25 @@ impl Coordinator {
         limits: Limits,
         records: impl IntoIterator<Item = Record>,
     ) -> Result<Self, LoadError> {
-        if epoch.0 > EPOCH_MAX {
-            return Err(LoadError::EpochTooLarge(epoch));
-        }
-        let mut coordinator = Self {
-            environment: Environment {
-                address,
-                limits,
-                restart: Restart::default(),
-                ids: IdGenerator::new(epoch),
-                names: Names::new(),
-                asker: Asker::default(),
-                trace: None,
-            },
-            globals: GlobalTable::default(),
-            rows: RowLocks::new(),
-            waiting: WaitingRequests::default(),
-            votings: Votings::new(),
-            history: History::default(),
-            labels: LabelIndex::default(),
-            keys: BeginKeys::default(),
-            sagas: SagaTable::default(),
-            leases: LeaseTable::default(),
-            departed: DepartedClients::default(),
-            deadlocks: DeadlockLog::default(),
-        };
-        let Sorted { globals, mut branches, sagas, leases } = sort_records(records)?;
-        for saga in sagas.into_values() {
-            coordinator.sagas.restore(&mut coordinator.environment.names, epoch, saga)?;
-        }
-        for global in globals.into_values() {
-            // Both maps are in the order of XIDs. A branch with a smaller one than this global's
-            // has no global, and `restore` refuses it.
-            let later = branches.split_off(&(Xid(global.xid.0.saturating_add(1)), 0));
-            let own = std::mem::replace(&mut branches, later);
-            coordinator.restore(epoch, global, own)?;
-        }
-        for lease in leases.into_values() {
-            let Self { leases, environment, globals, .. } = &mut coordinator;
-            leases.restore(&mut environment.names, globals, epoch, lease)?;
-        }
-        // They were added in the order of their XIDs, and are forgotten in that in which they
-        // finished.
-        coordinator.history.put_in_order();
-        branches.into_values().next().map_or(Ok(coordinator), |branch| Err(orphan(&branch)))
+        let mut records: Vec<Record> = records.into_iter().collect();
+        records.sort_unstable_by_key(Record::place_to_load);
+        Self::load_in_order(epoch, address, limits, records)
+    }
+
+    /// Loads as [`Coordinator::load`] does, without holding the records: they must be in the order of
+    /// [`Record::place_to_load`], or at least those of the branches of each global behind its own.
+    ///
+    /// # Errors
+    /// As [`Coordinator::load`]. A branch in another place counts as one without a global.
+    pub fn load_in_order(
+        epoch: Epoch,
+        address: Arc<str>,
+        limits: Limits,
+        records: impl IntoIterator<Item = Record>,
+    ) -> Result<Self, LoadError> {
+        let mut loading = Loading::begin(epoch, address, limits)?;
+        records.into_iter().try_for_each(|record| loading.take(record))?;
+        loading.finish()
     }
 
     /// Sets the time at which a loaded coordinator continues. Must be called before anything is
@@ -108,15 +83,16 @@ impl Coordinator {
         self.sagas.resume(self.environment.restart);
     }
 
+    /// Restores a global with its branches, in any order.
     fn restore(
         &mut self,
         epoch: Epoch,
         record: GlobalRecord,
-        branches: StoredBranches,
+        branches: &mut Vec<BranchRecord>,
     ) -> Result<(), LoadError> {
         let xid = record.xid;
-        if let Some(branch) = branches.values().find(|branch| branch.xid != xid) {
-            return Err(orphan(branch));
+        if self.globals.get(xid).is_some() || self.history.get(xid).is_some() {
+            return Err(LoadError::RecordTwice(RecordKey::Global(xid)));
         }
         // The counter of this epoch would draw the same XID again.
         if xid.0 >> COUNTER_BITS >= epoch.0 {
@@ -127,10 +103,11 @@ impl Coordinator {
         let Some(phase) = phase_of(record.state) else {
             // The batch that ends a global deletes the records of its branches as well.
             self.history.add(self.environment.names.shared(record));
-            return branches.values().next().map_or(Ok(()), |branch| Err(orphan(branch)));
+            return branches.first().map_or(Ok(()), |branch| Err(orphan(branch)));
         };
         let mut global = restore_global(&mut self.environment.names, record, phase);
-        for branch in branches.into_values() {
+        branches.sort_unstable_by_key(|branch| branch.sequence);
+        for branch in branches.drain(..) {
             self.restore_branch(&mut global, branch)?;
         }
         // The last branch and the global end in one batch, so that no batch leaves this behind. No
@@ -148,7 +125,9 @@ impl Coordinator {
         mut record: BranchRecord,
     ) -> Result<(), LoadError> {
         let xid = global.xid;
-        if !fits(&record.state, global.phase) || global.branch(record.id).is_some() {
+        let is_there =
+            global.branch(record.id).is_some() || global.branch_at(record.sequence).is_some();
+        if !fits(&record.state, global.phase) || is_there {
             return Err(LoadError::BranchMisfit { xid, branch: record.id });
         }
         let resource = self.environment.names.name(&record.resource);
@@ -183,46 +162,97 @@ impl Coordinator {
     }
 }
 
-type StoredBranches = BTreeMap<(Xid, u32), BranchRecord>;
-
-#[derive(Default)]
-struct Sorted {
-    globals: BTreeMap<Xid, GlobalRecord>,
-    branches: StoredBranches,
-    sagas: BTreeMap<Xid, SagaRecord>,
+/// A coordinator that takes its records.
+struct Loading {
+    coordinator: Coordinator,
+    epoch: Epoch,
+    /// The global whose branches may still come.
+    global: Option<GlobalRecord>,
+    branches: Vec<BranchRecord>,
+    /// They come last: globals own some of them.
     leases: BTreeMap<LeaseId, LeaseRecord>,
 }
 
-fn sort_records(records: impl IntoIterator<Item = Record>) -> Result<Sorted, LoadError> {
-    let mut sorted = Sorted::default();
-    for record in records {
-        let key = record.key();
+impl Loading {
+    fn begin(epoch: Epoch, address: Arc<str>, limits: Limits) -> Result<Self, LoadError> {
+        if epoch.0 > EPOCH_MAX {
+            return Err(LoadError::EpochTooLarge(epoch));
+        }
+        let coordinator = Coordinator {
+            environment: Environment {
+                address,
+                limits,
+                restart: Restart::default(),
+                ids: IdGenerator::new(epoch),
+                names: Names::new(),
+                asker: Asker::default(),
+                trace: None,
+            },
+            globals: GlobalTable::default(),
+            rows: RowLocks::new(),
+            waiting: WaitingRequests::default(),
+            votings: Votings::new(),
+            history: History::default(),
+            labels: LabelIndex::default(),
+            keys: BeginKeys::default(),
+            sagas: SagaTable::default(),
+            leases: LeaseTable::default(),
+            departed: DepartedClients::default(),
+            deadlocks: DeadlockLog::default(),
+        };
+        let (branches, leases) = (Vec::new(), BTreeMap::new());
+        Ok(Self { coordinator, epoch, global: None, branches, leases })
+    }
+
+    fn take(&mut self, record: Record) -> Result<(), LoadError> {
         match record {
             Record::Global(global) => {
-                if sorted.globals.insert(global.xid, global).is_some() {
-                    return Err(LoadError::RecordTwice(key));
+                self.end_global()?;
+                self.global = Some(global);
+            }
+            Record::Branch(branch) => {
+                if self.global.as_ref().is_none_or(|global| global.xid != branch.xid) {
+                    return Err(orphan(&branch));
                 }
+                self.branches.push(branch);
             }
             Record::Saga(saga) => {
-                if sorted.sagas.insert(saga.xid, saga).is_some() {
-                    return Err(LoadError::RecordTwice(key));
+                if self.coordinator.sagas.get(saga.xid).is_some() {
+                    return Err(LoadError::RecordTwice(RecordKey::Saga(saga.xid)));
                 }
+                let Coordinator { sagas, environment, .. } = &mut self.coordinator;
+                sagas.restore(&mut environment.names, self.epoch, saga)?;
             }
             Record::Lease(lease) => {
-                if sorted.leases.insert(lease.id, lease).is_some() {
+                let key = RecordKey::Lease(lease.id);
+                if self.leases.insert(lease.id, lease).is_some() {
                     return Err(LoadError::RecordTwice(key));
                 }
             }
             Record::Closure(closure) => return Err(LoadError::Closed(closure)),
-            Record::Branch(branch) => {
-                let (xid, id) = (branch.xid, branch.id);
-                if sorted.branches.insert((xid, branch.sequence), branch).is_some() {
-                    return Err(LoadError::BranchMisfit { xid, branch: id });
-                }
-            }
         }
+        Ok(())
     }
-    Ok(sorted)
+
+    /// Restores the global of which every branch has come.
+    fn end_global(&mut self) -> Result<(), LoadError> {
+        self.global.take().map_or(Ok(()), |global| {
+            self.coordinator.restore(self.epoch, global, &mut self.branches)
+        })
+    }
+
+    fn finish(mut self) -> Result<Coordinator, LoadError> {
+        self.end_global()?;
+        let mut coordinator = self.coordinator;
+        for lease in self.leases.into_values() {
+            let Coordinator { leases, environment, globals, .. } = &mut coordinator;
+            leases.restore(&mut environment.names, globals, self.epoch, lease)?;
+        }
+        // They were added in the order of their records, and are forgotten in that in which they
+        // finished.
+        coordinator.history.put_in_order();
+        Ok(coordinator)
+    }
 }
 
 fn orphan(branch: &BranchRecord) -> LoadError {

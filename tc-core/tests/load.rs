@@ -27,6 +27,25 @@ fn the_order_of_records_does_not_matter() {
 }
 
 #[test]
+fn records_that_are_not_held_must_be_in_order() {
+    let records = || {
+        [(SECOND, 0), (FIRST, 1)].map(|(xid, sequence)| {
+            [global(xid, GlobalState::Active), branch_without_rows(xid, sequence)]
+        })
+    };
+    let load =
+        |records| Coordinator::load_in_order(Epoch(2), "tc".into(), Limits::default(), records);
+    assert!(load(records().concat()).is_ok());
+    let mut apart = records().concat();
+    apart.swap(1, 2);
+    let orphan = LoadError::BranchWithoutGlobal { xid: SECOND, branch: BranchId(7) };
+    assert_eq!(load(apart).err(), Some(orphan));
+    let twice = [records().concat(), records().concat()].concat();
+    let expected = LoadError::RecordTwice(RecordKey::Global(SECOND));
+    assert_eq!(load(twice).err(), Some(expected));
+}
+
+#[test]
 fn an_epoch_that_does_not_fit_an_xid() {
     assert_eq!(load(1 << 24, []), Err(LoadError::EpochTooLarge(Epoch(1 << 24))));
 }
@@ -142,6 +161,13 @@ fn global(xid: Xid, state: GlobalState) -> Record {
         finished_branches: [].into(),
         trace: None,
     })
+}
+
+fn branch_without_rows(xid: Xid, sequence: u32) -> Record {
+    let Record::Branch(branch) = branch(xid, sequence, BranchState::Registered) else {
+        panic!("it is a branch")
+    };
+    Record::Branch(BranchRecord { rows: Vec::new(), ..branch })
 }
 
 /// Branch 7, which holds a row unless it is finished.

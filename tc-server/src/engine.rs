@@ -26,7 +26,7 @@ use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use handfast_core::{Command, Coordinator, Decided, Epoch, LoadError, Request, Timestamp};
+use handfast_core::{Command, Coordinator, Decided, Epoch, Request, Timestamp};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -246,20 +246,23 @@ impl Running {
         // The clock is read once for epoch and counters: gaining the lead may last into the next
         // minute (decision 0014).
         let epoch_taken_at = self.clock.now();
-        let (epoch, records) = self.store.lead(Epoch::of_clock(epoch_taken_at)).await?;
+        let (epoch, mut records) =
+            self.store.lead_and_feed(Epoch::of_clock(epoch_taken_at)).await?;
         crash_point("after-lead");
-        let count = records.len();
         let address = Arc::clone(&self.settings.address);
         let limits = self.settings.limits.clone();
         let clock = Arc::clone(&self.clock);
         let load = move || {
-            let mut coordinator = Coordinator::load(epoch, address, limits, records)?;
+            let loaded = Coordinator::load_in_order(epoch, address, limits, &mut records);
+            // What was read before the store failed may well contradict itself.
+            let count = records.end()?;
+            let mut coordinator = loaded?;
             coordinator.resume(epoch_taken_at, clock.now());
-            Ok::<_, LoadError>(BatchBuilder::new(coordinator))
+            Ok::<_, EngineFailure>((BatchBuilder::new(coordinator), count))
         };
         // Loading millions of records takes seconds, in which the lease must be renewed. Boxed,
         // since the future has room for a whole coordinator.
-        let batch = Box::pin(off_the_loop(load)).await?;
+        let (batch, count) = Box::pin(off_the_loop(load)).await?;
         tracing::info!(epoch = epoch.0, records = count, "leading");
         Ok(Term { epoch, batch, scans: Scans::default() })
     }

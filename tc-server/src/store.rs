@@ -10,6 +10,7 @@ mod directory;
 mod disk;
 mod embedded;
 mod etcd;
+mod feed;
 mod initialize;
 mod journal;
 mod memory;
@@ -37,6 +38,7 @@ pub use directory::DirectoryLock;
 pub(crate) use directory::{holds_records, make as make_directory};
 pub use embedded::{EmbeddedStore, SEGMENT_BYTES};
 pub use etcd::{EtcdStore, EtcdStoreSettings};
+pub use feed::RecordFeed;
 pub use handfast_etcd::EtcdOptions;
 pub use memory::MemoryStore;
 pub use snapshot::{RecordSnapshot, RecordSource, SnapshotOrigin, StoredRecord};
@@ -57,6 +59,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// store waits here until leadership is gained. A future that is dropped gives up, at any point
     /// and without harm.
     fn lead(&self, at_least: Epoch) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>>;
+
+    /// Leads as [`Store::lead`] does, but returns the records while they are read. The default is for
+    /// a store that has read them all by then.
+    fn lead_and_feed(
+        &self,
+        at_least: Epoch,
+    ) -> BoxFuture<'_, Result<(Epoch, RecordFeed), StoreError>> {
+        let led = self.lead(at_least);
+        async move { led.await.map(|(epoch, records)| (epoch, records.into())) }.boxed()
+    }
 
     /// Makes the batch durable, atomically, if `epoch` is still the newest. After
     /// [`StoreError::LostLeadership`] the batch is stored nowhere, or the next leader reads it.

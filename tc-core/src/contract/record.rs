@@ -48,6 +48,17 @@ pub enum RecordKey {
 }
 
 impl Record {
+    /// Returns what [`Coordinator::load_in_order`](crate::Coordinator::load_in_order) wants records
+    /// to be sorted by: a global is followed by its branches.
+    #[must_use]
+    pub fn place_to_load(&self) -> (Option<Xid>, bool) {
+        match self {
+            Self::Global(global) => (Some(global.xid), false),
+            Self::Branch(branch) => (Some(branch.xid), true),
+            Self::Saga(_) | Self::Lease(_) | Self::Closure(_) => (None, false),
+        }
+    }
+
     /// Where the record is stored.
     #[must_use]
     pub fn key(&self) -> RecordKey {

@@ -29,7 +29,8 @@ const VERSION: u8 = 1;
 const VERSION_OF_CHILDREN: u8 = 2;
 
 const GLOBAL: u8 = b'g';
-const BRANCH: u8 = b'b';
+/// The first byte of the keys of branches.
+pub(super) const BRANCH: u8 = b'b';
 const SAGA: u8 = b's';
 const LEASE: u8 = b'l';
 const CLOSURE: u8 = b'!';

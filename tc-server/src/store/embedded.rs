@@ -26,7 +26,9 @@ use super::checkpoint::Checkpoint;
 use super::directory::DirectoryLock;
 use super::journal::{self, Appended, Journal, Mark, PartsError};
 use super::records::{self, Records, open_error};
-use super::{RecordSnapshot, RecordSource, Store, StoreError, initialize, write_failure_marker};
+use super::{
+    RecordFeed, RecordSnapshot, RecordSource, Store, StoreError, initialize, write_failure_marker,
+};
 use crate::crash_point::crash_point;
 
 /// The default size of a segment of the journal, in bytes.
@@ -52,6 +54,7 @@ pub struct EmbeddedStore {
 /// A request to the writer, with the channel for the answer.
 enum Job {
     Lead { at_least: Epoch, done: oneshot::Sender<Result<(Epoch, Vec<Record>), StoreError>> },
+    LeadAndFeed { at_least: Epoch, done: oneshot::Sender<Result<(Epoch, RecordFeed), StoreError>> },
     Commit { epoch: Epoch, batch: Vec<Change>, done: oneshot::Sender<Result<(), StoreError>> },
     Snapshot { done: oneshot::Sender<Result<RecordSnapshot, StoreError>> },
 }
@@ -115,6 +118,13 @@ impl fmt::Debug for EmbeddedStore {
 impl Store for EmbeddedStore {
     fn lead(&self, at_least: Epoch) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
         self.ask(move |done| Job::Lead { at_least, done }).boxed()
+    }
+
+    fn lead_and_feed(
+        &self,
+        at_least: Epoch,
+    ) -> BoxFuture<'_, Result<(Epoch, RecordFeed), StoreError>> {
+        self.ask(move |done| Job::LeadAndFeed { at_least, done }).boxed()
     }
 
     fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>> {
@@ -206,13 +216,22 @@ impl Writer {
     fn run(&mut self, job: Job) {
         // The receiver may be gone: a server that is dropped does not wait for its store.
         match job {
-            Job::Lead { at_least, done } => drop(done.send(self.lead(at_least))),
+            Job::Lead { at_least, done } => {
+                drop(done.send(self.lead(at_least, |records, place| records.read(place))));
+            }
+            Job::LeadAndFeed { at_least, done } => {
+                drop(done.send(self.lead(at_least, |records, place| records.feed(place))));
+            }
             Job::Commit { epoch, batch, done } => drop(done.send(self.commit(epoch, &batch))),
             Job::Snapshot { done } => drop(done.send(self.snapshot())),
         }
     }
 
-    fn lead(&mut self, at_least: Epoch) -> Result<(Epoch, Vec<Record>), StoreError> {
+    fn lead<Content>(
+        &mut self,
+        at_least: Epoch,
+        read: impl FnOnce(&Records, &Path) -> Result<Content, StoreError>,
+    ) -> Result<(Epoch, Content), StoreError> {
         let epoch = self.epoch.next().max(at_least);
         self.attempt(|writer| {
             // The records are read from the engine alone, below.
@@ -223,7 +242,7 @@ impl Writer {
             writer.journal.skip()
         })?;
         self.epoch = epoch;
-        Ok((epoch, self.records.read(self.lock.directory())?))
+        Ok((epoch, read(&self.records, self.lock.directory())?))
     }
 
     /// Begins to read the records, after the journal was carried over into them. A batch that comes

@@ -7,12 +7,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::ops::{Bound, ControlFlow};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use handfast_core::{Change, Epoch, Record};
+use handfast_core::{Change, Epoch, Record, Xid};
 use hashbrown::HashMap;
 use redb::{
     Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend, Table,
@@ -23,6 +24,7 @@ use super::StoreError;
 use super::codec::{self, CodecError};
 use super::directory::RECORDS;
 use super::disk::{self, DiskFile};
+use super::feed::RecordFeed;
 use super::journal::Mark;
 use super::journal::frame::{Frame, Seed};
 use super::snapshot::{GatheredPage, PageReader, PageSender, RecordSnapshot, SnapshotOrigin};
@@ -212,14 +214,27 @@ impl Records {
     pub(super) fn read(&self, directory: &Path) -> Result<Vec<Record>, StoreError> {
         let failed = |error| open_error(directory, error);
         let transaction = self.database.begin_read().map_err(engine_error).map_err(failed)?;
-        let table = transaction.open_table(STORED).map_err(engine_error).map_err(failed)?;
         let mut records = Vec::new();
-        for stored in table.iter().map_err(engine_error).map_err(failed)? {
-            let (key, value) = stored.map_err(engine_error).map_err(failed)?;
-            let record = codec::decode(key.value(), value.value());
-            records.push(record.map_err(|source| damaged(directory, source))?);
-        }
+        visit_in_order(&transaction, directory, |record| {
+            records.push(record);
+            ControlFlow::Continue(())
+        })?;
         Ok(records)
+    }
+
+    /// Reads all records as they are at this moment, on a thread of its own, for a coordinator that
+    /// is made of them.
+    pub(super) fn feed(&self, directory: &Path) -> Result<RecordFeed, StoreError> {
+        let failed = |error| open_error(directory, error);
+        let transaction = self.database.begin_read().map_err(engine_error).map_err(failed)?;
+        let (feed, mut sender) = RecordFeed::begin(directory);
+        let directory_read = directory.to_owned();
+        let read = move || {
+            let read = visit_in_order(&transaction, &directory_read, |record| sender.send(record));
+            sender.end(read);
+        };
+        thread::Builder::new().name("records".to_owned()).spawn(read).map_err(failed)?;
+        Ok(feed)
     }
 
     /// Reads all records as they are at this moment, on a thread of its own. The caller must have
@@ -279,6 +294,56 @@ fn greatest_keys(
         }
     }
     Ok(keys)
+}
+
+/// Visits the records in the order in which they are loaded, until the visitor breaks it off.
+fn visit_in_order(
+    transaction: &ReadTransaction,
+    directory: &Path,
+    mut visit: impl FnMut(Record) -> ControlFlow<()>,
+) -> Result<(), StoreError> {
+    let failed = |error| open_error(directory, error);
+    let table = transaction.open_table(STORED).map_err(engine_error).map_err(failed)?;
+    let read = |from: Bound<&[u8]>, to: Bound<&[u8]>| {
+        let range = table.range::<&[u8]>((from, to)).map_err(engine_error).map_err(failed)?;
+        Ok::<_, StoreError>(range.map(move |stored| {
+            let (key, value) = stored.map_err(engine_error).map_err(failed)?;
+            let record = codec::decode(key.value(), value.value());
+            record.map_err(|source| damaged(directory, source))
+        }))
+    };
+    // The keys of globals and of branches are both in the order of XIDs.
+    let (first, behind) = ([codec::BRANCH], [codec::BRANCH + 1]);
+    let mut branches = read(Bound::Included(&first), Bound::Excluded(&behind))?.peekable();
+    let others = read(Bound::Unbounded, Bound::Excluded(&first))?
+        .chain(read(Bound::Included(&behind), Bound::Unbounded)?);
+    for record in others {
+        let record = record?;
+        let global = if let Record::Global(global) = &record { Some(global.xid) } else { None };
+        if visit(record).is_break() {
+            return Ok(());
+        }
+        while let Some(branch) = branches.next_if(|branch| is_no_later(branch, global)) {
+            if visit(branch?).is_break() {
+                return Ok(());
+            }
+        }
+    }
+    // They have no global. That is for the coordinator to refuse.
+    for branch in branches {
+        if visit(branch?).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether a branch belongs to this global or to one before it.
+fn is_no_later(branch: &Result<Record, StoreError>, global: Option<Xid>) -> bool {
+    match branch {
+        Ok(Record::Branch(branch)) => global.is_some_and(|global| branch.xid <= global),
+        Ok(_) | Err(_) => true,
+    }
 }
 
 fn send_pages(transaction: &ReadTransaction, pages: &PageSender) -> io::Result<()> {

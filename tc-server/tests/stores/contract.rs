@@ -1,10 +1,10 @@
 //! The contract of every store: epochs grow, batches are whole, the records are those of the
 //! batches.
 
-use handfast_core::{Change, Epoch};
+use handfast_core::{Change, Coordinator, Epoch, Limits};
 use handfast_server::store::{MemoryStore, Store, StoreError};
 
-use crate::store_under_test::{StoreUnderTest, delete, global, named, names, put};
+use crate::store_under_test::{StoreUnderTest, branch, delete, global, named, names, put};
 
 crate::on_every_store!(
     a_later_lead_has_a_later_epoch,
@@ -14,6 +14,7 @@ crate::on_every_store!(
     an_empty_batch_changes_nothing,
     records_survive_several_leads,
     many_records_are_read_back,
+    records_are_fed_as_they_are_loaded,
     a_batch_of_megabytes_is_read_back,
     random_batches_give_the_records_of_the_model,
 );
@@ -117,6 +118,28 @@ async fn many_records_are_read_back<S: StoreUnderTest>() {
     let (_, records) = created.open().await.lead(Epoch(0)).await.unwrap();
     assert_eq!(records.len(), 100_000);
     assert!(names(&records).iter().map(|(number, _)| *number).eq(0..100_000));
+}
+
+/// More of them than wait for their reader at a time.
+async fn records_are_fed_as_they_are_loaded<S: StoreUnderTest>() {
+    let created = S::create().await;
+    let store = created.open().await;
+    let (epoch, _) = store.lead(Epoch(0)).await.unwrap();
+    for numbers in (0..5_000).collect::<Vec<u64>>().chunks(500) {
+        // The later branch has the smaller id.
+        let records =
+            numbers.iter().flat_map(|&it| [branch(it, 9, 0), global(it, "g"), branch(it, 3, 1)]);
+        store.commit(epoch, records.map(Change::Put).collect()).await.unwrap();
+    }
+    let (epoch, mut feed) = store.lead_and_feed(Epoch(0)).await.unwrap();
+    let load = move || {
+        (Coordinator::load_in_order(epoch, "tc".into(), Limits::default(), &mut feed), feed)
+    };
+    let (loaded, feed) = tokio::task::spawn_blocking(load).await.unwrap();
+    assert_eq!(feed.end().unwrap(), 15_000);
+    let loaded = loaded.unwrap();
+    loaded.check_invariants().unwrap();
+    assert_eq!(loaded.counts().active, 5_000);
 }
 
 async fn a_batch_of_megabytes_is_read_back<S: StoreUnderTest>() {

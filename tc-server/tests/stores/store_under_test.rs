@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use handfast_core::{Change, GlobalRecord, GlobalState, Labels, Record, Timestamp, Xid};
+use handfast_core::{
+    BranchId, BranchRecord, BranchState, Change, FencingToken, GlobalRecord, GlobalState, Labels,
+    Mode, Record, Timestamp, Xid,
+};
 use handfast_server::store::{CoordinatorNode, EmbeddedStore, MemoryStore, Store};
 
 use crate::gate::Gate;
@@ -101,6 +104,28 @@ pub(crate) fn global(number: u64, name: &str) -> Record {
         labels: Labels::NONE,
         key: None,
         finished_branches: [].into(),
+        trace: None,
+    })
+}
+
+/// Returns a branch of such a global, without rows.
+pub(crate) fn branch(number: u64, id: u64, sequence: u32) -> Record {
+    Record::Branch(BranchRecord {
+        xid: Xid(1 << 40 | number),
+        id: BranchId(id),
+        sequence,
+        resource: "orders".into(),
+        mode: Mode::At,
+        rows: Vec::new(),
+        token: FencingToken(1),
+        registered_at: Timestamp(1),
+        application_data: Box::default(),
+        state: BranchState::Registered,
+        attempts: 0,
+        last_failure: None,
+        registered_by: None,
+        phase_one_at: None,
+        events: [].into(),
         trace: None,
     })
 }
