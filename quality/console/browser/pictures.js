@@ -57,4 +57,6 @@ export async function pictures(page, folder) {
       await page.screenshot({ path: `${folder}/${name}-${theme}.png` });
     }
   }
+  // Later scenes hold the same rows.
+  await act("release");
 }
