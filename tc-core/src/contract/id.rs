@@ -38,6 +38,13 @@ pub struct Epoch(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Xid(pub u64);
 
+impl Xid {
+    /// Returns the epoch of the leader that has drawn it.
+    pub(crate) fn epoch(self) -> Epoch {
+        Epoch(self.0 >> COUNTER_BITS)
+    }
+}
+
 /// The id of a branch within its global, made by the client that registers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BranchId(pub u64);

@@ -29,9 +29,9 @@ use std::sync::Arc;
 use goldenscript::{ArgumentConsumer, Command as ScriptLine};
 use handfast_core::{
     BranchId, Command, Coordinator, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, Label,
-    Labels, Limits, LockMode, LockWait, Mode, NewBranch, OperatorAction, PhaseOneOutcome,
-    PhaseTwoOutcome, RefusedRows, ReplyWhen, Resolution, RowChange, RowLock, RowStanding,
-    StatusKind, VoteRequest, VotingRounds, Xid,
+    Labels, Limits, LoanTerms, LockMode, LockWait, Mode, NewBranch, OperatorAction,
+    PhaseOneOutcome, PhaseTwoOutcome, RefusedRows, ReplyWhen, Resolution, RowChange, RowLock,
+    RowStanding, StatusKind, VoteRequest, VotingRounds, Xid,
 };
 
 use super::{Fallible, Names};
@@ -94,6 +94,7 @@ fn begin(arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
         timeout_ms: arguments.take_key("timeout").map(str::parse).transpose()?,
         labels: labels(arguments.take_key("labels").unwrap_or_default())?,
         key: arguments.take_key("key").map(Into::into),
+        loan: LoanTerms::default(),
     })
 }
 

@@ -6,8 +6,7 @@ use axum::body::{Body, to_bytes};
 use futures::future::{BoxFuture, FutureExt as _, pending, ready};
 use handfast_core::{
     BranchId, Change, Command, Epoch, Holding, Labels, LockWait, Mode, NewBranch, Record, Reply,
-    Xid,
-};
+    Xid, LoanTerms};
 use handfast_server::admin::{self, About, AdminState, Readiness};
 use handfast_server::audit::AuditLog;
 use handfast_server::clock::{Clock as _, WallClock};
@@ -122,6 +121,7 @@ async fn begin(engine: &EngineHandle) -> Xid {
         timeout_ms: None,
         labels: Labels::NONE,
         key: None,
+        loan: LoanTerms::default(),
     };
     let Ok(Reply::Begun { xid, .. }) = engine.call(begin).await else { panic!("not begun") };
     xid

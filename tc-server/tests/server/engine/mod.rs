@@ -16,8 +16,7 @@ use futures::future::{BoxFuture, FutureExt};
 use handfast_core::{
     BranchId, Change, Command, Correlation, DecidedBy, Decision, Effect, Epoch, Holding, Labels,
     LockMode, LockShare, LockToken, LockWait, Mode, NewBranch, NewLease, Record, Reply, ReplyWhen,
-    RowLock, Timestamp, VotingRounds, Xid,
-};
+    RowLock, Timestamp, VotingRounds, Xid, LoanTerms};
 use handfast_server::clock::{Clock, WallClock};
 use handfast_server::dispatch::EffectSink;
 use handfast_server::engine::{Engine, EngineHandle, EngineResult, ReplySink, Settings};
@@ -117,6 +116,7 @@ fn begin_request() -> Command {
         timeout_ms: None,
         labels: Labels::NONE,
         key: None,
+        loan: LoanTerms::default(),
     }
 }
 
