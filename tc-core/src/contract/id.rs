@@ -43,6 +43,11 @@ impl Xid {
     pub(crate) fn epoch(self) -> Epoch {
         Epoch(self.0 >> COUNTER_BITS)
     }
+
+    /// Returns whether some leader may have drawn it: no counter draws 0.
+    pub(crate) fn may_be_drawn(self) -> bool {
+        self.0 << (u64::BITS - COUNTER_BITS) != 0
+    }
 }
 
 /// The id of a branch within its global, made by the client that registers it.

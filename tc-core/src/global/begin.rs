@@ -93,9 +93,10 @@ impl Globals<'_> {
         if self.history.get(xid).is_some() {
             return Ok(Some(xid));
         }
+        let is_known = client != ClientId::default();
         let may_begin = match xid.epoch().cmp(&self.on.ids.epoch()) {
             Ordering::Less => {
-                client != ClientId::default() && !self.loans.has_used_earlier(client, xid)
+                is_known && xid.may_be_drawn() && !self.loans.has_used_earlier(client, xid)
             }
             Ordering::Equal => self.loans.is_lent(client, xid) && lent.address == *self.on.address,
             Ordering::Greater => false,

@@ -114,7 +114,7 @@ impl LoanTable {
         let loans = self.by_client.values().flat_map(|own| &own.loans);
         loans.flat_map(|(first, unused)| {
             let lent = (0..u64::from(XIDS_PER_LOAN_MAX)).map(|offset| Xid(first.0 + offset));
-            lent.filter(|xid| unused & bit_of(*first, *xid) != 0)
+            lent.filter(move |xid| unused & bit_of(*first, *xid) != 0)
         })
     }
 

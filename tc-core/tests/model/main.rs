@@ -17,7 +17,7 @@ mod system;
 mod witness;
 
 use handfast_core::Decision::{Commit, RollBack};
-use handfast_core::{Decision, Holding, Limits};
+use handfast_core::{Decision, Holding};
 use stateright::{Checker, Model};
 
 use crate::request::{BranchPlan, GlobalPlan};
@@ -92,23 +92,14 @@ fn a_last_branch_is_followed_by_the_next_leader() {
     println!("{}", check(setup, wanted));
 }
 
-/// A begin whose answer was lost reaches the next leader, before or behind what follows it. What has
-/// finished is forgotten at once, so that it may begin anew.
+/// A begin whose answer was lost reaches the next leader, before or behind what follows it.
 #[test]
 fn a_lent_xid_begins_again_under_the_next_leader() {
     for end in [Commit, RollBack] {
-        let limits = Limits { history_max: 0, ..Limits::default() };
         let globals = vec![plan(&[&[0]], &[end])];
         let (sends_max, begins_max, epochs_max, ticks_max) = (2, 2, 2, 1);
-        let setup = Setup {
-            globals,
-            sends_max,
-            begins_max,
-            epochs_max,
-            ticks_max,
-            limits,
-            ..Setup::default()
-        };
+        let setup =
+            Setup { globals, sends_max, begins_max, epochs_max, ticks_max, ..Setup::default() };
         println!("{}", check(setup, |seen| seen.fenced.get() && seen.begun_anew.get()));
     }
 }
