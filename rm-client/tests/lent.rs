@@ -258,7 +258,7 @@ async fn the_xid_leaves_the_process_after_the_answer() {
 async fn count_requests() -> (Arc<AtomicUsize>, String) {
     let asked = Arc::<AtomicUsize>::default();
     let counter = Arc::clone(&asked);
-    let count = async move || drop(counter.fetch_add(1, Ordering::SeqCst));
+    let count = async move || counter.fetch_add(1, Ordering::SeqCst).to_string();
     let app = axum::Router::new().route("/", axum::routing::get(count));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address: SocketAddr = listener.local_addr().unwrap();

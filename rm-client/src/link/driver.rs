@@ -179,8 +179,10 @@ impl Link {
         id: RequestId,
         answer: oneshot::Receiver<Answered>,
     ) -> impl Future<Output = Answered> + use<'_> {
-        let mut forget = ForgetOnDrop { shared: &self.shared, id, armed: true };
+        let forget = ForgetOnDrop { shared: &self.shared, id, armed: true };
         async move {
+            // All of it is moved in here, not only what is used.
+            let mut forget = forget;
             let result = answer.await;
             forget.armed = false;
             result.unwrap_or(Err(Error::Closed))

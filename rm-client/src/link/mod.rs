@@ -12,6 +12,6 @@ mod driver;
 mod progress;
 mod resource_queues;
 
-pub(crate) use begin::{BeginAnswer, Begun, Deadline, LinkId};
+pub(crate) use begin::{BeginAnswer, Begun, Deadline};
 pub(crate) use dial::{Dialler, TlsSettings};
 pub(crate) use driver::{Link, Timeout};
