@@ -50,6 +50,14 @@ fn begin_ahead(handfast: &Handfast) -> Global {
     begun.expect("no answer is waited for").unwrap()
 }
 
+/// Polls until the global has the expected status, which the coordinator reaches by itself.
+async fn await_status(handfast: &Handfast, xid: &Xid, expected: GlobalStatus) {
+    until("the global has the status", async || {
+        handfast.outcome(xid).await.expect("it answers") == expected
+    })
+    .await;
+}
+
 async fn debit(resource: &AtResource<Sqlite>) -> Result<(), sqlx::Error> {
     sqlx::query(TAKE).execute(resource).await.map(drop)
 }
@@ -88,7 +96,7 @@ async fn a_branch_and_the_commit_follow_a_begin_whose_answer_is_lost() {
     wire.mend();
     branch.await.unwrap().unwrap();
     global.commit().await.unwrap();
-    assert_eq!(handfast.outcome(&xid).await.unwrap(), GlobalStatus::Committed);
+    await_status(&handfast, &xid, GlobalStatus::Committed).await;
     assert_eq!(bank.sum().await, 2_999);
 }
 
@@ -113,7 +121,7 @@ async fn an_unanswered_begin_goes_to_the_next_coordinator() {
     committed.commit().await.unwrap();
     undone.rollback("test").await.unwrap();
     let [committed, undone, dropped] = &xids;
-    assert_eq!(handfast.outcome(committed).await.unwrap(), GlobalStatus::Committed);
+    await_status(&handfast, committed, GlobalStatus::Committed).await;
     assert_eq!(handfast.outcome(undone).await.unwrap(), ROLLED_BACK);
     until("nothing is left open", async || known(&tc).await == 0).await;
     assert_eq!(handfast.outcome(dropped).await.unwrap(), ROLLED_BACK);
@@ -136,7 +144,7 @@ async fn a_global_that_is_dropped_before_its_begin_is_answered_is_rolled_back() 
     });
     assert!(tokio::time::timeout(Duration::from_millis(20), gone).await.is_err());
     wire.mend();
-    until("it is rolled back", async || handfast.outcome(&xid).await.unwrap() == ROLLED_BACK).await;
+    await_status(&handfast, &xid, ROLLED_BACK).await;
     until("nothing is left open", async || known(&tc).await == 0).await;
 }
 
@@ -155,23 +163,33 @@ async fn a_commit_whose_begin_has_no_answer_is_not_begun() {
     assert!(matches!(error, TransactionError::NotBegun(_)), "{error:?}");
     assert_eq!(error.code(), "HF-TM-UNANSWERED");
     let asker = self::connect(tc.endpoint()).await;
-    until("it is rolled back", async || asker.outcome(&xid).await.unwrap() == ROLLED_BACK).await;
+    await_status(&asker, &xid, ROLLED_BACK).await;
 }
 
-/// A coordinator at which there is room for one global.
-async fn of_one_global() -> RunningServer {
-    let limits = Limits { globals_max: 1, ..Limits::default() };
+const GLOBALS_MAX: usize = 8;
+
+/// A coordinator at which there is room for few globals.
+async fn of_few_globals() -> RunningServer {
+    let all = 100;
+    let limits = Limits {
+        globals_max: GLOBALS_MAX,
+        share_per_connection: all,
+        share_per_application: all,
+        ..Limits::default()
+    };
     Server::builder().limits(limits).start().await.unwrap()
 }
 
 #[tokio::test]
 async fn a_refused_begin_is_the_error_of_what_follows_it() {
-    let server = of_one_global().await;
+    let server = of_few_globals().await;
     let handfast = with_stock(format!("http://{}", server.address())).await;
     let bank = Bank::<Sqlite>::new(&handfast).await;
     let resource = handfast.at(bank.pool.clone()).await.unwrap();
     let holder = connect(format!("http://{}", server.address())).await;
-    let holder = holder.transaction("holder").begin().await.unwrap();
+    let held = (0..GLOBALS_MAX).map(|_| holder.transaction("holder").begin());
+    let held = futures::future::try_join_all(held).await.unwrap();
+    futures::future::try_join_all(held.iter().map(Global::begun)).await.unwrap();
     let refused = |error: &sqlx::Error| AtError::of(error).map(|it| it.code().to_owned());
 
     let work = async |_tx| debit(&resource).await;
@@ -192,7 +210,7 @@ async fn a_refused_begin_is_the_error_of_what_follows_it() {
     assert_eq!(refused(&late).as_deref(), Some("HF-TC-LIMIT-REACHED"));
     global.rollback("there is nothing").await.unwrap();
 
-    holder.commit().await.unwrap();
+    futures::future::try_join_all(held.into_iter().map(Global::commit)).await.unwrap();
     handfast.transaction("order").run(work).await.unwrap();
     assert_eq!(bank.sum().await, 2_999);
 }
