@@ -7,7 +7,6 @@
 )]
 
 mod at;
-mod tc;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use at::bank::Bank;
+use at::tc::{Tc, Wire};
 use futures::FutureExt;
 use handfast::propagation::{CarryXidLayer, XidMiddleware};
 use handfast::{
@@ -25,7 +25,6 @@ use handfast_core::{Coordinator, GlobalFilter, Limits, PageBounds};
 use handfast_server::embedded::{RunningServer, Server};
 use handfast_test_services::until;
 use sqlx::Sqlite;
-use tc::{Tc, Wire};
 use tokio::net::TcpListener;
 use tower::{Service, ServiceExt};
 

@@ -87,14 +87,13 @@ impl World {
         lent: Xid,
         address: &str,
     ) -> Result<Option<GlobalStatus>, Rejection> {
-        match self.begin(client, Some((lent, address)), 0) {
-            Reply::Begun { xid, address: text, found, .. } => {
-                assert_eq!((xid, &*text), (lent, address));
-                Ok(found)
-            }
-            Reply::Rejected(rejection) => Err(rejection),
-            other => panic!("{other:?}"),
+        let reply = self.begin(client, Some((lent, address)), 0);
+        if let Reply::Rejected(rejection) = reply {
+            return Err(rejection);
         }
+        let Reply::Begun { xid, address: text, found, .. } = reply else { panic!("{reply:?}") };
+        assert_eq!((xid, &*text), (lent, address));
+        Ok(found)
     }
 
     fn register(&mut self, xid: Xid) -> Reply {

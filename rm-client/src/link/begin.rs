@@ -115,15 +115,7 @@ impl BeginAnswer {
     }
 
     fn set(&self, answered: Answered) {
-        let answered = match answered {
-            Ok(Answer::Begin(reply)) => Ok(Deadline::of(&reply)),
-            Ok(Answer::Rejected(rejection)) => Err(Rejection::from(rejection).into()),
-            Ok(other) => Err(Error::UnexpectedAnswer {
-                request: "begin",
-                got: format!("{other:?}").chars().take(200).collect(),
-            }),
-            Err(error) => Err(error),
-        };
+        let answered = answered.and_then(reply_in).map(|reply| Deadline::of(&reply));
         let before = std::mem::replace(&mut *self.lock(), State::Answered(answered));
         if let State::Awaited(wakers) = before {
             wakers.into_iter().for_each(Waker::wake);
@@ -133,6 +125,18 @@ impl BeginAnswer {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the reply to a begin.
+fn reply_in(answer: Answer) -> Result<BeginReply, Error> {
+    if let Answer::Begin(reply) = answer {
+        return Ok(reply);
+    }
+    if let Answer::Rejected(rejection) = answer {
+        return Err(Rejection::from(rejection).into());
+    }
+    let got = format!("{answer:?}").chars().take(200).collect();
+    Err(Error::UnexpectedAnswer { request: "begin", got })
 }
 
 impl Link {
@@ -171,14 +175,7 @@ impl Link {
                 Ok(begun) => return Ok(begun),
                 Err(answer) => answer,
             };
-            match answer.await? {
-                Answer::Begin(reply) => Ok(Begun { reply, answer: None }),
-                Answer::Rejected(rejection) => Err(Rejection::from(rejection).into()),
-                other => Err(Error::UnexpectedAnswer {
-                    request: "begin",
-                    got: format!("{other:?}").chars().take(200).collect(),
-                }),
-            }
+            Ok(Begun { reply: reply_in(answer.await?)?, answer: None })
         }
     }
 }

@@ -47,7 +47,7 @@ pub(super) enum Unknown {
     /// The refusal of its begin is its answer.
     Refused(v1::Rejection),
     /// Its global is unknown.
-    Unknown,
+    Everywhere,
 }
 
 impl Begins {
@@ -107,7 +107,7 @@ impl Begins {
         }
         match self.failed.get(xid) {
             Some(Failure::Refused(refusal)) => Unknown::Refused(refusal.clone()),
-            Some(Failure::Lost(_)) | None => Unknown::Unknown,
+            Some(Failure::Lost(_)) | None => Unknown::Everywhere,
         }
     }
 

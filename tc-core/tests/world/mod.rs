@@ -227,10 +227,9 @@ impl World {
     }
 
     fn ask_of(&mut self, client: ClientId, command: Command, pending: Option<Pending>) -> Outcome {
-        let lent = match &command {
-            Command::Begin { loan, .. } => loan.xid.as_ref().map(|lent| lent.xid),
-            _ => None,
-        };
+        let lent =
+            if let Command::Begin { loan, .. } = &command { loan.xid.as_ref() } else { None };
+        let lent = lent.map(|lent| lent.xid);
         let reply_to = self.remember(&command, pending);
         if let Command::Forget { waiting } = command {
             self.pending.remove(&waiting);
