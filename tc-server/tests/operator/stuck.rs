@@ -5,8 +5,9 @@ use std::sync::{Arc, Weak};
 use axum::body::{Body, to_bytes};
 use futures::future::{BoxFuture, FutureExt as _, pending, ready};
 use handfast_core::{
-    BranchId, Change, Command, Epoch, Holding, Labels, LockWait, Mode, NewBranch, Record, Reply,
-    Xid, LoanTerms};
+    BranchId, Change, Command, Epoch, Holding, Labels, LoanTerms, LockWait, Mode, NewBranch,
+    Record, Reply, Xid,
+};
 use handfast_server::admin::{self, About, AdminState, Readiness};
 use handfast_server::audit::AuditLog;
 use handfast_server::clock::{Clock as _, WallClock};

@@ -15,8 +15,9 @@ use std::sync::{Arc, Mutex};
 use futures::future::{BoxFuture, FutureExt};
 use handfast_core::{
     BranchId, Change, Command, Correlation, DecidedBy, Decision, Effect, Epoch, Holding, Labels,
-    LockMode, LockShare, LockToken, LockWait, Mode, NewBranch, NewLease, Record, Reply, ReplyWhen,
-    RowLock, Timestamp, VotingRounds, Xid, LoanTerms};
+    LoanTerms, LockMode, LockShare, LockToken, LockWait, Mode, NewBranch, NewLease, Record, Reply,
+    ReplyWhen, RowLock, Timestamp, VotingRounds, Xid,
+};
 use handfast_server::clock::{Clock, WallClock};
 use handfast_server::dispatch::EffectSink;
 use handfast_server::engine::{Engine, EngineHandle, EngineResult, ReplySink, Settings};

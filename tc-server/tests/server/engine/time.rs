@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 
 use futures::future::BoxFuture;
 use handfast_core::{
-    Change, Command, Epoch, GlobalStatus, Labels, NewLease, Record, Reply, RollbackReason, LoanTerms};
+    Change, Command, Epoch, GlobalStatus, Labels, LoanTerms, NewLease, Record, Reply,
+    RollbackReason,
+};
 use handfast_server::clock::Clock;
 use handfast_server::engine::{Engine, ReplySink, Settings};
 use handfast_server::store::{MemoryStore, Store, StoreError};
