@@ -212,6 +212,16 @@ pub struct BeginRequest {
     /// call may send the header instead.
     #[prost(string, tag = "6")]
     pub traceparent: ::prost::alloc::string::String,
+    /// The XID, in text, that the global gets: an unused one of a loan to this client. Sent again, the
+    /// request is answered like the first time. Its sender may send requests about the global right
+    /// behind it, and gives the XID to no other process before the answer. It repeats the request only
+    /// while it has no answer about the XID, and not beyond the global's timeout. Empty: the
+    /// coordinator draws one. On a stream alone, and without a key; ignored otherwise.
+    #[prost(string, tag = "7")]
+    pub lent_xid: ::prost::alloc::string::String,
+    /// How many XIDs the client would like to be lent with the reply. On a stream alone.
+    #[prost(uint32, tag = "8")]
+    pub wants: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BeginReply {
@@ -220,6 +230,9 @@ pub struct BeginReply {
     /// The timeout in force.
     #[prost(uint64, tag = "2")]
     pub timeout_ms: u64,
+    /// Set if XIDs are lent: no more than were wanted, and 64 at most.
+    #[prost(message, optional, tag = "3")]
+    pub loan: ::core::option::Option<XidLoan>,
     /// Set where an earlier begin has used the key: how its global stands. UNKNOWN: the global is new,
     /// or a begin over a stream of the same client has begun it and nothing has been done in it, as
     /// when a request is sent again after a lost answer.
@@ -228,6 +241,22 @@ pub struct BeginReply {
     /// Set when that global was rolled back or is being rolled back.
     #[prost(enumeration = "RollbackReason", tag = "41")]
     pub rollback_reason: i32,
+}
+/// XIDs for later begins of the same client over the same stream. One that is never used is given back
+/// when the client has gone for a while.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct XidLoan {
+    /// The number of the first one, behind the address of the reply's XID. The others follow it.
+    #[prost(uint64, tag = "1")]
+    pub first: u64,
+    #[prost(uint32, tag = "2")]
+    pub count: u32,
+    /// The timeout of a global whose begin names none.
+    #[prost(uint64, tag = "3")]
+    pub timeout_ms_default: u64,
+    /// The longest timeout that is granted.
+    #[prost(uint64, tag = "4")]
+    pub timeout_ms_max: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EndRequest {

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::task::futures::TaskLocalFuture;
 
+use crate::error::Error;
 use crate::last_commit::LastCommit;
+use crate::link::BeginAnswer;
 use crate::xid::Xid;
 
 tokio::task_local! {
@@ -31,14 +33,17 @@ pub(crate) struct Context {
     /// The local commit of the last branch. `None` where none can decide the global, such as where
     /// it began elsewhere.
     pub(crate) last_commit: Option<Arc<LastCommit>>,
+    /// The answer to the begin, if that was not waited for.
+    pub(crate) begin_answer: Option<Arc<BeginAnswer>>,
 }
 
 impl Context {
     /// The context of a global that began elsewhere.
     pub(crate) fn new(xid: Xid) -> Self {
         let has_participants = Arc::default();
-        let (rollback_only, last_commit) = (None, None);
-        Self { xid, read_committed: false, rollback_only, has_participants, last_commit }
+        let (rollback_only, last_commit, begin_answer) = (None, None, None);
+        let read_committed = false;
+        Self { xid, read_committed, rollback_only, has_participants, last_commit, begin_answer }
     }
 
     /// Returns whether the local commit of a last branch may decide the global, as far as this
@@ -60,9 +65,49 @@ pub(crate) fn current() -> Option<Context> {
 /// The XID is set by [`run`](crate::NewTransaction::run), by
 /// [`Global::scope`](crate::Global::scope), by the server [layer](crate::propagation) and by
 /// [`Xid::scope`](crate::Xid::scope).
+///
+/// The coordinator may not know the global yet: see [`begun_xid`].
 #[must_use]
 pub fn current_xid() -> Option<Xid> {
     CURRENT.try_with(|context| context.as_ref().map(|context| context.xid.clone())).ok().flatten()
+}
+
+/// Returns the XID that the running code is part of, if any, when the coordinator knows the global.
+///
+/// A global may be begun without waiting for the coordinator's answer. Code that hands its XID to
+/// another process by itself, in a message or by a header of its own, calls this in place of
+/// [`current_xid`]: the other process could otherwise ask the coordinator before that has begun the
+/// global, and be refused. The [propagation](crate::propagation) layers do the same.
+///
+/// ```
+/// # async fn publish(xid: String) {}
+/// # async fn example() -> Result<(), handfast::Error> {
+/// if let Some(xid) = handfast::begun_xid().await? {
+///     publish(xid.to_string()).await;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// The coordinator has refused to begin the global, or has not answered in time.
+pub async fn begun_xid() -> Result<Option<Xid>, Error> {
+    begun().await?;
+    Ok(current_xid())
+}
+
+/// Waits until the coordinator has begun the global of the running code.
+pub(crate) async fn begun() -> Result<(), Error> {
+    match begin_answer() {
+        Some(answer) => answer.wait().await.map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Returns the answer to the begin of the global of the running code, if it was not waited for.
+pub(crate) fn begin_answer() -> Option<Arc<BeginAnswer>> {
+    let answer = |context: &Option<Context>| context.as_ref()?.begin_answer.clone();
+    CURRENT.try_with(answer).ok().flatten()
 }
 
 /// A future that runs in a given context, or outside any global.

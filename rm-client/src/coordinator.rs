@@ -11,8 +11,9 @@ use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{self, BranchOutcome, PhaseTwoCall, Resource};
 
+use crate::context;
 use crate::error::{Error, Rejection};
-use crate::link::{Link, Timeout};
+use crate::link::{Begun, Link, Timeout};
 use crate::trace;
 use crate::xid::Xid;
 
@@ -76,15 +77,24 @@ impl Coordinator {
         self.link.spawn(task);
     }
 
-    /// Begins a global.
+    /// Begins a global. Where the coordinator has lent this process an XID, its answer is not waited
+    /// for, and nothing but requests over this connection may tell others of the global before it
+    /// has come.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
-    pub(crate) async fn begin(&self, request: v1::BeginRequest) -> Result<v1::BeginReply, Error> {
+    pub(crate) async fn begin(&self, request: v1::BeginRequest) -> Result<Begun, Error> {
         let request = v1::BeginRequest { traceparent: trace::traceparent(), ..request };
-        let answer = self.ask("begin", Ask::Begin(request), Timeout::default()).await?;
-        let Answer::Begin(reply) = answer else { return Err(unexpected("begin", &answer)) };
-        Ok(reply)
+        self.link.begin(request).await
+    }
+
+    /// Waits until the coordinator knows the ambient global, if requests over this connection could
+    /// overtake its begin.
+    async fn ambient_begun(&self) -> Result<(), Error> {
+        match context::begin_answer() {
+            Some(answer) if !answer.went_over(self.link.id()) => answer.wait().await.map(drop),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Makes sure that a branch exists and holds its rows; waits for them as long as the request
@@ -96,6 +106,7 @@ impl Coordinator {
         &self,
         request: v1::RegisterBranchRequest,
     ) -> Result<v1::RegisterBranchReply, Error> {
+        self.ambient_begun().await?;
         let wait = Timeout::Beyond(wait_of(request.wait.as_ref()));
         let request = v1::RegisterBranchRequest { traceparent: trace::traceparent(), ..request };
         let answer = self.ask("register_branch", Ask::RegisterBranch(request), wait).await?;
@@ -114,6 +125,8 @@ impl Coordinator {
         &self,
         request: v1::TryBranchRequest,
     ) -> Result<v1::TryBranchReply, Error> {
+        // The coordinator calls the participant, which is another process.
+        context::begun().await?;
         let wait = Timeout::Beyond(Duration::from_millis(request.timeout_ms));
         let request = v1::TryBranchRequest { traceparent: trace::traceparent(), ..request };
         let answer = self.ask("try_branch", Ask::TryBranch(request), wait).await?;

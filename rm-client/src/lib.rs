@@ -97,7 +97,7 @@ mod xid;
 
 pub use at::{At, AtDatabase, AtError, AtResource, AtTransaction};
 pub use connect::{Connect, Handfast};
-pub use context::current_xid;
+pub use context::{begun_xid, current_xid};
 pub use error::{Error, Rejection, RejectionDetail};
 pub use guard::TransactionGuard;
 #[cfg(feature = "macros")]

@@ -12,6 +12,8 @@ use crate::twophase::XaError;
 
 /// The coordinator's code for an XID that it has no memory of.
 pub(crate) const UNKNOWN_XID: &str = "HF-TC-UNKNOWN-XID";
+/// The coordinator's code for a lent XID that it has taken back.
+const NOT_LENT: &str = "HF-TC-XID-NOT-LENT";
 
 /// Returns whether an error says that the same global transaction, repeated from its start, may
 /// well succeed: a deadlock, a row that stayed locked until the lock timeout, a snapshot that was
@@ -69,7 +71,7 @@ fn is_rejection(rejection: &Rejection) -> bool {
         RejectionDetail::RowNeedsOperator { .. }
         | RejectionDetail::AlreadyDecided { .. }
         | RejectionDetail::Plain
-        | _ => rejection.code() == UNKNOWN_XID,
+        | _ => [UNKNOWN_XID, NOT_LENT].contains(&rejection.code()),
     }
 }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::contract::{
     After, Asker, BranchId, ClientId, Command, Correlation, Decided, DecidedBy, Decision, Effect,
-    GlobalStatus, LockToken, OperatorAction, Outcome, PhaseTwoOutcome, Reply, ReplyWhen, Request,
-    SagaRecord, Timestamp, TracedCommand, Xid,
+    GlobalStatus, LoanTerms, LockToken, OperatorAction, Outcome, PhaseTwoOutcome, Rejection, Reply,
+    ReplyWhen, Request, SagaRecord, Timestamp, TracedCommand, Xid,
 };
 use crate::deadlock_log::DeadlockLog;
 use crate::deciding::{Environment, HandlerResult};
@@ -18,6 +18,7 @@ use crate::global::departed::DepartedClients;
 use crate::global::globals::Globals;
 use crate::global::history::History;
 use crate::global::label_index::LabelIndex;
+use crate::global::loans::LoanTable;
 use crate::global::state::Global;
 use crate::global::table::GlobalTable;
 use crate::global::vote::Commit;
@@ -41,6 +42,7 @@ pub struct Coordinator {
     pub(crate) history: History,
     pub(crate) labels: LabelIndex,
     pub(crate) keys: BeginKeys,
+    pub(crate) loans: LoanTable,
     pub(crate) votings: Votings,
     pub(crate) rows: RowLocks,
     pub(crate) leases: LeaseTable,
@@ -148,8 +150,9 @@ impl Coordinator {
         out: &mut Outcome,
     ) -> HandlerResult {
         match command {
-            Command::Begin { application, name, timeout_ms, labels, key } => {
-                self.global_wing(now, out).begin(application, name, timeout_ms, labels, key)
+            Command::Begin { application, name, timeout_ms, labels, key, loan } => {
+                self.check_lent_to_no_saga(&loan)?;
+                self.global_wing(now, out).begin(application, name, timeout_ms, labels, key, loan)
             }
             Command::RegisterBranch { xid, branch, wait } => {
                 self.global_wing(now, out).register_branch(to, xid, branch, false, wait)
@@ -327,6 +330,14 @@ impl Coordinator {
         self.global_wing(now, out).named_locks().break_lock(name, token)
     }
 
+    /// Globals and sagas draw their XIDs from one counter. That of a saga was never lent.
+    fn check_lent_to_no_saga(&self, loan: &LoanTerms) -> Result<(), Rejection> {
+        match loan.xid.as_ref().map(|lent| lent.xid) {
+            Some(xid) if self.sagas.get(xid).is_some() => Err(Rejection::XidNotLent(xid)),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     fn client_came(&mut self, client: ClientId) -> HandlerResult {
         self.departed.remove(client);
         Ok(None)
@@ -334,7 +345,7 @@ impl Coordinator {
 
     fn client_gone(&mut self, now: Timestamp, client: ClientId) -> HandlerResult {
         // BOUNDED: a client that leaves nothing behind takes no place in the set.
-        if self.globals.first_without_branch(client).is_some() {
+        if self.globals.first_without_branch(client).is_some() || self.loans.has_any(client) {
             self.departed.add(client, now.after_ms(self.environment.limits.client_grace_ms));
         }
         Ok(None)
@@ -354,6 +365,7 @@ impl Coordinator {
             history: &mut self.history,
             labels: &mut self.labels,
             keys: &mut self.keys,
+            loans: &mut self.loans,
             votings: &mut self.votings,
             rows: &mut self.rows,
             leases: &mut self.leases,

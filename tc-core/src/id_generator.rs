@@ -66,6 +66,23 @@ impl IdGenerator {
         draw(self.epoch, &mut self.xids, "globals begun under one leadership").map(Xid)
     }
 
+    /// Draws this many XIDs, one after the other, and returns the first of them.
+    pub(crate) fn xids(&mut self, count: u32) -> Result<Xid, Rejection> {
+        let after_first = u64::from(count.saturating_sub(1));
+        if self.xids.saturating_add(after_first) >= COUNTER_MAX {
+            let what = "globals begun under one leadership";
+            return Err(Rejection::LimitReached { what, max: COUNTER_MAX });
+        }
+        let first = self.xid()?;
+        self.xids += after_first;
+        Ok(first)
+    }
+
+    /// Returns the epoch of the numbers that are drawn.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     pub(crate) fn token(&mut self) -> Result<FencingToken, Rejection> {
         draw(self.epoch, &mut self.tokens, "grants under one leadership").map(FencingToken)
     }
@@ -96,6 +113,15 @@ mod tests {
         assert!(matches!(earlier.xid(), Err(Rejection::LimitReached { .. })));
         let first = IdGenerator::new(Epoch(2)).xid().expect("a fresh counter");
         assert!(first > last);
+    }
+
+    #[test]
+    fn several_xids_are_drawn_at_once_or_none() {
+        let mut numbers = IdGenerator { xids: COUNTER_MAX - 3, ..IdGenerator::new(Epoch(0)) };
+        assert!(numbers.xids(4).is_err());
+        assert_eq!(numbers.xids(2), Ok(Xid(COUNTER_MAX - 2)));
+        assert_eq!(numbers.xid(), Ok(Xid(COUNTER_MAX)));
+        assert!(numbers.xids(1).is_err());
     }
 
     #[test]

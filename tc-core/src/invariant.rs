@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use crate::contract::{
     After, Counts, Effect, LeaseRecord, LockShare, Outcome, RecordKey, Rejection, Reply,
-    VoteRequest,
+    VoteRequest, Xid,
 };
 use crate::coordinator::Coordinator;
 use crate::global::begin_keys::BeginKeys;
@@ -34,7 +34,9 @@ impl Outcome {
                 Reply::Begun { xid, found, .. } => found.is_none() && !is_stored(*xid),
                 Reply::LockFreed => true,
                 Reply::Rejected(
-                    Rejection::LimitReached { .. } | Rejection::ShareReached { .. },
+                    Rejection::LimitReached { .. }
+                    | Rejection::ShareReached { .. }
+                    | Rejection::XidNotLent(_),
                 ) => self.changes.is_empty(),
                 Reply::Registered { .. }
                 | Reply::Reported
@@ -58,8 +60,8 @@ impl Outcome {
 }
 
 impl Coordinator {
-    /// Checks DEADLINE, LOCK-OWNER, LEASE, QUEUE, VOTES and LAST-BRANCH, and that counts agree with
-    /// what is counted. For tests, since it reads the whole state.
+    /// Checks DEADLINE, LOCK-OWNER, LEASE, QUEUE, VOTES, LAST-BRANCH and LENT, and that counts agree
+    /// with what is counted. For tests, since it reads the whole state.
     ///
     /// # Errors
     /// The first invariant found broken, for operators.
@@ -71,6 +73,7 @@ impl Coordinator {
         ensure(shares, || "BOUNDED: wrong shares".to_owned())?;
         self.check_indexes()?;
         ensure(self.departed.is_consistent(), || "gone: wrong set".to_owned())?;
+        self.check_loans()?;
         ensure(self.sagas.is_consistent(), || "DEADLINE: sagas".to_owned())?;
         check_votings(&self.globals, &self.votings)?;
         self.check_leases()?;
@@ -102,6 +105,14 @@ impl Coordinator {
         ensure(keys == self.keys, || "keys: wrong index".to_owned())?;
         let needing = self.globals.needing_is_consistent();
         ensure(needing, || "counts: wrong set of those that need an operator".to_owned())
+    }
+
+    fn check_loans(&self) -> Result<(), String> {
+        ensure(self.loans.is_consistent(), || "LENT: wrong counts".to_owned())?;
+        let is_used =
+            |xid: &Xid| self.globals.get(*xid).is_some() || self.history.get(*xid).is_some();
+        let used = self.loans.iter().find(is_used);
+        ensure(used.is_none(), || format!("LENT: xid {used:?} can begin two globals"))
     }
 
     fn check_leases(&self) -> Result<(), String> {

@@ -33,7 +33,8 @@
 //!
 //! let (application, name) = ("shop".into(), "place-order".into());
 //! let labels = Labels::from_iter([Label::new("order", "42")]);
-//! let begun = ask(1, Command::Begin { application, name, timeout_ms: None, labels, key: None });
+//! let (timeout_ms, key, loan) = (None, None, LoanTerms::default());
+//! let begun = ask(1, Command::Begin { application, name, timeout_ms, labels, key, loan });
 //! let Effect::Reply { reply: Reply::Begun { xid, .. }, .. } = begun.effects[0] else { panic!() };
 //! assert!(begun.changes.is_empty(), "until its first branch a global need not survive");
 //!
@@ -92,14 +93,14 @@ pub use contract::{
     ChildDefinition, ChildRef, ClientId, ClosureReason, ClosureRecord, Command, Correlation,
     Counts, Decided, DecidedBy, Decision, DirtyColumn, DirtyRow, Effect, Epoch, Event, EventKind,
     FencingToken, FinishedBranch, GlobalRecord, GlobalState, GlobalStatus, GlobalTrace, Holding,
-    Label, Labels, LeaseId, LeaseRecord, Limits, LoadError, LockHeld, LockMode, LockShare,
-    LockToken, LockWait, Mode, NewBranch, NewLease, OperatorAction, Outcome, PhaseOneOutcome,
-    PhaseTwoCall, PhaseTwoOutcome, Record, RecordKey, RefusedRows, Rejection, Reply, ReplyWhen,
-    Request, RequestTrace, Resolution, Retry, RollbackReason, RowChange, RowLock, RowStanding,
-    SagaDefinition, SagaFault, SagaPart, SagaRecord, SagaState, SagaStatus, ShareOf, SpanPlace,
-    StatusKind, StepCall, StepDefinition, StepKind, StepOutput, StepRecord, StepRef, StepState,
-    Timestamp, TracedCommand, TurnCause, VoteCall, VoteRequest, VotingRounds, Xid, XidText,
-    XidTextError, display_row_key,
+    Label, Labels, LeaseId, LeaseRecord, LentXid, Limits, LoadError, LoanTerms, LockHeld, LockMode,
+    LockShare, LockToken, LockWait, Mode, NewBranch, NewLease, OperatorAction, Outcome,
+    PhaseOneOutcome, PhaseTwoCall, PhaseTwoOutcome, Record, RecordKey, RefusedRows, Rejection,
+    Reply, ReplyWhen, Request, RequestTrace, Resolution, Retry, RollbackReason, RowChange, RowLock,
+    RowStanding, SagaDefinition, SagaFault, SagaPart, SagaRecord, SagaState, SagaStatus, ShareOf,
+    SpanPlace, StatusKind, StepCall, StepDefinition, StepKind, StepOutput, StepRecord, StepRef,
+    StepState, Timestamp, TracedCommand, TurnCause, VoteCall, VoteRequest, VotingRounds, Xid,
+    XidLoan, XidText, XidTextError, display_row_key,
 };
 pub use coordinator::Coordinator;
 pub use deadlock_log::{DeadlockMember, RefusedDeadlock};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::collections::interner::{Names, Origin};
 use crate::contract::{
-    Asker, BranchRecord, BranchState, COUNTER_BITS, ClientId, EPOCH_MAX, Epoch, GlobalRecord,
-    GlobalState, LeaseId, LeaseRecord, Limits, LoadError, Record, RecordKey, Timestamp,
+    Asker, BranchRecord, BranchState, ClientId, EPOCH_MAX, Epoch, GlobalRecord, GlobalState,
+    LeaseId, LeaseRecord, Limits, LoadError, Record, RecordKey, Timestamp,
 };
 use crate::coordinator::Coordinator;
 use crate::deadlock_log::DeadlockLog;
@@ -20,6 +20,7 @@ use crate::global::branches::Branches;
 use crate::global::departed::DepartedClients;
 use crate::global::history::History;
 use crate::global::label_index::LabelIndex;
+use crate::global::loans::LoanTable;
 use crate::global::state::{Global, Phase};
 use crate::global::table::GlobalTable;
 use crate::global::trace::KnownTrace;
@@ -95,7 +96,7 @@ impl Coordinator {
             return Err(LoadError::RecordTwice(RecordKey::Global(xid)));
         }
         // The counter of this epoch would draw the same XID again.
-        if xid.0 >> COUNTER_BITS >= epoch.0 {
+        if xid.epoch() >= epoch {
             return Err(LoadError::XidOfLaterEpoch(xid));
         }
         self.labels.insert(&record.labels, xid);
@@ -195,6 +196,7 @@ impl Loading {
             history: History::default(),
             labels: LabelIndex::default(),
             keys: BeginKeys::default(),
+            loans: LoanTable::default(),
             sagas: SagaTable::default(),
             leases: LeaseTable::default(),
             departed: DepartedClients::default(),

@@ -48,14 +48,18 @@ impl Coordinator {
         }
     }
 
-    /// Ends the globals without a branch of clients that have been gone for long enough.
+    /// Ends the globals without a branch of clients that have been gone for long enough, and takes
+    /// back the XIDs that are lent to them.
     fn tick_departed(&mut self, now: Timestamp, max: usize, out: &mut Outcome) {
         for _ in 0..max {
             // Each turn ends one global: a client may have left more of them than one tick may end.
             let Some(client) = self.departed.first_due(now) else { return };
             match self.globals.first_without_branch(client) {
                 Some(xid) => self.global_wing(now, out).abandon(xid),
-                None => self.departed.remove(client),
+                None => {
+                    self.loans.forget(client);
+                    self.departed.remove(client);
+                }
             }
         }
     }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use handfast_core::{
     Command, Coordinator, Correlation, DecidedBy, Decision, Effect, FencingToken, Labels, Limits,
-    LockShare, LockToken, NewLease, Outcome, PageBounds, Reply, ReplyWhen, Request, Timestamp,
-    VotingRounds, Xid,
+    LoanTerms, LockShare, LockToken, NewLease, Outcome, PageBounds, Reply, ReplyWhen, Request,
+    Timestamp, VotingRounds, Xid,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -155,6 +155,7 @@ impl World {
                         timeout_ms: None,
                         labels: Labels::NONE,
                         key: None,
+                        loan: LoanTerms::default(),
                     });
                 }
                 let (name, token) = self.token(token);

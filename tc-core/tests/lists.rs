@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use handfast_core::{
     BranchId, Command, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch, GlobalFilter,
-    Holding, Labels, Limits, LockCursor, LockFilter, LockMode, LockWait, Mode, NewBranch, Outcome,
-    Page, PageBounds, PhaseTwoOutcome, Reply, ReplyWhen, Request, RowLock, SHOWN_MAX, Timestamp,
-    VotingRounds, Xid,
+    Holding, Labels, Limits, LoanTerms, LockCursor, LockFilter, LockMode, LockWait, Mode,
+    NewBranch, Outcome, Page, PageBounds, PhaseTwoOutcome, Reply, ReplyWhen, Request, RowLock,
+    SHOWN_MAX, Timestamp, VotingRounds, Xid,
 };
 
 const GLOBALS: usize = 500;
@@ -200,7 +200,14 @@ fn begin(coordinator: &mut Coordinator, name: &str) -> Xid {
     let (application, name) = ("shop".into(), name.into());
     let reply = ask(
         coordinator,
-        Command::Begin { application, name, timeout_ms: None, labels: Labels::NONE, key: None },
+        Command::Begin {
+            application,
+            name,
+            timeout_ms: None,
+            labels: Labels::NONE,
+            key: None,
+            loan: LoanTerms::default(),
+        },
     );
     let Reply::Begun { xid, .. } = reply else { panic!("not begun: {reply:?}") };
     xid

@@ -32,7 +32,8 @@ proptest! {
     #[test]
     fn invariants_hold_under_contention(steps in vec(contention(), 1..60)) {
         let mut world = World::new(Limits::default());
-        (0..GLOBALS).for_each(|_| drop(world.step(&Step::Begin { timeout_ms: 1_000_000 })));
+        let begin = Step::Begin { timeout_ms: 1_000_000, client: 0, lent: None, wants: 0 };
+        (0..GLOBALS).for_each(|_| drop(world.step(&begin)));
         steps.iter().for_each(|step| drop(world.step(step)));
         world.finish();
     }
@@ -77,9 +78,16 @@ fn limits() -> impl Strategy<Value = Limits> {
     prop_oneof![Just(Limits::default()), Just(Limits::tiny())]
 }
 
+fn begin() -> impl Strategy<Value = Step> {
+    let lent = proptest::option::of(any::<usize>());
+    (0..3_000u64, 0..3u64, lent, 0..4u32).prop_map(|(timeout_ms, client, lent, wants)| {
+        Step::Begin { timeout_ms, client, lent, wants }
+    })
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (0..3_000u64).prop_map(|timeout_ms| Step::Begin { timeout_ms }),
+        6 => begin(),
         24 => register(),
         3 => report(),
         4 => check(),

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use handfast_core::{
     BranchId, Command, Coordinator, Correlation, DecidedBy, Decision, Effect, GlobalStatus,
-    Holding, Labels, Limits, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply, ReplyWhen,
-    Request, Retry, SagaDefinition, StepDefinition, StepKind, Timestamp, VotingRounds, Xid,
+    Holding, Labels, Limits, LoanTerms, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply,
+    ReplyWhen, Request, Retry, SagaDefinition, StepDefinition, StepKind, Timestamp, VotingRounds,
+    Xid,
 };
 
 use crate::support::Store;
@@ -86,6 +87,7 @@ impl World {
             timeout_ms: Some(timeout_ms),
             labels: Labels::NONE,
             key: None,
+            loan: LoanTerms::default(),
         };
         let Some(Reply::Begun { xid, .. }) = self.ask(begin) else { panic!("it is begun") };
         let branch = NewBranch {
@@ -104,8 +106,14 @@ impl World {
 
     fn finished(&mut self) -> Xid {
         let (application, name) = ("shop".into(), "order".into());
-        let begin =
-            Command::Begin { application, name, timeout_ms: None, labels: Labels::NONE, key: None };
+        let begin = Command::Begin {
+            application,
+            name,
+            timeout_ms: None,
+            labels: Labels::NONE,
+            key: None,
+            loan: LoanTerms::default(),
+        };
         let Some(Reply::Begun { xid, .. }) = self.ask(begin) else { panic!("it is begun") };
         self.ask(Command::End {
             xid,

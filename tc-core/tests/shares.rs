@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use handfast_core::{
     Asker, BranchId, ClientId, Command, Coordinator, Correlation, DecidedBy, Decision, Effect,
-    GlobalStatus, Holding, Labels, Limits, LockMode, LockShare, LockToken, LockWait, Mode,
-    NewBranch, NewLease, Outcome, PhaseTwoOutcome, Rejection, Reply, ReplyWhen, Request, Retry,
-    RowLock, SagaDefinition, ShareOf, StepDefinition, StepKind, Timestamp, VoteRequest,
+    GlobalStatus, Holding, Labels, Limits, LoanTerms, LockMode, LockShare, LockToken, LockWait,
+    Mode, NewBranch, NewLease, Outcome, PhaseTwoOutcome, Rejection, Reply, ReplyWhen, Request,
+    Retry, RowLock, SagaDefinition, ShareOf, StepDefinition, StepKind, Timestamp, VoteRequest,
     VotingRounds, Xid,
 };
 
@@ -93,7 +93,17 @@ impl World {
         let timeout_ms = Some(24 * 60 * 60 * 1_000);
         let (application, name) = (who.1.into(), "order".into());
         let (labels, key) = (Labels::NONE, key.map(Into::into));
-        match self.ask(who, Command::Begin { application, name, timeout_ms, labels, key }) {
+        match self.ask(
+            who,
+            Command::Begin {
+                application,
+                name,
+                timeout_ms,
+                labels,
+                key,
+                loan: LoanTerms::default(),
+            },
+        ) {
             Some(Reply::Begun { xid, .. }) => Ok(xid),
             Some(Reply::Rejected(why)) => Err(why),
             other => panic!("{other:?}"),
@@ -305,7 +315,14 @@ fn a_begin_says_how_the_global_of_its_key_stands() {
     let found = |world: &mut World, who: (u64, &str)| {
         let (application, name, labels) = (who.1.into(), "order".into(), Labels::NONE);
         let key = Some("order-42".into());
-        let begin = Command::Begin { application, name, timeout_ms: None, labels, key };
+        let begin = Command::Begin {
+            application,
+            name,
+            timeout_ms: None,
+            labels,
+            key,
+            loan: LoanTerms::default(),
+        };
         let Some(Reply::Begun { xid, found, .. }) = world.ask(who, begin) else { panic!("begun") };
         (xid, found)
     };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use handfast_core::{
     BranchId, Change, Command, Coordinator, Correlation, Effect, Epoch, Holding, Labels, Limits,
-    LockMode, LockWait, Mode, NewBranch, Outcome, Rejection, Reply, Request, Retry, RowLock,
-    SagaDefinition, StepDefinition, StepKind, Timestamp, Xid,
+    LoanTerms, LockMode, LockWait, Mode, NewBranch, Outcome, Rejection, Reply, Request, Retry,
+    RowLock, SagaDefinition, StepDefinition, StepKind, Timestamp, Xid,
 };
 
 const INPUT_BYTES: usize = 100_000;
@@ -41,7 +41,14 @@ fn the_rows_of_a_branch_are_bounded_in_bytes() {
     let (application, name) = ("shop".into(), "count".into());
     let begun = ask(
         &mut coordinator,
-        Command::Begin { application, name, timeout_ms: None, labels: Labels::NONE, key: None },
+        Command::Begin {
+            application,
+            name,
+            timeout_ms: None,
+            labels: Labels::NONE,
+            key: None,
+            loan: LoanTerms::default(),
+        },
     );
     let Reply::Begun { xid, .. } = begun else { panic!("not begun: {begun:?}") };
     let part = |from: usize| (from..from + 8_000).map(long_row).collect::<Vec<_>>();

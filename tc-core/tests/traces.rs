@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use handfast_core::{
     BranchId, CallTrace, Change, Command, Coordinator, Correlation, DecidedBy, Decision, Effect,
-    Epoch, Holding, Labels, Limits, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Record,
-    Reply, ReplyWhen, Request, RequestTrace, Retry, SagaDefinition, SagaStatus, SpanPlace,
+    Epoch, Holding, Labels, Limits, LoanTerms, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome,
+    Record, Reply, ReplyWhen, Request, RequestTrace, Retry, SagaDefinition, SagaStatus, SpanPlace,
     StepDefinition, StepKind, Timestamp, TracedCommand, VoteCall, VotingRounds, Xid,
 };
 
@@ -80,7 +80,14 @@ impl Stage {
     fn begin(&mut self, traced: Option<u8>) -> Xid {
         let (application, name) = ("shop".into(), "order".into());
         let labels = Labels::NONE;
-        let begin = Command::Begin { application, name, timeout_ms: None, labels, key: None };
+        let begin = Command::Begin {
+            application,
+            name,
+            timeout_ms: None,
+            labels,
+            key: None,
+            loan: LoanTerms::default(),
+        };
         let Reply::Begun { xid, .. } = self.ask(traced, begin) else { panic!("not begun") };
         xid
     }

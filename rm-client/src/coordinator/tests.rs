@@ -76,7 +76,7 @@ impl Rm {
     }
 
     async fn begin(&self) -> String {
-        self.coordinator().begin(v1::BeginRequest::default()).await.unwrap().xid
+        self.coordinator().begin(v1::BeginRequest::default()).await.unwrap().reply.xid
     }
 
     async fn register(&self, xid: &str, branch_id: u64, row: &str) -> Result<u64, Error> {

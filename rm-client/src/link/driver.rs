@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use handfast_proto::v1::client_message::Body as Ask;
-use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{self, Resource, ServerFrame};
 use handfast_rm_core::link::{
     ConnectionFailure, ConnectionId, DialTarget, Event, Frame, Moment, Protocol, RequestId,
@@ -28,8 +27,10 @@ use tonic::client::Grpc;
 use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Status};
 
+use super::begin::{Answered, LinkId, Waiter};
 use super::codec::FrameCodec;
 use super::dial::{Dialler, failure};
+use super::progress::Progress;
 use super::resource_queues::{Outcomes, ResourceQueues};
 use crate::coordinator::BranchHandler;
 use crate::error::Error;
@@ -50,15 +51,16 @@ const SLEEP_MAX: Duration = Duration::from_secs(3_600);
 
 /// The connection, for as long as the process wants it. Dropping it closes it.
 pub(crate) struct Link {
-    shared: Arc<Driver>,
+    pub(super) shared: Arc<Driver>,
 }
 
-struct Driver {
+pub(super) struct Driver {
+    pub(super) id: LinkId,
     state: Mutex<State>,
     dialler: Dialler,
     runtime: Handle,
     origin: Instant,
-    request_deadline: Duration,
+    pub(super) request_deadline: Duration,
     /// Wakes the timekeeper: the next deadline is earlier than the one it sleeps for.
     alarm_moved: Notify,
     /// Wakes a task that waits for the last answer.
@@ -67,9 +69,9 @@ struct Driver {
 }
 
 /// The state that one step of the protocol may touch.
-struct State {
-    protocol: Protocol,
-    waiters: HashMap<RequestId, oneshot::Sender<Result<Answer, Error>>>,
+pub(super) struct State {
+    pub(super) protocol: Protocol,
+    pub(super) waiters: HashMap<RequestId, Waiter>,
     /// The connection, or the attempts to make one.
     connections: BTreeMap<ConnectionId, Connection>,
     /// Wakes the transport of the current connection when there is something to send.
@@ -101,31 +103,6 @@ impl Default for Timeout {
     }
 }
 
-/// The progress of connecting, for tasks that wait for it.
-#[derive(Clone, Debug)]
-enum Progress {
-    Dialling,
-    Failed(ConnectionFailure),
-    Greeted,
-    Closed,
-}
-
-impl Progress {
-    /// Returns the error of a link that is not connected; `undecided` gives the reason where none
-    /// is known yet.
-    fn into_result(self, undecided: impl FnOnce() -> String) -> Result<(), Error> {
-        match self {
-            Self::Greeted => Ok(()),
-            Self::Failed(ConnectionFailure::Unauthenticated(reason)) => {
-                Err(Error::Unauthenticated { reason })
-            }
-            Self::Failed(ConnectionFailure::Passing(reason)) => Err(Error::Unreachable { reason }),
-            Self::Dialling => Err(Error::Unreachable { reason: undecided().into() }),
-            Self::Closed => Err(Error::Closed),
-        }
-    }
-}
-
 impl Link {
     /// Makes a link and begins to connect. Must be called within a tokio runtime.
     pub(crate) fn new(settings: Settings, dialler: Dialler, request_deadline: Duration) -> Self {
@@ -138,6 +115,7 @@ impl Link {
             alarm: None,
         };
         let shared = Arc::new(Driver {
+            id: LinkId::random(),
             state: Mutex::new(state),
             dialler,
             runtime: Handle::current(),
@@ -187,17 +165,33 @@ impl Link {
         name: &'static str,
         ask: Ask,
         timeout: Timeout,
-    ) -> impl Future<Output = Result<Answer, Error>> {
+    ) -> impl Future<Output = Answered> {
         let (waiter, answer) = oneshot::channel();
         // Submitted before the future is polled, so that the future need not keep the request.
         let id = self.submit(name, ask, timeout, Some(waiter));
-        let forget = id.map(|id| ForgetOnDrop { shared: &self.shared, id, armed: true });
+        let answer = id.map(|id| self.answer_to(id, answer));
+        async move { answer?.await }
+    }
+
+    /// Waits for the answer to a request that is submitted.
+    pub(super) fn answer_to(
+        &self,
+        id: RequestId,
+        answer: oneshot::Receiver<Answered>,
+    ) -> impl Future<Output = Answered> + use<'_> {
+        let forget = ForgetOnDrop { shared: &self.shared, id, armed: true };
         async move {
-            let mut forget = forget?;
+            // All of it is moved in here, not only what is used.
+            let mut forget = forget;
             let result = answer.await;
             forget.armed = false;
             result.unwrap_or(Err(Error::Closed))
         }
+    }
+
+    /// Identifies the link within the process.
+    pub(crate) fn id(&self) -> LinkId {
+        self.shared.id
     }
 
     /// Sends a request whose answer is not waited for.
@@ -244,7 +238,7 @@ impl Link {
         name: &'static str,
         ask: Ask,
         timeout: Timeout,
-        waiter: Option<oneshot::Sender<Result<Answer, Error>>>,
+        waiter: Option<oneshot::Sender<Answered>>,
     ) -> Result<RequestId, Error> {
         let timeout = match timeout {
             Timeout::Beyond(wait) => self.shared.request_deadline.saturating_add(wait),
@@ -254,7 +248,7 @@ impl Link {
         self.shared.step(|state, now| {
             let id = state.protocol.submit(now, name, ask, now.after(timeout))?;
             if let Some(waiter) = waiter {
-                state.waiters.insert(id, waiter);
+                state.waiters.insert(id, Waiter::One(waiter));
             }
             Ok(id)
         })
@@ -287,7 +281,7 @@ impl Drop for ForgetOnDrop<'_> {
 
 impl Driver {
     /// Takes one step of the state machine and carries out what it decided.
-    fn step<R>(self: &Arc<Self>, step: impl FnOnce(&mut State, Moment) -> R) -> R {
+    pub(super) fn step<R>(self: &Arc<Self>, step: impl FnOnce(&mut State, Moment) -> R) -> R {
         let now = Moment(self.origin.elapsed());
         // A panic within a step breaks an invariant of the protocol, and shows by itself.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -340,7 +334,7 @@ impl Driver {
             Event::Complete { id, result } => {
                 // A one-way request has no waiter.
                 if let Some(waiter) = state.waiters.remove(&id) {
-                    let _ = waiter.send(result.map_err(Error::from));
+                    waiter.send(result.map_err(Error::from));
                 }
             }
             Event::PhaseTwo(call) => {

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use reqwest::{Request, Response};
-use reqwest_middleware::{Middleware, Next, Result};
+use reqwest_middleware::{Error, Middleware, Next, Result};
 
 use super::header;
 use crate::context;
@@ -38,6 +38,7 @@ impl Middleware for XidMiddleware {
         next: Next<'_>,
     ) -> Result<Response> {
         if let Some(context) = context::current() {
+            context::begun().await.map_err(Error::middleware)?;
             header::write(request.headers_mut(), &context.xid);
             trace::write_headers(request.headers_mut());
         }

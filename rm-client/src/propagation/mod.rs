@@ -6,7 +6,7 @@
 //! | client | reqwest | `XidMiddleware` (feature `reqwest`) |
 //! | client | tonic | [`with_xid`] as interceptor, or [`CarryXidLayer`] |
 //! | client | anything made of `tower` services over `http` | [`CarryXidLayer`] |
-//! | both | anything else | [`current_xid`], [`Xid::scope`] |
+//! | both | anything else | [`begun_xid`], [`Xid::scope`] |
 //!
 //! The XID travels in the header `TX_XID`, as Seata's does, and again in `TX-XID`, since common
 //! reverse proxies drop headers with an underscore. The server reads either, in upper or lower
@@ -20,7 +20,12 @@
 //! nothing. It reports a failure to the caller by an error response. Streamed bodies are outside
 //! the transaction: so is everything that a handler does after it has returned its response.
 //!
-//! [`current_xid`]: crate::current_xid
+//! The coordinator's answer to a begin is not always waited for, so the calling sides wait for it
+//! before they send the XID of its global: `XidMiddleware` in the call, [`CarryXidLayer`] while it is
+//! made ready for one. An interceptor cannot wait. Therefore begins are waited for in a process that
+//! has once called [`with_xid`].
+//!
+//! [`begun_xid`]: crate::begun_xid
 //! [`Xid::scope`]: crate::Xid::scope
 
 mod client;
@@ -30,6 +35,7 @@ mod middleware;
 mod refused;
 mod server;
 
+pub(crate) use client::begins_are_waited_for;
 pub use client::{CarryXid, CarryXidLayer, with_xid};
 #[cfg(feature = "reqwest")]
 pub use middleware::XidMiddleware;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use handfast_proto::v1::{BeginReply, Decision, EndRequest, ReplyWhen};
+use handfast_proto::v1::{Decision, EndRequest, ReplyWhen};
 use handfast_rm_core::GlobalStatus;
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
@@ -16,6 +16,7 @@ use crate::connect::Handfast;
 use crate::context::{self, Context};
 use crate::error::{Error, RejectionDetail};
 use crate::last_commit::{Known, LastCommit};
+use crate::link::{Begun, Deadline};
 use crate::transient::UNKNOWN_XID;
 use crate::xid::Xid;
 
@@ -39,7 +40,7 @@ pub struct Global {
     handfast: Handfast,
     context: Context,
     rollback_only: Arc<AtomicBool>,
-    deadline: Instant,
+    deadline: Deadline,
     /// Whether participants are asked if they can commit before they are asked to prepare.
     can_commit_first: bool,
     /// Whether a decision was requested. A drop must not request another one then.
@@ -63,22 +64,21 @@ enum RollbackResult {
 impl Global {
     pub(super) fn of(
         handfast: Handfast,
-        (reply, key): (BeginReply, Option<ClaimedKey>),
+        (begun, key): (Begun, Option<ClaimedKey>),
         span: Span,
         read_committed: bool,
         can_commit_first: bool,
     ) -> Result<Self, Error> {
         let (rollback_only, last_commit) = (Arc::<AtomicBool>::default(), Arc::default());
         let context = Context {
-            xid: Xid::new(&reply.xid)?,
+            xid: Xid::new(&begun.reply.xid)?,
             read_committed,
             rollback_only: Some(Arc::clone(&rollback_only)),
             has_participants: Arc::default(),
             last_commit: (!can_commit_first).then(|| Arc::clone(&last_commit)),
+            begin_answer: begun.answer,
         };
-        // The coordinator's own deadline is the one that counts. This one, a little later, saves a
-        // request that would be refused.
-        let deadline = Instant::now() + Duration::from_millis(reply.timeout_ms);
+        let deadline = Deadline::of(&begun.reply);
         let (decided, _key) = (false, key);
         Ok(Self {
             handfast,
@@ -93,10 +93,26 @@ impl Global {
         })
     }
 
-    /// Returns the global's XID.
+    /// Returns the global's XID. The coordinator may not know it yet: before it is handed to another
+    /// process in any other way than through the [propagation](crate::propagation) layers,
+    /// [`begun`](Self::begun) is to be awaited.
     #[must_use]
     pub fn xid(&self) -> &Xid {
         &self.context.xid
+    }
+
+    /// Waits until the coordinator knows the global. [`begin`](crate::NewTransaction::begin) need
+    /// not have waited for its answer, and everything else that the library sends waits for it
+    /// where it has to.
+    ///
+    /// # Errors
+    /// The coordinator's refusal to begin the global, such as `HF-TC-SHARE-REACHED`, or the reason
+    /// why there is no answer.
+    pub async fn begun(&self) -> Result<(), Error> {
+        match &self.context.begin_answer {
+            Some(answer) => answer.wait().await.map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Runs a future within this global: local transactions that the future begins become branches
@@ -160,14 +176,20 @@ impl Global {
                 .request_rollback("set rollback-only", RollbackCause::RollbackOnly)
                 .await);
         }
-        if Instant::now() >= self.deadline {
+        if let Some(answer) = self.context.begin_answer.clone() {
+            // It has come if a branch is registered. Without it nothing was done: dropping this
+            // requests a rollback.
+            self.deadline = answer.wait().await.map_err(TransactionError::NotBegun)?;
+        }
+        let Deadline(deadline) = self.deadline;
+        if Instant::now() >= deadline {
             return Err(self
                 .request_rollback("not committed in time", RollbackCause::Timeout)
                 .await);
         }
         // Votes may take until the deadline, and the coordinator answers then at the latest.
         let voting = self.can_commit_first || self.context.has_participants.load(Ordering::Acquire);
-        let left = self.deadline.duration_since(Instant::now());
+        let left = deadline.duration_since(Instant::now());
         let wait = if voting { left } else { Duration::ZERO };
         match self.end(Decision::Commit, ReplyWhen::Decided, "", wait).await {
             Ok(GlobalStatus::Committing | GlobalStatus::Committed) => Ok(()),
@@ -202,8 +224,13 @@ impl Global {
         if self.is_committed() {
             return TransactionError::Committed { xid: self.context.xid.clone(), by };
         }
+        if self.is_refused() {
+            return TransactionError::RolledBack { xid: self.context.xid.clone(), by };
+        }
         let wait = self.handfast.rollback_wait();
         let undone = match self.end(Decision::RollBack, ReplyWhen::Finished, reason, wait).await {
+            // The refusal of the begin has come before.
+            _ if self.is_refused() => RollbackResult::Finished,
             Ok(GlobalStatus::RolledBack(_)) => RollbackResult::Finished,
             Ok(GlobalStatus::NeedsOperator(_)) => RollbackResult::NeedsOperator,
             Ok(GlobalStatus::Committing | GlobalStatus::Committed) => RollbackResult::Committed,
@@ -231,6 +258,12 @@ impl Global {
             RollbackResult::Forgotten => TransactionError::Forgotten { xid, by },
             RollbackResult::Committed => TransactionError::Committed { xid, by },
         }
+    }
+
+    /// Returns whether the coordinator has refused to begin the global, so that nothing of it
+    /// remains.
+    fn is_refused(&self) -> bool {
+        self.context.begin_answer.as_ref().is_some_and(|answer| answer.is_refused())
     }
 
     /// Returns whether the last branch has decided, which its process has told the coordinator.
@@ -280,7 +313,7 @@ impl Global {
 
 impl Drop for Global {
     fn drop(&mut self) {
-        if self.decided || self.is_committed() {
+        if self.decided || self.is_committed() || self.is_refused() {
             return;
         }
         let xid = &self.context.xid;

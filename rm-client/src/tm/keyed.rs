@@ -4,12 +4,13 @@
 //! is rolled back, the next attempt has the same key with a number behind it, which all processes
 //! count alike.
 
-use handfast_proto::v1::{BeginReply, BeginRequest};
+use handfast_proto::v1::BeginRequest;
 use handfast_rm_core::GlobalStatus;
 
 use crate::begin_keys::ClaimedKey;
 use crate::connect::Handfast;
 use crate::error::Error;
+use crate::link::Begun;
 use crate::xid::Xid;
 
 /// The most globals of one key that are looked at (BOUNDED).
@@ -20,7 +21,7 @@ pub(super) async fn begin(
     handfast: &Handfast,
     request: BeginRequest,
     key: &str,
-) -> Result<(BeginReply, ClaimedKey), Error> {
+) -> Result<(Begun, ClaimedKey), Error> {
     let before = |xid, status| Error::BegunBefore { key: key.to_owned(), xid, status };
     if key.is_empty() {
         let reason = "is empty: it names a request of the caller".to_owned();
@@ -30,9 +31,9 @@ pub(super) async fn begin(
     let claimed = claimed.ok_or_else(|| before(None, GlobalStatus::Active))?;
     for attempt in 1..=ATTEMPTS_MAX {
         let request = BeginRequest { key: numbered(key, attempt), ..request.clone() };
-        let reply = handfast.coordinator().begin(request).await?;
+        let Begun { reply, .. } = handfast.coordinator().begin(request).await?;
         match GlobalStatus::from_wire(reply.found(), reply.rollback_reason()) {
-            GlobalStatus::Unknown => return Ok((reply, claimed)),
+            GlobalStatus::Unknown => return Ok((Begun { reply, answer: None }, claimed)),
             GlobalStatus::RolledBack(_) => {}
             status @ (GlobalStatus::Active
             | GlobalStatus::Committing

@@ -16,6 +16,7 @@ use super::retry::{RetriedTransaction, Retry};
 use crate::connect::Handfast;
 use crate::context::{self, Context};
 use crate::error::Error;
+use crate::propagation;
 use crate::trace;
 use crate::xid::Xid;
 
@@ -193,7 +194,9 @@ impl NewTransaction {
     ///
     /// # Errors
     /// [`Error::NotExplicit`] for the other kinds, [`Error::TransactionForbidden`] for `Required`
-    /// inside a transaction, and the error of the coordinator if the global could not begin.
+    /// inside a transaction, and the error of the coordinator if the global could not begin. The
+    /// coordinator's answer is not always waited for: its refusal may come as the error of the first
+    /// branch, or of the commit. [`Global::begun`] waits for it.
     pub async fn begin(self) -> Result<Global, Error> {
         match self.propagation {
             Propagation::Required | Propagation::RequiresNew => {}
@@ -237,22 +240,25 @@ impl NewTransaction {
             timeout_ms: timeout.map_or(0, at_least_one_ms),
             labels,
             // Requests without an answer are sent again under the same id by the link.
-            key: String::new(),
-            traceparent: String::new(),
+            ..BeginRequest::default()
         };
         let span = trace::transaction(&request.name);
         let begin = async {
             let Some(key) = &key else {
                 return Ok((handfast.coordinator().begin(request).await?, None));
             };
-            let (reply, claimed) = keyed::begin(&handfast, request, key).await?;
-            Ok::<_, Error>((reply, Some(claimed)))
+            let (begun, claimed) = keyed::begin(&handfast, request, key).await?;
+            Ok::<_, Error>((begun, Some(claimed)))
         };
         let begun = begin.instrument(span.clone()).await.inspect_err(|error| {
             span.record("outcome", error.code());
         })?;
-        span.record("xid", &begun.0.xid);
-        Global::of(handfast, begun, span, read_committed, can_commit_first)
+        span.record("xid", &begun.0.reply.xid);
+        let global = Global::of(handfast, begun, span, read_committed, can_commit_first)?;
+        if propagation::begins_are_waited_for() {
+            global.begun().await?;
+        }
+        Ok(global)
     }
 }
 

@@ -3,10 +3,12 @@
 //! [`Protocol`] takes requests, frames and the time, and gives back [`Event`]s and [`Frame`]s. The
 //! module `search` decides where to dial, `epochs` whether a coordinator that greets may lead,
 //! `heartbeat` whether it is alive,
-//! `send_queue` what goes into a frame, `reports` which commits wait for a report, `releases` which
+//! `send_queue` what goes into a frame, `stock` which XIDs are lent, `begins` which begins are not
+//! waited for, `reports` which commits wait for a report, `releases` which
 //! releases of locks are sent again, `resources` which resources are announced. Sockets, timers and
 //! tasks are the caller's.
 
+mod begins;
 mod epochs;
 mod error;
 mod event;
@@ -19,9 +21,11 @@ mod resources;
 mod search;
 mod send_queue;
 mod settings;
+mod stock;
 
 pub use error::RequestError;
 pub use event::{ConnectionFailure, ConnectionId, DialTarget, Event, Moment, RequestId};
 pub use frame::Frame;
 pub use protocol::Protocol;
 pub use settings::Settings;
+pub use stock::LentXid;

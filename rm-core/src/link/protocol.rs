@@ -33,6 +33,7 @@ use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{self, BranchOutcome, ClientMessage, Resource, ServerMessage};
 use hashbrown::HashMap;
 
+use super::begins::Begins;
 use super::epochs::Epochs;
 use super::error::RequestError;
 use super::event::{ConnectionFailure, ConnectionId, Event, Moment, RequestId};
@@ -44,6 +45,7 @@ use super::resources::Resources;
 use super::search::Search;
 use super::send_queue::SendQueue;
 use super::settings::Settings;
+use super::stock::XidStock;
 
 /// Refusals that ask for another coordinator.
 const ELSEWHERE: [&str; 2] = ["HF-TC-STOPPING", "HF-TC-NOT-LEADING"];
@@ -92,6 +94,8 @@ pub struct Protocol {
     resume_at: Option<Moment>,
     releases: Releases,
     reports: Reports,
+    stock: XidStock,
+    begins: Begins,
     resources: Resources,
     events: VecDeque<Event>,
 }
@@ -119,6 +123,8 @@ impl Protocol {
             resume_at: None,
             releases: Releases::default(),
             reports: Reports::default(),
+            stock: XidStock::default(),
+            begins: Begins::default(),
             resources: Resources::default(),
             events: VecDeque::new(),
         }
@@ -149,6 +155,9 @@ impl Protocol {
         let message = ClientMessage { id: id.0, body: Some(ask) };
         let frame = Frame::of(&message);
         SendQueue::check_size(&frame)?;
+        if let Some(ask) = &message.body {
+            self.begins.admit(id, ask)?;
+        }
         self.next_id += 1;
         if message.body.is_none_or(|ask| self.reports.admit(id, &ask)) {
             self.send_queue.push_request(id);
@@ -264,6 +273,7 @@ impl Protocol {
         }
         self.deadlines.clear();
         self.reports = Reports::default();
+        (self.stock, self.begins) = Default::default();
         self.held.clear();
         self.resume_at = None;
         self.send_queue.clear();
@@ -328,14 +338,15 @@ impl Protocol {
                 self.hang_up(now, ConnectionFailure::Passing(refusal.message.into()));
             }
             Some(Answer::Rejected(refusal)) if refusal.code == LATER => self.hold(now, id),
+            Some(Answer::Rejected(refusal)) => self.refused(id, refusal),
+            Some(Answer::Begin(reply)) => self.begun(now, id, reply),
             Some(Answer::ReleaseLock(reply)) => self.released(now, id, reply),
             Some(answer @ Answer::AcquireLock(_)) => {
                 self.releases.are_stored(id);
                 self.complete(id, Ok(answer));
             }
             Some(
-                answer @ (Answer::Begin(_)
-                | Answer::RegisterBranch(_)
+                answer @ (Answer::RegisterBranch(_)
                 | Answer::ReportBranch(_)
                 | Answer::CheckLocks(_)
                 | Answer::End(_)
@@ -344,36 +355,12 @@ impl Protocol {
                 | Answer::RenewLocks(_)
                 | Answer::FindLock(_)
                 | Answer::TryBranch(_)
-                | Answer::ReportOutbox(_)
-                | Answer::Rejected(_)),
+                | Answer::ReportOutbox(_)),
             ) => self.complete(id, Ok(answer)),
             // A second greeting, or a kind of message of a later coordinator: no request waits for
             // it.
             Some(Answer::Hello(_)) | None => {}
         }
-    }
-
-    fn leave(&mut self, now: Moment, notice: &v1::GoAway) {
-        // This comes first: it begins the pause that the notice of a leader ends.
-        self.hang_up(now, going_away(notice));
-        self.go_to_the_leader(now, notice);
-    }
-
-    /// Tries the leader that a notice names next, if it is one of the endpoints: the token is sent
-    /// to no other server.
-    fn go_to_the_leader(&mut self, now: Moment, notice: &v1::GoAway) {
-        let Some(leader) = self.endpoint_of(&notice.leader) else { return };
-        self.search.prefer(leader);
-        if self.epochs.redirect(notice.epoch) {
-            self.search.dial_at_once(now);
-        }
-    }
-
-    /// Returns the endpoint at an address, which is given with or without a scheme.
-    fn endpoint_of(&self, leader: &str) -> Option<usize> {
-        let leader = address(leader);
-        let is_leader = |endpoint: &String| address(endpoint) == leader;
-        self.settings.endpoints.iter().position(is_leader)
     }
 
     fn is_ready(&self, connection: ConnectionId) -> bool {
@@ -392,6 +379,8 @@ impl Protocol {
         self.epochs.disconnect(now);
         self.heartbeat.stop();
         self.resources.start_over();
+        self.stock.clear();
+        self.begins.start_over();
         self.resume();
         self.release_again(now);
         let requests = self.requests.keys().copied();
@@ -437,6 +426,10 @@ impl Protocol {
         } else {
             RequestError::Unreachable { reason: Arc::clone(self.last_failure.reason()) }
         };
+        // What follows a begin must not take effect after its caller was told that it failed.
+        for follower in self.begins.lose(id, &error) {
+            self.expire(follower);
+        }
         self.complete(id, Err(error));
     }
 
@@ -471,7 +464,8 @@ impl Protocol {
         self.deadlines.remove(&(pending.deadline, id));
         self.send_queue.remove_request(id);
         self.held.remove(&id);
-        for freed in self.reports.end(id) {
+        self.stock.end(id);
+        for freed in self.reports.end(id).into_iter().chain(self.begins.end(id)) {
             self.send_queue.push_request(freed);
         }
         Some(pending)
@@ -484,16 +478,8 @@ impl Protocol {
     }
 }
 
-/// Returns an endpoint without scheme and path.
-fn address(endpoint: &str) -> &str {
-    let (_, address) = endpoint.split_once("://").unwrap_or(("", endpoint));
-    address.trim_end_matches('/')
-}
-
-fn going_away(notice: &v1::GoAway) -> ConnectionFailure {
-    ConnectionFailure::Passing(format!("the coordinator goes away: {}", notice.reason).into())
-}
-
+mod beginning;
+mod leaving;
 mod searching;
 #[cfg(test)]
 mod tests;

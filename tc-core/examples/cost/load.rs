@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use handfast_core::{
     BranchId, Command, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch, Holding,
-    Labels, Limits, LockMode, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply,
-    ReplyWhen, Request, RowLock, Timestamp, VotingRounds, Xid,
+    Labels, Limits, LoanTerms, LockMode, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome,
+    Reply, ReplyWhen, Request, RowLock, Timestamp, VotingRounds, Xid,
 };
 
 /// A coordinator and the globals that are open in it, oldest first.
@@ -54,6 +54,7 @@ impl Load {
             timeout_ms: None,
             labels: Labels::NONE,
             key: None,
+            loan: LoanTerms::default(),
         });
         let Some(Effect::Reply { reply: Reply::Begun { xid, .. }, .. }) = self.out.effects.first()
         else {

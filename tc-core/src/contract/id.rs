@@ -38,6 +38,18 @@ pub struct Epoch(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Xid(pub u64);
 
+impl Xid {
+    /// Returns the epoch of the leader that has drawn it.
+    pub(crate) fn epoch(self) -> Epoch {
+        Epoch(self.0 >> COUNTER_BITS)
+    }
+
+    /// Returns whether some leader may have drawn it: no counter draws 0.
+    pub(crate) fn may_be_drawn(self) -> bool {
+        self.0 << (u64::BITS - COUNTER_BITS) != 0
+    }
+}
+
 /// The id of a branch within its global, made by the client that registers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BranchId(pub u64);

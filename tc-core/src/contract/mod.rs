@@ -13,9 +13,11 @@ mod id;
 mod label;
 mod limits;
 mod load_error;
+mod loan;
 mod named_lock;
 mod outcome;
 mod record;
+mod refused_rows;
 mod rejection;
 mod request;
 mod saga_definition;
@@ -37,6 +39,7 @@ pub(crate) use id::{COUNTER_BITS, EPOCH_MAX};
 pub use label::{Label, Labels};
 pub use limits::Limits;
 pub use load_error::LoadError;
+pub use loan::{LentXid, LoanTerms, XidLoan};
 pub use named_lock::{LeaseId, LeaseRecord, LockHeld, LockShare, LockToken, NewLease};
 pub use outcome::{
     After, Alert, AlertKind, Change, Decided, Effect, Outcome, PhaseTwoCall, Reply, VoteCall,
@@ -44,11 +47,12 @@ pub use outcome::{
 pub use record::{
     BranchRecord, BranchState, FinishedBranch, GlobalRecord, GlobalState, Record, RecordKey,
 };
+pub use refused_rows::{DirtyColumn, DirtyRow, RefusedRows, RowChange, RowStanding};
 pub use rejection::Rejection;
 pub use request::{
-    Command, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait, Mode,
-    NewBranch, OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, RefusedRows, ReplyWhen, Request,
-    Resolution, RowChange, RowLock, RowStanding, VoteRequest, VotingRounds,
+    Command, DecidedBy, Decision, Holding, LockMode, LockWait, Mode, NewBranch, OperatorAction,
+    PhaseOneOutcome, PhaseTwoOutcome, ReplyWhen, Request, Resolution, RowLock, VoteRequest,
+    VotingRounds,
 };
 pub use saga_definition::{
     ChildDefinition, ChildRef, Retry, SagaDefinition, SagaFault, SagaPart, StepDefinition,

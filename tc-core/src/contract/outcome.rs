@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::id::{BranchId, Correlation, FencingToken, Xid};
+use super::loan::XidLoan;
 use super::named_lock::LockHeld;
 use super::record::{Record, RecordKey};
 use super::rejection::Rejection;
@@ -196,9 +197,11 @@ pub enum Reply {
         address: Arc<str>,
         /// The timeout in force.
         timeout_ms: u64,
-        /// How the global stands that has the key of the begin already, unless the same client has
+        /// How the global stands that has the key or the lent XID of the begin already, unless the same client has
         /// begun it and nothing has been done in it: the reply may have been lost.
         found: Option<GlobalStatus>,
+        /// XIDs for later begins, if the begin wanted some and there is room to lend.
+        loan: Option<XidLoan>,
     },
     /// To `RegisterBranch` and `RegisterLastBranch`: the branch exists and holds its rows.
     Registered {

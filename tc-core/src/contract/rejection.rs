@@ -19,6 +19,12 @@ pub enum Rejection {
          its client had gone, or finished longer ago than the retention"
     )]
     UnknownXid(Xid),
+    /// The XID of a begin is not one that is lent to its sender and unused.
+    #[error(
+        "xid {0} is not lent to this client, or no longer: nothing has begun, so begin again \
+         without it"
+    )]
+    XidNotLent(Xid),
     /// The global is decided: nothing can be registered, and the other decision cannot be taken.
     #[error("xid {xid} is already decided: {status}")]
     AlreadyDecided {
@@ -192,6 +198,7 @@ impl Rejection {
     pub fn code(&self) -> &'static str {
         match self {
             Self::UnknownXid(_) => "HF-TC-UNKNOWN-XID",
+            Self::XidNotLent(_) => "HF-TC-XID-NOT-LENT",
             Self::AlreadyDecided { .. } => "HF-TC-ALREADY-DECIDED",
             Self::Voting(_) => "HF-TC-VOTING",
             Self::RowLocked { .. } => "HF-TC-ROW-LOCKED",

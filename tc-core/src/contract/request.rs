@@ -8,7 +8,9 @@ use std::sync::Arc;
 use super::asker::ClientId;
 use super::id::{BranchId, Correlation, Xid};
 use super::label::Labels;
+use super::loan::LoanTerms;
 use super::named_lock::{LockToken, NewLease};
+use super::refused_rows::RefusedRows;
 use super::saga_definition::SagaDefinition;
 use super::trace::TracedCommand;
 
@@ -38,6 +40,8 @@ pub enum Command {
         /// Made by the caller. A second begin of the application with the same key finds the
         /// global, as long as it is unfinished or remembered (idempotent).
         key: Option<Arc<str>>,
+        /// The XIDs that are lent to the sender, or that it would like to be lent.
+        loan: LoanTerms,
     },
     /// Makes sure that a branch exists and holds the rows named (idempotent, monotone).
     RegisterBranch {
@@ -401,73 +405,6 @@ pub enum PhaseTwoOutcome {
         /// The rows of the branch. The shell has bounded their number.
         rows: Arc<RefusedRows>,
     },
-}
-
-/// The rows of a refused branch, and the events that it holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RefusedRows {
-    /// The rows, the dirty ones first; not all of them where there are many.
-    pub listed: Vec<DirtyRow>,
-    /// How many rows the branch has written, listed or not.
-    pub total: u64,
-    /// How many of them are dirty.
-    pub dirty: u64,
-    /// How many events the branch holds, if it is known.
-    pub held_events: Option<u64>,
-}
-
-/// A row that a refused branch has written, with what each resolution would do to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirtyRow {
-    /// The table.
-    pub table: String,
-    /// The key, for operators.
-    pub key: String,
-    /// The columns in question.
-    pub columns: Vec<DirtyColumn>,
-    /// How it compares with its images.
-    pub standing: RowStanding,
-    /// The change that [`Resolution::RestoreClean`] would make, if it is known.
-    pub on_restore_clean: Option<RowChange>,
-    /// The change that [`Resolution::ForceBefore`] would make, if it is known.
-    pub on_force_before: Option<RowChange>,
-}
-
-/// How a row of a refused branch compares with its images.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RowStanding {
-    /// Neither its after image nor its before image.
-    Dirty,
-    /// Its after image.
-    Clean,
-    /// Its before image: it is back already.
-    Restored,
-}
-
-/// The change that a resolution makes to a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowChange {
-    /// Nothing: it stays as it is, or stays missing.
-    Left,
-    /// The before image is written over it.
-    WrittenBack,
-    /// It is removed.
-    Removed,
-    /// It is inserted again.
-    Inserted,
-}
-
-/// One column of a dirty row in the database's text form; `None` is NULL, or a missing row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirtyColumn {
-    /// The column.
-    pub name: String,
-    /// The value that the global found.
-    pub before: Option<String>,
-    /// The value that the global wrote.
-    pub after: Option<String>,
-    /// The current value.
-    pub current: Option<String>,
 }
 
 /// An operator's action on a global.

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use super::begin_keys::BeginKeys;
-use super::branches::Branches;
 use super::history::History;
 use super::label_index::LabelIndex;
+use super::loans::LoanTable;
 use super::state::{Global, Phase};
 use super::table::GlobalTable;
 use super::voting::Votings;
-use crate::collections::interner::Origin;
-use crate::contract::{Asker, ClientId, Correlation, GlobalStatus, Labels, Rejection, Reply, Xid};
+use crate::contract::{Asker, Correlation, GlobalStatus, Labels, Rejection, Xid};
 use crate::deadlock::WaitGraph;
 use crate::deadlock_log::DeadlockLog;
 use crate::deciding::{Deciding, HandlerResult};
@@ -18,7 +17,6 @@ use crate::named_lock::named_locks::{NamedLocks, Owners, check_room_to_wait};
 use crate::named_lock::table::LeaseTable;
 use crate::row_lock::row_locks::RowLocks;
 use crate::row_lock::table::Touched;
-use crate::shares::{check_limit, check_share};
 use crate::waiting::{Awaited, WaitingRequests};
 
 /// Globals, their branches and the row locks that these hold: parts that cannot be changed apart.
@@ -32,6 +30,7 @@ pub(crate) struct Globals<'a> {
     pub(crate) history: &'a mut History,
     pub(crate) labels: &'a mut LabelIndex,
     pub(crate) keys: &'a mut BeginKeys,
+    pub(crate) loans: &'a mut LoanTable,
     pub(crate) votings: &'a mut Votings,
     pub(crate) rows: &'a mut RowLocks,
     pub(crate) leases: &'a mut LeaseTable,
@@ -40,99 +39,6 @@ pub(crate) struct Globals<'a> {
 }
 
 impl Globals<'_> {
-    pub(crate) fn begin(
-        &mut self,
-        application: Arc<str>,
-        name: Arc<str>,
-        timeout_ms: Option<u64>,
-        labels: Labels,
-        key: Option<Arc<str>>,
-    ) -> HandlerResult {
-        let known = key.as_ref().and_then(|key| self.keys.find(&application, key));
-        if let Some(begun) = known.and_then(|xid| self.begin_again(xid)) {
-            return Ok(Some(begun));
-        }
-        let limits = self.on.limits;
-        let what = "unfinished globals";
-        check_limit(what, self.globals.len() + 1, limits.globals_max)?;
-        // A global counts for the application that its begin names, whatever its connection's is.
-        let owner = Asker { client: self.on.asker.client, application: application.clone() };
-        check_share(limits, &[self.globals.open()], &owner, what, 1, limits.globals_max)?;
-        let timeout_ms = timeout_ms.unwrap_or(limits.timeout_ms_default).min(limits.timeout_ms_max);
-        let xid = self.on.ids.xid()?;
-        let address = self.on.address.clone();
-        let origin = Origin { address: address.clone(), application, name };
-        self.labels.insert(&labels, xid);
-        self.keys.insert(&origin.application, key.as_ref(), xid);
-        self.globals.insert(Global {
-            xid,
-            origin: self.on.names.origin(&origin),
-            client: owner.client,
-            begun_at: self.on.now,
-            timeout_ms,
-            deadline: self.on.now.after_ms(timeout_ms),
-            phase: Phase::Active,
-            paused: false,
-            rollback_only: false,
-            asks_its_last: false,
-            stored: false,
-            rows: 0,
-            unfinished: 0,
-            refused: 0,
-            branches: Branches::default(),
-            events: Arc::default(),
-            labels,
-            key: key.map(Arc::new),
-            trace: None,
-        });
-        Ok(Some(Reply::Begun { xid, address, timeout_ms, found: None }))
-    }
-
-    /// Answers the begin of a known global, unfinished or remembered.
-    fn begin_again(&mut self, xid: Xid) -> Option<Reply> {
-        let found = self.found(xid);
-        self.adopt(xid);
-        let open = self.globals.get(xid);
-        let open = open.map(|global| (global.origin.address.clone(), global.timeout_ms));
-        let finished = || {
-            let global = self.history.get(xid)?;
-            let timeout_ms = global.deadline.0.saturating_sub(global.begun_at.0);
-            Some((global.address.clone(), timeout_ms))
-        };
-        let (address, timeout_ms) = open.or_else(finished)?;
-        Some(Reply::Begun { xid, address, timeout_ms, found })
-    }
-
-    /// Returns how a global stands for a client that begins it again. A global of the same client
-    /// in which nothing has been done counts as new: the client may have lost the reply to its
-    /// begin.
-    fn found(&self, xid: Xid) -> Option<GlobalStatus> {
-        let client = self.on.asker.client;
-        let is_own = |global: &Global| {
-            client != ClientId::default()
-                && global.client == client
-                && global.branches.is_empty()
-                && global.status() == GlobalStatus::Active
-        };
-        let is_own = self.globals.get(xid).is_some_and(is_own);
-        (!is_own).then(|| self.status(xid))
-    }
-
-    /// Makes an undecided global that of the sender. The process that began it may be gone, and a
-    /// global without a branch ends with its client.
-    fn adopt(&mut self, xid: Xid) {
-        let client = self.on.asker.client;
-        let has_changed = self.globals.get(xid).is_some_and(|it| it.client != client);
-        if client == ClientId::default() || !has_changed || self.undecided(xid).is_err() {
-            return;
-        }
-        // It goes out and comes in again, so that it counts towards the share of its client.
-        if let Some(mut global) = self.globals.remove(xid) {
-            global.client = client;
-            self.globals.insert(*global);
-        }
-    }
-
     /// Forgets by what labels and key a global is found.
     pub(crate) fn forget_names(
         &mut self,

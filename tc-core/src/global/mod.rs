@@ -4,6 +4,7 @@
 //! register ─▶ report ─▶ end (vote, if participants have to be asked) ─▶ phase_two ─▶ history
 //! ```
 
+pub(crate) mod begin;
 pub(crate) mod begin_keys;
 pub(crate) mod branch;
 pub(crate) mod branches;
@@ -13,6 +14,7 @@ pub(crate) mod end;
 pub(crate) mod globals;
 pub(crate) mod history;
 pub(crate) mod label_index;
+pub(crate) mod loans;
 pub(crate) mod operate;
 pub(crate) mod phase_two;
 pub(crate) mod register;

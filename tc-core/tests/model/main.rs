@@ -92,6 +92,18 @@ fn a_last_branch_is_followed_by_the_next_leader() {
     println!("{}", check(setup, wanted));
 }
 
+/// A begin whose answer was lost reaches the next leader, before or behind what follows it.
+#[test]
+fn a_lent_xid_begins_again_under_the_next_leader() {
+    for end in [Commit, RollBack] {
+        let globals = vec![plan(&[&[0]], &[end])];
+        let (sends_max, begins_max, epochs_max, ticks_max) = (2, 2, 2, 1);
+        let setup =
+            Setup { globals, sends_max, begins_max, epochs_max, ticks_max, ..Setup::default() };
+        println!("{}", check(setup, |seen| seen.fenced.get() && seen.begun_anew.get()));
+    }
+}
+
 /// A global whose branches want these rows, and the decisions that are asked for.
 fn plan(branches: &[&[usize]], ends: &[Decision]) -> GlobalPlan {
     let branch = |rows: &&[usize]| BranchPlan { rows: rows.to_vec() };

@@ -4,18 +4,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, Change, Command, Coordinator, Correlation, Effect, GlobalStatus, Outcome,
-    PhaseTwoOutcome, Rejection, Reply, Request, VoteRequest, Xid,
+    BranchId, Change, Command, Coordinator, Correlation, Effect, GlobalStatus, LentXid, LoanTerms,
+    Outcome, PhaseTwoOutcome, Rejection, Reply, Request, VoteRequest, Xid,
 };
 
 use crate::request::Ask;
 use crate::support::{held, views};
-use crate::system::{Call, Leader, Setup, Step, System, Waiting, xid_of};
+use crate::system::{Call, Leader, Setup, Step, System, Waiting, begin, client, xid_of};
 
 impl System {
     pub(crate) fn take(&mut self, setup: &Setup, step: Step) {
         match step {
             Step::Send { leader, global, ask } => self.send(setup, leader, global, ask),
+            Step::BeginAgain { leader, global } => self.begin_again(setup, leader, global),
             Step::Write { leader } => self.write(setup, leader),
             Step::WriteAndDie { leader } => {
                 self.store_next_batch(leader);
@@ -59,6 +60,22 @@ impl System {
                 }
             }
             (Ask::Register(_) | Ask::Report | Ask::End(_), _) => {}
+        }
+    }
+
+    /// Its answer is lost again; the client sees it with that to another request.
+    fn begin_again(&mut self, setup: &Setup, epoch: u64, global: usize) {
+        self.begun_again[global] += 1;
+        let (xid, now) = (xid_of(global), self.now);
+        let lent = LentXid { xid, address: "tc".into() };
+        let request = begin(LoanTerms { xid: Some(lent), wants: 0 });
+        let leader = self.leader_mut(epoch);
+        let is_new = leader.coordinator.status(xid) == GlobalStatus::Unknown;
+        let mut out = Outcome::default();
+        leader.coordinator.decide_for(client(), now, request, &mut out);
+        let is_begun = matches!(reply_of(&out, Correlation(0)), Some(Reply::Begun { .. }));
+        if is_new && is_begun {
+            setup.seen.begun_anew.set();
         }
     }
 
@@ -129,7 +146,7 @@ impl System {
         let coordinator = loaded.expect("RECORDED: the records fit together");
         let mut owed = Outcome::default();
         coordinator.owed(&mut owed);
-        self.release(&owed);
+        self.release(setup, &owed);
         let (epoch, undurable, waiting) = (self.epoch, VecDeque::new(), Vec::new());
         self.leaders.push(Leader { epoch, coordinator, undurable, waiting });
     }
@@ -145,7 +162,7 @@ impl System {
             return;
         }
         let batch = self.store_next_batch(leader);
-        self.release(&batch);
+        self.release(setup, &batch);
     }
 
     fn store_next_batch(&mut self, leader: u64) -> Outcome {
@@ -156,9 +173,12 @@ impl System {
         batch
     }
 
-    fn release(&mut self, batch: &Outcome) {
+    fn release(&mut self, setup: &Setup, batch: &Outcome) {
         for effect in &batch.effects {
             self.witness.see(effect);
+            if setup.begins_max > 0 {
+                self.answered.extend(answered_global(effect));
+            }
             match effect {
                 Effect::PhaseTwo(call) => {
                     self.calls.insert((call.xid, call.branch, call.decision));
@@ -206,6 +226,13 @@ impl Leader {
         }
         in_order
     }
+}
+
+/// The global of a request that is answered. One about an unknown XID is sent again behind the begin.
+fn answered_global(effect: &Effect) -> Option<usize> {
+    let Effect::Reply { to, reply, .. } = effect else { return None };
+    let is_unknown = matches!(reply, Reply::Rejected(Rejection::UnknownXid(_)));
+    (!is_unknown).then_some(usize::try_from(to.0 >> 8).ok()?)
 }
 
 /// The answer of a database that was asked whether a last branch has committed.

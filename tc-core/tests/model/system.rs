@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use handfast_core::{
-    BranchId, Command, Coordinator, Correlation, Decision, Epoch, GlobalStatus, Holding, Labels,
-    Limits, LockFilter, Outcome, PageBounds, Request, Timestamp, Xid,
+    Asker, BranchId, ClientId, Command, Coordinator, Correlation, Decision, Epoch, GlobalStatus,
+    Holding, Labels, Limits, LoanTerms, LockFilter, Outcome, PageBounds, Request, Timestamp, Xid,
 };
 use stateright::{Model, Property};
 
@@ -30,6 +30,8 @@ pub(crate) struct Setup {
     pub(crate) epochs_max: u64,
     /// How often time passes.
     pub(crate) ticks_max: u8,
+    /// How often the client sends each begin again, while it has no answer about the global.
+    pub(crate) begins_max: u8,
     pub(crate) limits: Limits,
     pub(crate) seen: Arc<Seen>,
 }
@@ -41,6 +43,7 @@ impl Default for Setup {
             sends_max: 1,
             epochs_max: 1,
             ticks_max: 0,
+            begins_max: 0,
             limits: Limits::default(),
             seen: Arc::default(),
         }
@@ -58,6 +61,8 @@ pub(crate) struct Seen {
     pub(crate) lost_decision: Flag,
     /// A global was settled by what its database said: committed, and rolled back.
     pub(crate) settled: [Flag; 2],
+    /// A later leader has begun a global that an earlier one had begun and not stored.
+    pub(crate) begun_anew: Flag,
 }
 
 /// Set once and for all.
@@ -86,6 +91,10 @@ pub(crate) struct System {
     /// By global, then by request: how often it was sent.
     pub(crate) sent: Vec<Vec<u8>>,
     pub(crate) ticks: u8,
+    /// How often each begin was sent again.
+    pub(crate) begun_again: Vec<u8>,
+    /// The globals of whose requests one was answered, or the begin.
+    pub(crate) answered: BTreeSet<usize>,
     /// Phase-two calls that were let out; each may be answered at any time, again and again.
     pub(crate) calls: BTreeSet<Call>,
     /// Globals whose last branch was asked whether it has committed.
@@ -120,6 +129,8 @@ pub(crate) struct Waiting {
 pub(crate) enum Step {
     /// A request reaches a leader, which decides it.
     Send { leader: u64, global: usize, ask: Ask },
+    /// A begin whose answer the client has not seen reaches a leader again.
+    BeginAgain { leader: u64, global: usize },
     /// A batch is written, and its effects leave; or the fence stops it, and the leader with it.
     Write { leader: u64 },
     /// A batch is written, and the leader dies before any effect leaves.
@@ -149,6 +160,8 @@ impl Model for Setup {
             leaders: Vec::new(),
             sent: self.globals.iter().map(|plan| vec![0; plan.asks().count()]).collect(),
             ticks: 0,
+            begun_again: vec![0; self.globals.len()],
+            answered: BTreeSet::new(),
             calls: BTreeSet::new(),
             questions: BTreeSet::new(),
             locally: BTreeMap::new(),
@@ -156,17 +169,9 @@ impl Model for Setup {
         };
         system.lead(self);
         for _ in &self.globals {
-            let (application, name) = ("shop".into(), "place-order".into());
-            let command = Command::Begin {
-                application,
-                name,
-                timeout_ms: Some(TIMEOUT_MS),
-                labels: Labels::NONE,
-                key: None,
-            };
-            let request = Request { reply_to: Some(Correlation(0)), command };
             let mut out = Outcome::default();
-            system.leaders[0].coordinator.decide(system.now, request, &mut out);
+            let (now, begin) = (system.now, begin(LoanTerms::default()));
+            system.leaders[0].coordinator.decide_for(client(), now, begin, &mut out);
         }
         vec![system]
     }
@@ -175,6 +180,7 @@ impl Model for Setup {
         for leader in &system.leaders {
             let epoch = leader.epoch;
             self.sends(system, epoch, steps);
+            self.begins(system, epoch, steps);
             steps.extend(system.calls.iter().map(|&call| Step::Answer { leader: epoch, call }));
             let asked = |global: &usize| system.questions.contains(&xid_of(*global));
             let settle = |global| Step::Settle { leader: epoch, global };
@@ -231,12 +237,39 @@ impl Model for Setup {
     }
 }
 
+/// A begin, by the client that is lent XIDs.
+pub(crate) fn begin(loan: LoanTerms) -> Request {
+    let (application, name) = ("shop".into(), "place-order".into());
+    let (timeout_ms, labels, key) = (Some(TIMEOUT_MS), Labels::NONE, None);
+    let command = Command::Begin { application, name, timeout_ms, labels, key, loan };
+    Request { reply_to: Some(Correlation(0)), command }
+}
+
+pub(crate) fn client() -> Asker {
+    Asker { client: ClientId(1), application: "shop".into() }
+}
+
 impl Setup {
+    /// The client sends a begin again only while it has no answer, and within the global's time.
+    fn begins(&self, system: &System, leader: u64, steps: &mut Vec<Step>) {
+        for (global, &sent) in system.begun_again.iter().enumerate() {
+            let is_unanswered = !system.answered.contains(&global);
+            if sent < self.begins_max && is_unanswered && system.now < Timestamp(TIMEOUT_MS) {
+                steps.push(Step::BeginAgain { leader, global });
+            }
+        }
+    }
+
     fn sends(&self, system: &System, leader: u64, steps: &mut Vec<Step>) {
         for (global, plan) in self.globals.iter().enumerate() {
             for (ask, &sent) in plan.asks().zip(&system.sent[global]) {
                 let is_true =
                     ask != Ask::Report || system.locally.get(&xid_of(global)) == Some(&true);
+                // A commit waits for the answer to the begin.
+                let is_true = is_true
+                    && (self.begins_max == 0
+                        || ask != Ask::End(Decision::Commit)
+                        || system.answered.contains(&global));
                 if sent < self.sends_max && is_true {
                     steps.push(Step::Send { leader, global, ask });
                 }

@@ -16,8 +16,8 @@ use std::fmt::Write as _;
 
 use goldenscript::{ArgumentConsumer, Command as ScriptLine, Context};
 use handfast_core::{
-    Change, Command, Coordinator, Correlation, Effect, GlobalFilter, Limits, ListOrder, LockFilter,
-    Outcome, PageBounds, Reply, Request, Timestamp, Xid,
+    Asker, Change, ClientId, Command, Coordinator, Correlation, Effect, GlobalFilter, Limits,
+    ListOrder, LockFilter, Outcome, PageBounds, Reply, Request, Timestamp, Xid, XidLoan,
 };
 
 use crate::support::{Store, recorded};
@@ -28,6 +28,8 @@ pub(crate) struct ScriptRunner {
     limits: Limits,
     epoch: u64,
     now: Timestamp,
+    /// The sender of what follows; 0 for none.
+    client: ClientId,
     coordinator: Coordinator,
     store: Store,
     /// Changes since the script last looked.
@@ -47,7 +49,8 @@ impl ScriptRunner {
         let (limits, store) = (Limits::default(), Store::default());
         let coordinator = store.load(1, &limits).expect("no records do not contradict");
         let (now, changes, names) = (Timestamp(0), Vec::new(), Names::default());
-        Self { limits, epoch: 1, now, coordinator, store, changes, names }
+        let client = ClientId::default();
+        Self { limits, epoch: 1, now, client, coordinator, store, changes, names }
     }
 
     /// Asks the coordinator and tells what leaves it.
@@ -63,7 +66,8 @@ impl ScriptRunner {
         let request = Request { reply_to: is_answered.then_some(correlation), command };
         let mut out = Outcome::default();
         let previewed = preview::of(&self.coordinator, &request.command);
-        self.coordinator.decide(self.now, request, &mut out);
+        let asker = Asker { client: self.client, application: "".into() };
+        self.coordinator.decide_for(asker, self.now, request, &mut out);
         out.check_early_replies()?;
         preview::check(previewed, &out)?;
         self.store.apply(&out.changes);
@@ -82,6 +86,10 @@ impl ScriptRunner {
     fn look(&mut self, command: &ScriptLine) -> Fallible<String> {
         let mut arguments = command.consume_args();
         let told = match command.name.as_str() {
+            "client" => {
+                self.client = ClientId(arguments.next_pos().ok_or("which client?")?.parse()?);
+                String::new()
+            }
             "at" => {
                 self.now = Timestamp(arguments.next_pos().ok_or("at what time?")?.parse()?);
                 String::new()
@@ -230,8 +238,9 @@ impl Names {
     fn learn(&mut self, name: &str, effects: &[Effect]) {
         for effect in effects {
             match effect {
-                Effect::Reply { reply: Reply::Begun { xid, .. }, .. } => {
+                Effect::Reply { reply: Reply::Begun { xid, loan, .. }, .. } => {
                     self.xids.insert(name.to_owned(), *xid);
+                    self.learn_lent(name, *loan);
                 }
                 Effect::Reply { reply: Reply::Saga(saga), .. } if self.xid(name) == Xid(0) => {
                     self.xids.insert(name.to_owned(), saga.xid);
@@ -242,6 +251,14 @@ impl Names {
                 | Effect::Hold { .. }
                 | Effect::Alert(_) => {}
             }
+        }
+    }
+
+    /// The first XID that was lent with the begin of `x1` is called `x1.1`, and so on.
+    fn learn_lent(&mut self, name: &str, loan: Option<XidLoan>) {
+        let Some(XidLoan { first, count, .. }) = loan else { return };
+        for (number, xid) in (first.0..first.0 + u64::from(count)).enumerate() {
+            self.xids.insert(format!("{name}.{}", number + 1), Xid(xid));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The commands that are requests.
 //!
 //! ```text
-//! begin x1 [timeout=MS] [application=A] [name=N]
+//! begin x1 [timeout=MS] [application=A] [name=N] [lent=x0.1] [wants=N]
 //! register x1/1 RESOURCE [ROW...] [mode=tcc|two-phase] [wait=MS] [holding=database] [as=NAME]
 //!     [data=TEXT] [last=yes]
 //! report x1/1 done|failed|unknown|running [data=TEXT]
@@ -29,9 +29,9 @@ use std::sync::Arc;
 use goldenscript::{ArgumentConsumer, Command as ScriptLine};
 use handfast_core::{
     BranchId, Command, Coordinator, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, Label,
-    Labels, Limits, LockMode, LockWait, Mode, NewBranch, OperatorAction, PhaseOneOutcome,
-    PhaseTwoOutcome, RefusedRows, ReplyWhen, Resolution, RowChange, RowLock, RowStanding,
-    StatusKind, VoteRequest, VotingRounds, Xid,
+    Labels, LentXid, Limits, LoanTerms, LockMode, LockWait, Mode, NewBranch, OperatorAction,
+    PhaseOneOutcome, PhaseTwoOutcome, RefusedRows, ReplyWhen, Resolution, RowChange, RowLock,
+    RowStanding, StatusKind, VoteRequest, VotingRounds, Xid,
 };
 
 use super::{Fallible, Names};
@@ -57,7 +57,7 @@ pub(crate) fn parse(
     };
     let arguments = &mut arguments;
     let command = match command.name.as_str() {
-        "begin" => begin(arguments)?,
+        "begin" => begin(names, arguments)?,
         "register" => register(global, branch, arguments)?,
         "report" => report(global, branch, arguments)?,
         "check" => check((subject != "outside").then_some(global), arguments)?,
@@ -87,13 +87,17 @@ pub(crate) fn parse(
     Ok(Some((name, command)))
 }
 
-fn begin(arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
+fn begin(names: &Names, arguments: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
+    let lent = arguments.take_key("lent").map(|name| names.xid(name));
+    let xid = lent.map(|xid| LentXid { xid, address: "tc".into() });
+    let wants = arguments.take_key("wants").map_or(Ok(0), str::parse)?;
     Ok(Command::Begin {
         application: arguments.take_key("application").unwrap_or("shop").into(),
         name: arguments.take_key("name").unwrap_or("place-order").into(),
         timeout_ms: arguments.take_key("timeout").map(str::parse).transpose()?,
         labels: labels(arguments.take_key("labels").unwrap_or_default())?,
         key: arguments.take_key("key").map(Into::into),
+        loan: LoanTerms { xid, wants },
     })
 }
 

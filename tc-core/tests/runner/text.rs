@@ -11,6 +11,9 @@ use handfast_core::{
 
 pub(crate) fn reply(reply: &Reply) -> String {
     match reply {
+        Reply::Begun { timeout_ms, loan: Some(loan), .. } => {
+            format!("begun, timeout {timeout_ms}, lent {}", loan.count)
+        }
         Reply::Begun { timeout_ms, found: None, .. } => format!("begun, timeout {timeout_ms}"),
         Reply::Begun { timeout_ms, found: Some(status), .. } => {
             format!("begun, timeout {timeout_ms}: found, {status}")

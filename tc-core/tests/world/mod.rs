@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, Change, Command, Coordinator, Correlation, DecidedBy, Decision, Effect, FencingToken,
-    Holding, Labels, Limits, LockMode, LockWait, Mode, NewBranch, OperatorAction, Outcome,
-    PhaseOneOutcome, PhaseTwoCall, PhaseTwoOutcome, Record, RecordKey, Reply, ReplyWhen, Request,
-    RowLock, StatusKind, Timestamp, VoteRequest, VotingRounds, Xid,
+    Asker, BranchId, Change, ClientId, Command, Coordinator, Correlation, DecidedBy, Decision,
+    Effect, FencingToken, Holding, Labels, LentXid, Limits, LoanTerms, LockMode, LockWait, Mode,
+    NewBranch, OperatorAction, Outcome, PhaseOneOutcome, PhaseTwoCall, PhaseTwoOutcome, Record,
+    RecordKey, Reply, ReplyWhen, Request, RowLock, StatusKind, Timestamp, VoteRequest,
+    VotingRounds, Xid, XidLoan,
 };
 
 use crate::support::Store;
@@ -26,6 +27,11 @@ const TABLE: &str = "item";
 pub(crate) enum Step {
     Begin {
         timeout_ms: u64,
+        /// The client; 0 for none.
+        client: u64,
+        /// The XID among all that were ever lent, to whatever client.
+        lent: Option<usize>,
+        wants: u32,
     },
     Register {
         global: usize,
@@ -105,6 +111,10 @@ pub(crate) struct World {
     pub(crate) now: Timestamp,
     pub(crate) epoch: u64,
     pub(crate) begun: Vec<Xid>,
+    /// What was lent, and to which client.
+    lent: Vec<(ClientId, Xid)>,
+    /// The last XID that was drawn for a begin or a loan.
+    drawn: Xid,
     pub(crate) pending: BTreeMap<Correlation, Pending>,
     pub(crate) statuses: BTreeMap<Xid, StatusKind>,
     /// The greatest token that each row was granted with.
@@ -123,6 +133,8 @@ impl World {
             now: Timestamp(0),
             epoch: 1,
             begun: Vec::new(),
+            lent: Vec::new(),
+            drawn: Xid(0),
             pending: BTreeMap::new(),
             statuses: BTreeMap::new(),
             tokens: BTreeMap::new(),
@@ -148,7 +160,7 @@ impl World {
             | Step::Vote { .. }
             | Step::Forget { .. }
             | Step::Operate { .. } => match self.request(step) {
-                Some((command, pending)) => self.ask(command, pending),
+                Some((command, pending)) => self.ask_of(client_of(step), command, pending),
                 None => Outcome::default(),
             },
         };
@@ -211,13 +223,21 @@ impl World {
     }
 
     pub(crate) fn ask(&mut self, command: Command, pending: Option<Pending>) -> Outcome {
+        self.ask_of(ClientId::default(), command, pending)
+    }
+
+    fn ask_of(&mut self, client: ClientId, command: Command, pending: Option<Pending>) -> Outcome {
+        let lent =
+            if let Command::Begin { loan, .. } = &command { loan.xid.as_ref() } else { None };
+        let lent = lent.map(|lent| lent.xid);
         let reply_to = self.remember(&command, pending);
         if let Command::Forget { waiting } = command {
             self.pending.remove(&waiting);
         }
         let owed_before = self.owed();
         let mut out = Outcome::default();
-        self.coordinator.decide(self.now, Request { reply_to, command }, &mut out);
+        let asker = Asker { client, application: "".into() };
+        self.coordinator.decide_for(asker, self.now, Request { reply_to, command }, &mut out);
         out.check_early_replies().expect("DURABLE-FIRST");
         for call in self.owed().iter().filter(|call| !owed_before.contains(call)) {
             let is_call = |effect: &Effect| *effect == Effect::PhaseTwo(call.clone());
@@ -232,15 +252,40 @@ impl World {
         for effect in &out.effects {
             if let Effect::Reply { to, reply, .. } = effect {
                 assert!(self.pending.remove(to).is_some(), "answered twice or unasked: {reply:?}");
-                if let Reply::Begun { xid, .. } = reply {
-                    assert!(self.begun.last() < Some(xid), "XIDs do not grow");
-                    self.begun.push(*xid);
+                if let Reply::Begun { xid, loan, .. } = reply {
+                    self.see_begun(client, lent, *xid, *loan);
                 }
             }
         }
         let waits = |pending: &Pending| pending.holding.is_some() || pending.is_end;
         assert!(self.pending.values().all(waits), "not answered: {:?}", self.pending);
         out
+    }
+
+    /// LENT: an XID is drawn once, for a begin or a loan, and begins a global for its client alone.
+    fn see_begun(&mut self, client: ClientId, lent: Option<Xid>, xid: Xid, loan: Option<XidLoan>) {
+        match lent {
+            Some(lent) => {
+                assert_eq!(lent, xid);
+                // A later leader relies on clients to send their own, and what has ended is told to
+                // all.
+                let is_own = self.lent.contains(&(client, xid)) || xid.0 >> 40 < self.epoch;
+                assert!(is_own || self.begun.contains(&xid), "lent to another client");
+            }
+            None => {
+                assert!(self.drawn < xid, "XIDs do not grow");
+                self.drawn = xid;
+            }
+        }
+        if !self.begun.contains(&xid) {
+            self.begun.push(xid);
+        }
+        if let Some(XidLoan { first, count, .. }) = loan {
+            assert!(self.drawn < first, "XIDs do not grow");
+            let all = (first.0..first.0 + u64::from(count)).map(|xid| (client, Xid(xid)));
+            self.lent.extend(all);
+            self.drawn = Xid(first.0 + u64::from(count) - 1);
+        }
     }
 
     fn remember(&mut self, command: &Command, pending: Option<Pending>) -> Option<Correlation> {
@@ -284,7 +329,10 @@ impl World {
 
     fn request(&self, step: &Step) -> Option<(Command, Option<Pending>)> {
         let command = match step.clone() {
-            Step::Begin { timeout_ms } => {
+            Step::Begin { timeout_ms, lent, wants, .. } => {
+                let lent = lent.and_then(|lent| lent.checked_rem(self.lent.len()));
+                let xid = lent.map(|number| self.lent[number].1);
+                let xid = xid.map(|xid| LentXid { xid, address: "tc".into() });
                 let (application, name) = ("shop".into(), "place-order".into());
                 Command::Begin {
                     application,
@@ -292,6 +340,7 @@ impl World {
                     timeout_ms: Some(timeout_ms),
                     labels: Labels::NONE,
                     key: None,
+                    loan: LoanTerms { xid, wants },
                 }
             }
             Step::Register { global, branch, resource, rows, wait } => {
@@ -358,6 +407,10 @@ impl World {
         };
         out.effects.into_iter().filter_map(call).collect()
     }
+}
+
+fn client_of(step: &Step) -> ClientId {
+    if let Step::Begin { client, .. } = step { ClientId(*client) } else { ClientId::default() }
 }
 
 pub(crate) fn row(key: usize, mode: LockMode) -> RowLock {

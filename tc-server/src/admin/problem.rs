@@ -223,6 +223,7 @@ fn rejection_status(rejection: &Rejection) -> StatusCode {
         }
         Rejection::AlreadyDecided { .. }
         | Rejection::Voting(_)
+        | Rejection::XidNotLent(_)
         | Rejection::RowLocked { .. }
         | Rejection::RowNeedsOperator { .. }
         | Rejection::Deadlock { .. }

@@ -239,7 +239,7 @@ impl Connection {
         let spans = &self.front.shared.spans;
         let span = body.as_ref().and_then(|body| traced::of_message(spans, body));
         let command = match body {
-            Some(Body::Begin(request)) => decoder.begin(request),
+            Some(Body::Begin(request)) => decoder.begin_of_stream(request),
             Some(Body::RegisterBranch(request)) => {
                 decoder.register_branch_of(Some(Arc::clone(&from.client_id)), request)
             }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, Command, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, Label, Labels,
-    LockMode, LockWait, Mode, NewBranch, PhaseOneOutcome, PhaseTwoOutcome, RefusedRows, ReplyWhen,
-    RowChange, RowLock, RowStanding, VoteRequest, VotingRounds, Xid, XidText,
+    BranchId, Command, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, Label, Labels, LentXid,
+    LoanTerms, LockMode, LockWait, Mode, NewBranch, PhaseOneOutcome, PhaseTwoOutcome, RefusedRows,
+    ReplyWhen, RowChange, RowLock, RowStanding, VoteRequest, VotingRounds, Xid, XidText,
 };
 use handfast_proto::v1 as wire;
 
@@ -15,6 +15,29 @@ use super::decoder::Decoder;
 use crate::dispatch::{Ask, CallReply, NewProcess, RegisteredResource, ResourceKey};
 
 impl Decoder {
+    /// A begin over a stream, whose client can be lent XIDs.
+    pub(super) fn begin_of_stream(
+        &self,
+        request: wire::BeginRequest,
+    ) -> Result<Command, BadRequest> {
+        let lent = match request.lent_xid.as_str() {
+            text if text.is_empty() || !request.key.is_empty() => None,
+            text => Some(self.lent_xid(text)?),
+        };
+        let terms = LoanTerms { xid: lent, wants: request.wants };
+        let mut command = self.begin(request)?;
+        if let Command::Begin { loan, .. } = &mut command {
+            *loan = terms;
+        }
+        Ok(command)
+    }
+
+    fn lent_xid(&self, text: &str) -> Result<LentXid, BadRequest> {
+        self.name("lent_xid", text)?;
+        let XidText { address, xid } = XidText::parse(text)?;
+        Ok(LentXid { xid, address: address.into() })
+    }
+
     pub(super) fn begin(&self, request: wire::BeginRequest) -> Result<Command, BadRequest> {
         self.name("application", &request.application)?;
         self.name("name", &request.name)?;
@@ -25,6 +48,7 @@ impl Decoder {
             timeout_ms,
             labels: self.labels(request.labels)?,
             key: self.begin_key(request.key)?,
+            loan: LoanTerms::default(),
         })
     }
 

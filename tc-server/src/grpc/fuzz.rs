@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    Command, Coordinator, Correlation, Epoch, Labels, Limits, Outcome, Request, Timestamp,
+    Command, Coordinator, Correlation, Epoch, Labels, Limits, LoanTerms, Outcome, Request,
+    Timestamp,
 };
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::client_message::Body;
@@ -26,6 +27,7 @@ pub fn fuzz_frame(bytes: &[u8]) {
         timeout_ms: Some(50),
         labels: Labels::NONE,
         key: None,
+        loan: LoanTerms::default(),
     };
     let asked = frame.messages.into_iter().filter_map(|message| map(message.body).ok()).flatten();
     let mut out = Outcome::default();

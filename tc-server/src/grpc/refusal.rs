@@ -40,6 +40,7 @@ pub(super) fn status_of_core(rejection: &Rejection) -> Status {
         | Rejection::UnknownBranch { .. }
         | Rejection::LockNotHeld { .. } => Code::NotFound,
         Rejection::AlreadyDecided { .. }
+        | Rejection::XidNotLent(_)
         | Rejection::NotApplicable { .. }
         | Rejection::UnknownSignal { .. }
         | Rejection::PastPivot { .. }
@@ -115,6 +116,7 @@ fn detail(rejection: &Rejection) -> Option<Detail> {
             Some(Detail::AlreadyDecided(wire::AlreadyDecided { status, rollback_reason }))
         }
         Rejection::UnknownXid(_)
+        | Rejection::XidNotLent(_)
         | Rejection::Voting(_)
         | Rejection::UnknownBranch { .. }
         | Rejection::BranchMismatch { .. }

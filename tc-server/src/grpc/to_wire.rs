@@ -1,7 +1,8 @@
 //! Replies and phase-two calls to wire messages.
 
 use handfast_core::{
-    Decision, GlobalStatus, Mode, Reply, Resolution, RollbackReason, VoteRequest, Xid, XidText,
+    Decision, GlobalStatus, Mode, Reply, Resolution, RollbackReason, VoteRequest, Xid, XidLoan,
+    XidText,
 };
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::server_message::Body;
@@ -19,12 +20,13 @@ pub(super) fn body(answered: EngineResult) -> Body {
     };
     match reply {
         Reply::Rejected(rejection) => Body::Rejected(refusal::of_core(&rejection)),
-        Reply::Begun { xid, address, timeout_ms, found } => {
+        Reply::Begun { xid, address, timeout_ms, found, loan } => {
             // A global that is found has a status that is known.
             let (found, rollback_reason) =
                 status_and_reason(found.unwrap_or(GlobalStatus::Unknown));
             let xid = xid_text(&address, xid);
-            Body::Begin(wire::BeginReply { xid, timeout_ms, found, rollback_reason })
+            let loan = loan.map(xid_loan);
+            Body::Begin(wire::BeginReply { xid, timeout_ms, found, rollback_reason, loan })
         }
         Reply::Registered { token, decides } => {
             Body::RegisterBranch(wire::RegisterBranchReply { fencing_token: token.0, decides })
@@ -63,6 +65,11 @@ pub(super) fn phase_two_call(batch: CallBatch) -> wire::PhaseTwoCall {
         branches: batch.calls.into_iter().map(branch).collect(),
         question: question(batch.ask).into(),
     }
+}
+
+fn xid_loan(loan: XidLoan) -> wire::XidLoan {
+    let XidLoan { first, count, timeout_ms_default, timeout_ms_max } = loan;
+    wire::XidLoan { first: first.0, count, timeout_ms_default, timeout_ms_max }
 }
 
 pub(super) fn xid_text(address: &str, xid: Xid) -> String {

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, Command, DecidedBy, Decision, GlobalStatus as Status, LockWait, Mode, NewBranch,
-    PhaseOneOutcome, Rejection, Reply, ReplyWhen, VotingRounds, Xid, XidText,
+    BranchId, Command, DecidedBy, Decision, GlobalStatus as Status, LoanTerms, LockWait, Mode,
+    NewBranch, PhaseOneOutcome, Rejection, Reply, ReplyWhen, VotingRounds, Xid, XidText,
 };
 use handfast_seata_wire::Dialect;
 use handfast_seata_wire::message::{
@@ -106,6 +106,7 @@ pub(super) fn beginning(it: GlobalBegin, client: &Client) -> Command {
         name: it.name.into(),
         timeout_ms: u64::try_from(it.timeout_ms).ok().filter(|&timeout_ms| timeout_ms > 0),
         key: None,
+        loan: LoanTerms::default(),
     }
 }
 

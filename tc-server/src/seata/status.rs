@@ -93,6 +93,7 @@ pub(super) fn code_of(rejection: &Rejection, holds_rows: bool) -> ExceptionCode 
         // them.
         Rejection::AlreadyDecided { .. }
         | Rejection::Voting(_)
+        | Rejection::XidNotLent(_)
         | Rejection::SagaInvalid { .. }
         | Rejection::SagaMismatch { .. }
         | Rejection::UnknownSignal { .. }

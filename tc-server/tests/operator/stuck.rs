@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use axum::body::{Body, to_bytes};
 use futures::future::{BoxFuture, FutureExt as _, pending, ready};
 use handfast_core::{
-    BranchId, Change, Command, Epoch, Holding, Labels, LockWait, Mode, NewBranch, Record, Reply,
-    Xid,
+    BranchId, Change, Command, Epoch, Holding, Labels, LoanTerms, LockWait, Mode, NewBranch,
+    Record, Reply, Xid,
 };
 use handfast_server::admin::{self, About, AdminState, Readiness};
 use handfast_server::audit::AuditLog;
@@ -122,6 +122,7 @@ async fn begin(engine: &EngineHandle) -> Xid {
         timeout_ms: None,
         labels: Labels::NONE,
         key: None,
+        loan: LoanTerms::default(),
     };
     let Ok(Reply::Begun { xid, .. }) = engine.call(begin).await else { panic!("not begun") };
     xid

@@ -12,6 +12,8 @@ mod dispatch;
 mod engine;
 mod lease_records;
 #[cfg(test)]
+mod lent;
+#[cfg(test)]
 mod owner;
 #[cfg(test)]
 mod parts;

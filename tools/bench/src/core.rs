@@ -11,8 +11,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 use handfast_core::{
     BranchId, Change, Command, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch,
-    Holding, Labels, Limits, LockMode, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply,
-    ReplyWhen, Request, RowLock, Timestamp, VotingRounds, Xid,
+    Holding, Labels, Limits, LoanTerms, LockMode, LockWait, Mode, NewBranch, Outcome,
+    PhaseTwoOutcome, Reply, ReplyWhen, Request, RowLock, Timestamp, VotingRounds, Xid,
 };
 use handfast_server::store::codec;
 
@@ -183,6 +183,7 @@ impl Core {
             timeout_ms: None,
             labels: Labels::NONE,
             key: None,
+            loan: LoanTerms::default(),
         };
         let Some(Reply::Begun { xid, .. }) = self.decide(begin)? else {
             bail!("a global was not begun");

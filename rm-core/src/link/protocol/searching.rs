@@ -6,7 +6,8 @@ use handfast_proto::v1::{self, ClientMessage};
 
 use super::super::event::{ConnectionFailure, ConnectionId, Event, Moment, RequestId};
 use super::super::search::Remaining;
-use super::{Protocol, State, going_away};
+use super::leaving::going_away;
+use super::{Protocol, State};
 
 impl Protocol {
     /// Takes note of how many addresses the name of an attempt's endpoint has.

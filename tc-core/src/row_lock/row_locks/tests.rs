@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::contract::{
     BranchId, Command, Correlation, DecidedBy, Decision, Effect, Epoch, Holding, Labels, Limits,
-    LockMode, LockWait, Mode, NewBranch, Outcome, Rejection, Reply, ReplyWhen, Request, RowLock,
-    Timestamp, VotingRounds, Xid,
+    LoanTerms, LockMode, LockWait, Mode, NewBranch, Outcome, Rejection, Reply, ReplyWhen, Request,
+    RowLock, Timestamp, VotingRounds, Xid,
 };
 use crate::coordinator::Coordinator;
 
@@ -121,6 +121,7 @@ impl Requester {
             timeout_ms: None,
             labels: Labels::NONE,
             key: None,
+            loan: LoanTerms::default(),
         }) {
             Some(Reply::Begun { xid, .. }) => xid,
             other => panic!("not begun: {other:?}"),

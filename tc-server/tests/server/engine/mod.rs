@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 use futures::future::{BoxFuture, FutureExt};
 use handfast_core::{
     BranchId, Change, Command, Correlation, DecidedBy, Decision, Effect, Epoch, Holding, Labels,
-    LockMode, LockShare, LockToken, LockWait, Mode, NewBranch, NewLease, Record, Reply, ReplyWhen,
-    RowLock, Timestamp, VotingRounds, Xid,
+    LoanTerms, LockMode, LockShare, LockToken, LockWait, Mode, NewBranch, NewLease, Record, Reply,
+    ReplyWhen, RowLock, Timestamp, VotingRounds, Xid,
 };
 use handfast_server::clock::{Clock, WallClock};
 use handfast_server::dispatch::EffectSink;
@@ -117,6 +117,7 @@ fn begin_request() -> Command {
         timeout_ms: None,
         labels: Labels::NONE,
         key: None,
+        loan: LoanTerms::default(),
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use futures::future::BoxFuture;
 use handfast_core::{
-    Change, Command, Epoch, GlobalStatus, Labels, NewLease, Record, Reply, RollbackReason,
+    Change, Command, Epoch, GlobalStatus, Labels, LoanTerms, NewLease, Record, Reply,
+    RollbackReason,
 };
 use handfast_server::clock::Clock;
 use handfast_server::engine::{Engine, ReplySink, Settings};
@@ -134,6 +135,7 @@ async fn time_passes_while_requests_keep_arriving() {
         timeout_ms: Some(1_000_000),
         labels: Labels::NONE,
         key: None,
+        loan: LoanTerms::default(),
     };
     let Ok(Reply::Begun { xid, .. }) = engine.handle.call(command).await else { panic!() };
     let collected = Arc::new(CollectedReplies::default());
@@ -159,6 +161,7 @@ async fn an_undecided_global_is_rolled_back_when_its_time_is_up() {
         timeout_ms,
         labels: Labels::NONE,
         key: None,
+        loan: LoanTerms::default(),
     };
     let Ok(Reply::Begun { xid, .. }) = engine.handle.call(command).await else { panic!() };
     until("it is rolled back", async || {

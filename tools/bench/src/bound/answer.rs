@@ -33,7 +33,7 @@ impl Echoes {
             Ask::RegisterResources(_) => {
                 at_once(Answer::RegisterResources(v1::RegisterResourcesReply {}))
             }
-            Ask::Begin(_) => at_once(Answer::Begin(self.begin())),
+            Ask::Begin(request) => at_once(Answer::Begin(self.begin(request))),
             Ask::RegisterBranch(request) => {
                 let (fencing_token, decides) = (self.last, request.is_last);
                 self.register(request);
@@ -67,10 +67,20 @@ impl Echoes {
         }
     }
 
-    fn begin(&mut self) -> v1::BeginReply {
-        self.last += 1;
-        let xid = format!("127.0.0.1:7091:{}", self.last);
-        v1::BeginReply { xid, timeout_ms: 60_000, ..v1::BeginReply::default() }
+    fn begin(&mut self, request: v1::BeginRequest) -> v1::BeginReply {
+        let mut xid = request.lent_xid;
+        if xid.is_empty() {
+            self.last += 1;
+            xid = format!("127.0.0.1:7091:{}", self.last);
+        }
+        let loan = (request.wants > 0).then(|| self.lend(request.wants));
+        v1::BeginReply { xid, timeout_ms: 60_000, loan, ..v1::BeginReply::default() }
+    }
+
+    fn lend(&mut self, count: u32) -> v1::XidLoan {
+        let first = self.last + 1;
+        self.last += u64::from(count);
+        v1::XidLoan { first, count, timeout_ms_default: 60_000, timeout_ms_max: 60_000 }
     }
 
     fn register(&mut self, request: v1::RegisterBranchRequest) {

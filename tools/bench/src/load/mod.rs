@@ -8,6 +8,7 @@
 mod alarm;
 mod carry;
 mod counters;
+mod lent;
 mod pace;
 mod seata;
 mod shape;

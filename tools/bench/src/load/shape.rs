@@ -36,6 +36,10 @@ pub(crate) struct Shape {
     /// of a request to commit.
     #[arg(long)]
     pub(crate) last_decides: bool,
+    /// Waits for the answer to each begin before the first branch is registered. Otherwise a stream
+    /// begins with XIDs that the server lends, as the client library does.
+    #[arg(long)]
+    pub(crate) waits_for_begin: bool,
 }
 
 impl fmt::Display for Shape {
@@ -49,6 +53,9 @@ impl fmt::Display for Shape {
         }
         if self.last_decides {
             write!(f, ", decided by the last")?;
+        }
+        if self.waits_for_begin {
+            write!(f, ", begins waited for")?;
         }
         Ok(())
     }
@@ -66,6 +73,7 @@ impl Shape {
             hot_share: 0.0,
             rollback_share: 0.0,
             last_decides: false,
+            waits_for_begin: false,
         }
     }
 

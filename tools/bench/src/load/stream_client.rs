@@ -9,6 +9,7 @@ use handfast_proto::v1::{self, BranchOutcome, ClientFrame, ClientMessage, Decisi
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
+use super::lent::LentXids;
 use super::shape::{Shape, done, resource_id};
 use super::{Arrivals, Counters, Load, Window};
 
@@ -18,6 +19,8 @@ const FRAME_MESSAGES_MAX: usize = 1_000;
 const FIRST_ID: u64 = 2;
 /// The id of the first report whose answer is not waited for.
 const FIRST_REPORT_ID: u64 = 1 << 32;
+/// The id of the first begin whose answer is not waited for.
+const FIRST_BEGIN_ID: u64 = 1 << 40;
 
 /// All transactions of one connection.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ pub(crate) struct StreamClient {
     outgoing: Vec<ClientMessage>,
     outcomes: Vec<BranchOutcome>,
     reports: u64,
+    lent: LentXids,
+    begins: u64,
     counters: Counters,
 }
 
@@ -74,6 +79,8 @@ impl StreamClient {
             outgoing: Vec::new(),
             outcomes: Vec::new(),
             reports: 0,
+            lent: LentXids::default(),
+            begins: 0,
             counters: Counters::default(),
         }
     }
@@ -84,7 +91,8 @@ impl StreamClient {
             let open = self.slots.len() - self.free.len();
             let Some(due) = self.arrivals.due(now, open, &mut self.random) else { return };
             let decision = self.shape.decision(&mut self.random);
-            let (xid, step) = (String::new(), Step::Beginning);
+            let lent = if self.shape.waits_for_begin { None } else { self.lent.take() };
+            let (xid, step) = (lent.unwrap_or_default(), Step::Beginning);
             let slot = Slot { xid, due, step, branch: 0, decision };
             let at = match self.free.pop() {
                 Some(at) => {
@@ -96,7 +104,21 @@ impl StreamClient {
                     self.slots.len() - 1
                 }
             };
-            self.send(at, Ask::Begin(Shape::begin()));
+            self.begin(at);
+        }
+    }
+
+    /// Begins a global: if an XID is lent for it, its first branch is registered at once.
+    fn begin(&mut self, at: usize) {
+        let lent_xid = self.slots[at].xid.clone();
+        let is_ahead = !lent_xid.is_empty();
+        let id = if is_ahead { FIRST_BEGIN_ID + self.begins } else { at as u64 + FIRST_ID };
+        let wants = if self.shape.waits_for_begin { 0 } else { self.lent.wants(id) };
+        let body = Some(Ask::Begin(v1::BeginRequest { lent_xid, wants, ..Shape::begin() }));
+        self.outgoing.push(ClientMessage { id, body });
+        self.begins += 1;
+        if is_ahead {
+            self.register(at, 0);
         }
     }
 
@@ -106,6 +128,9 @@ impl StreamClient {
             match message.body {
                 Some(Answer::PhaseTwo(call)) => self.finish(call),
                 Some(Answer::GoAway(notice)) => self.counters.error(&notice.reason),
+                Some(Answer::Begin(reply)) if message.id >= FIRST_BEGIN_ID => {
+                    self.lent.receive(message.id, &reply);
+                }
                 Some(Answer::Rejected(refusal)) if message.id >= FIRST_REPORT_ID => {
                     self.counters.error(&refusal.code);
                 }
@@ -154,6 +179,7 @@ impl StreamClient {
         };
         match (slot.step, answer) {
             (Step::Beginning, Answer::Begin(reply)) => {
+                self.lent.receive(id, &reply);
                 slot.xid = reply.xid;
                 self.register(at, 0);
             }
@@ -294,6 +320,33 @@ mod tests {
         let counters = client.into_counters();
         assert_eq!((counters.ended, counters.owed, counters.finished), (1, 1, 1));
         assert!(counters.errors.is_empty());
+    }
+
+    #[test]
+    fn global_with_a_lent_xid_is_registered_at_once() {
+        let (mut client, now) = client(1);
+        client.start_due(now);
+        let begin = sent(&mut client);
+        assert!(matches!(&begin[0].body, Some(Ask::Begin(request)) if request.wants == 64));
+        let loan = Some(v1::XidLoan { first: 9, count: 1, ..v1::XidLoan::default() });
+        let reply = v1::BeginReply { xid: "a:1".into(), loan, ..v1::BeginReply::default() };
+        receive(&mut client, now, 2, Answer::Begin(reply));
+        receive(&mut client, now, 2, Answer::RegisterBranch(v1::RegisterBranchReply::default()));
+        receive(&mut client, now, 2, Answer::End(v1::EndReply::default()));
+        sent(&mut client);
+        client.start_due(now);
+        let both = sent(&mut client);
+        let [
+            ClientMessage { body: Some(Ask::Begin(begin)), id },
+            ClientMessage { id: 2, body: Some(Ask::RegisterBranch(branch)) },
+        ] = &both[..]
+        else {
+            panic!("{both:?}")
+        };
+        assert_eq!((begin.lent_xid.as_str(), branch.xid.as_str(), begin.wants), ("a:9", "a:9", 64));
+        receive(&mut client, now, *id, Answer::Begin(v1::BeginReply::default()));
+        assert!(sent(&mut client).is_empty());
+        assert!(client.counters.errors.is_empty());
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod event;
 mod every_global_ends;
 mod exactly_once;
 mod fenced;
+mod lent;
 mod one_leader;
 mod prepared;
 mod refused_registration;
@@ -44,6 +45,7 @@ pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(every_global_ends::EveryGlobalEnds),
         Box::new(exactly_once::ExactlyOnce::default()),
         Box::new(fenced::Fenced),
+        Box::new(lent::Lent::default()),
         Box::new(one_leader::OneLeader::default()),
         Box::new(prepared::PreparedBranches),
         Box::new(refused_registration::RefusedRegistration::default()),

@@ -3,9 +3,9 @@
 //! request that reaches a coordinator after another one has begun to lead has no answer from it.
 //! The records that a leader begins with are those that were stored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use handfast_core::{Change, Epoch, Record, XidText};
+use handfast_core::{Change, Epoch, Record, Xid, XidText};
 use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::server_message::Body as ServerBody;
 use handfast_server::store::codec::decode;
@@ -25,6 +25,8 @@ const COUNTER_BITS: u32 = 40;
 #[derive(Debug, Default)]
 pub(super) struct OneLeader {
     marks: Vec<LaidMark>,
+    /// The lent XIDs that clients have sent begins with.
+    lent: BTreeSet<Xid>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,15 +60,17 @@ impl Invariant for OneLeader {
                 verdict.require(*epoch == newest, || {
                     format!("a batch of epoch {} is stored under {}", epoch.0, newest.0)
                 });
-                batch.iter().for_each(|change| check_numbers(ledger, *epoch, change, verdict));
+                for change in *batch {
+                    self.check_numbers(ledger, *epoch, change, verdict);
+                }
             }
             Observation::ReplySent { server, request: Some(request), reply } => {
-                self.check_epoch(*server, reply, verdict);
+                self.check_epoch(*server, request.body, reply, verdict);
                 self.check_answer(*server, *request, reply, verdict);
             }
+            Observation::RequestArrived { request } => self.lent.extend(lent_xid(request)),
             Observation::ReplySent { request: None, .. }
             | Observation::Lead(LeadEvent::Resigned { .. })
-            | Observation::RequestArrived { .. }
             | Observation::Recorded { .. }
             | Observation::LocalCommit { .. }
             | Observation::CommittedRead { .. }
@@ -84,8 +88,14 @@ impl OneLeader {
     }
 
     /// Checks that a coordinator greets and begins globals in epochs of its own.
-    fn check_epoch(&self, server: usize, reply: &ServerBody, verdict: &mut Verdict) {
-        let Some(epoch) = epoch_in(reply) else { return };
+    fn check_epoch(
+        &self,
+        server: usize,
+        request: &ClientBody,
+        reply: &ServerBody,
+        verdict: &mut Verdict,
+    ) {
+        let Some(epoch) = epoch_in(request, reply) else { return };
         let own = |mark: &LaidMark| mark.epoch == epoch && mark.server == server;
         verdict.require(self.marks.iter().any(own), || {
             format!("server {server} answers in epoch {}, which is not its own", epoch.0)
@@ -112,14 +122,51 @@ impl OneLeader {
             format!("server {server} answers what it was asked under epoch {} of {leader}", epoch.0)
         });
     }
+
+    /// Checks that a record which is stored for the first time has its numbers from the leader that
+    /// stores it: no leader continues a global that an earlier one has begun and not stored, unless
+    /// its client begins it again with the XID that it was lent.
+    fn check_numbers(&self, ledger: &Ledger, epoch: Epoch, change: &Change, verdict: &mut Verdict) {
+        let Change::Put(record) = change else { return };
+        let (what, number) = match record {
+            Record::Global(global) if !ledger.globals.contains_key(&global.xid) => {
+                ("global", global.xid.0)
+            }
+            Record::Saga(saga) if !ledger.sagas.contains_key(&saga.xid) => ("saga", saga.xid.0),
+            Record::Branch(branch) if !ledger.registered.contains(&(branch.xid, branch.id)) => {
+                // A branch without rows has no token.
+                if branch.token.0 == 0 {
+                    return;
+                }
+                ("fencing token", branch.token.0)
+            }
+            Record::Global(_)
+            | Record::Saga(_)
+            | Record::Branch(_)
+            | Record::Lease(_)
+            | Record::Closure(_) => return,
+        };
+        let is_lent = matches!(record, Record::Global(global) if self.lent.contains(&global.xid));
+        let has_epoch = epoch_of(number) == epoch || is_lent && epoch_of(number) < epoch;
+        verdict.require(has_epoch, || {
+            format!("{what} {number} is not of epoch {}, under which it is stored", epoch.0)
+        });
+    }
 }
 
-/// Returns the epoch that a greeting names, or the XID of a begun global.
-fn epoch_in(reply: &ServerBody) -> Option<Epoch> {
+/// Returns the epoch that a greeting names, or the XID of a begun global. A lent XID has the epoch of
+/// the leader that has lent it.
+fn epoch_in(request: &ClientBody, reply: &ServerBody) -> Option<Epoch> {
     if let ServerBody::Hello(hello) = reply {
         return Some(Epoch(hello.epoch));
     }
     let ServerBody::Begin(begun) = reply else { return None };
+    if let Some(loan) = &begun.loan {
+        return Some(epoch_of(loan.first));
+    }
+    if lent_xid(request).is_some() {
+        return None;
+    }
     XidText::parse(&begun.xid).ok().map(|named| epoch_of(named.xid.0))
 }
 
@@ -150,31 +197,10 @@ fn is_answer(reply: &ServerBody) -> bool {
     }
 }
 
-/// Checks that a record which is stored for the first time has its numbers from the leader that
-/// stores it: no leader continues a global that an earlier one has begun and not stored.
-fn check_numbers(ledger: &Ledger, epoch: Epoch, change: &Change, verdict: &mut Verdict) {
-    let Change::Put(record) = change else { return };
-    let (what, number) = match record {
-        Record::Global(global) if !ledger.globals.contains_key(&global.xid) => {
-            ("global", global.xid.0)
-        }
-        Record::Saga(saga) if !ledger.sagas.contains_key(&saga.xid) => ("saga", saga.xid.0),
-        Record::Branch(branch) if !ledger.registered.contains(&(branch.xid, branch.id)) => {
-            // A branch without rows has no token.
-            if branch.token.0 == 0 {
-                return;
-            }
-            ("fencing token", branch.token.0)
-        }
-        Record::Global(_)
-        | Record::Saga(_)
-        | Record::Branch(_)
-        | Record::Lease(_)
-        | Record::Closure(_) => return,
-    };
-    verdict.require(epoch_of(number) == epoch, || {
-        format!("{what} {number} is not of epoch {}, under which it is stored", epoch.0)
-    });
+/// Returns the lent XID of a begin.
+pub(super) fn lent_xid(request: &ClientBody) -> Option<Xid> {
+    let ClientBody::Begin(begin) = request else { return None };
+    XidText::parse(&begin.lent_xid).ok().map(|lent| lent.xid)
 }
 
 fn epoch_of(number: u64) -> Epoch {

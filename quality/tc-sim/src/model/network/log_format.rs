@@ -9,7 +9,7 @@ pub(super) fn client_message(id: u64, body: &ClientBody) -> String {
     let what = match body {
         ClientBody::Hello(hello) => format!("hello {}", hello.client_id),
         ClientBody::RegisterResources(_) => "register resources".to_owned(),
-        ClientBody::Begin(begin) => format!("begin, {} ms", begin.timeout_ms),
+        ClientBody::Begin(begin) => format!("begin {}, {} ms", begin.lent_xid, begin.timeout_ms),
         ClientBody::RegisterBranch(request) => {
             let keys = request.rows.iter().flat_map(|rows| &rows.keys);
             let keys: Vec<_> = keys.map(|key| String::from_utf8_lossy(key)).collect();

@@ -11,6 +11,7 @@ use futures::future::{Either, select};
 
 use super::ClientProcess;
 use super::at::BranchError;
+use super::global::Global;
 use crate::model::database::Database;
 use crate::model::observation::ReportedOutcome;
 use crate::plan::{Fault, Mode};
@@ -93,7 +94,7 @@ impl ClientProcess {
             Ok(global) => global,
             Err(error) => return self.world.log(self.owner(), || format!("no begin: {error}")),
         };
-        let outcome = match self.run_branches(&global.xid, order).await {
+        let outcome = match self.run_branches(&global, order).await {
             Ok(true) => self.receive_outcome(&global, ReportedOutcome::Committed),
             Ok(false) if !order.is_abandoned => self.commit(&global).await,
             Ok(false) => self.roll_back_global(&global, "given up").await,
@@ -108,36 +109,40 @@ impl ClientProcess {
 
     /// Runs the branches of an order: stock first or money first, so that orders meet in both
     /// ways. Returns whether the last of them has decided the global.
-    async fn run_branches(self: &Arc<Self>, xid: &str, order: &Order) -> Result<bool, BranchError> {
+    async fn run_branches(
+        self: &Arc<Self>,
+        global: &Global,
+        order: &Order,
+    ) -> Result<bool, BranchError> {
         if order.transfers_first {
-            self.transfer(xid, order).await?;
+            self.transfer(global, order).await?;
         }
         let (edits, events) = (order.stock.clone(), order.sold_events.clone());
         let stock = ServiceCall::Branch { database: 0, edits, events };
         if self.world.draw(|random| random.happens(500)) {
-            self.call(order.warehouse, xid, stock).await?;
+            self.call(order.warehouse, global, stock).await?;
             let is_rest_empty =
                 order.tries.is_empty() && (order.transfers_first || order.transfers.is_empty());
             let is_last = is_rest_empty && !order.is_abandoned;
-            if self.pay(xid, order, is_last).await? {
+            if self.pay(&global.xid, order, is_last).await? {
                 return Ok(true);
             }
         } else {
-            self.pay(xid, order, false).await?;
-            self.call(order.warehouse, xid, stock).await?;
+            self.pay(&global.xid, order, false).await?;
+            self.call(order.warehouse, global, stock).await?;
         }
         for (service, wanted) in &order.tries {
-            self.call(*service, xid, ServiceCall::Try(*wanted)).await?;
+            self.call(*service, global, ServiceCall::Try(*wanted)).await?;
         }
         if !order.transfers_first {
-            self.transfer(xid, order).await?;
+            self.transfer(global, order).await?;
         }
         Ok(false)
     }
 
-    async fn transfer(self: &Arc<Self>, xid: &str, order: &Order) -> Result<(), BranchError> {
+    async fn transfer(self: &Arc<Self>, global: &Global, order: &Order) -> Result<(), BranchError> {
         for (service, transfer) in &order.transfers {
-            self.call(*service, xid, ServiceCall::Transfer(transfer.clone())).await?;
+            self.call(*service, global, ServiceCall::Transfer(transfer.clone())).await?;
         }
         Ok(())
     }
@@ -161,19 +166,22 @@ impl ClientProcess {
     async fn call(
         self: &Arc<Self>,
         service: usize,
-        xid: &str,
+        global: &Global,
         call: ServiceCall,
     ) -> Result<(), BranchError> {
+        let xid = &global.xid;
         if service == self.index {
             return self.serve(xid, &call).await;
         }
+        // The propagation of the XID waits for it.
+        self.begun(global).await.map_err(BranchError::Coordinator)?;
         let world = &self.world;
         let (answer, answered) = oneshot::channel();
         let (request, response) = (world.between(100, 3 * MS), world.between(100, 3 * MS));
         let (request_lost, response_lost) =
             (world.strikes(Fault::CallLost), world.strikes(Fault::CallLost));
         if let Some(callee) = self.services.process(service).filter(|_| !request_lost) {
-            let xid = xid.to_owned();
+            let xid = xid.clone();
             world.spawn(callee.owner(), async move {
                 callee.world.sleep(request).await;
                 let done = callee.serve(&xid, &call).await;

@@ -1,16 +1,18 @@
 //! Begins, commits and rolls back globals: the rules of `tm/global.rs`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::channel::oneshot;
+use futures::future::{FutureExt, Shared};
 use handfast::{Error, RejectionDetail};
 use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::server_message::Body as ServerBody;
 use handfast_proto::v1::{BeginRequest, Decision, EndRequest, GlobalStatus, ReplyWhen};
+use handfast_rm_core::link::LentXid;
 
-use super::ClientProcess;
 use super::at::parse_xid;
+use super::{Answered, ClientProcess, REQUEST_DEADLINE, answered};
 use crate::model::observation::{Observation, Observer, ReportedOutcome};
 use crate::world::MS;
 
@@ -22,6 +24,8 @@ const ROLLBACK_WAIT: Duration = Duration::from_secs(5);
 pub(super) struct Global {
     pub(super) xid: String,
     deadline: u64,
+    /// The answer to the begin, if it was not waited for.
+    begin_answer: Option<Shared<oneshot::Receiver<Answered>>>,
 }
 
 impl ClientProcess {
@@ -31,24 +35,39 @@ impl ClientProcess {
     /// If the coordinator refuses, or does not reply.
     pub(super) async fn begin(self: &Arc<Self>, timeout_ms: u64) -> Result<Global, Error> {
         let (application, name) = (format!("service-{}", self.index), "order".to_owned());
-        let request = BeginRequest {
-            application,
-            name,
-            timeout_ms,
-            labels: BTreeMap::new(),
-            key: String::new(),
-            traceparent: String::new(),
-        };
-        let reply = self.request("begin", ClientBody::Begin(request), Duration::ZERO).await?;
+        let request = BeginRequest { application, name, timeout_ms, ..BeginRequest::default() };
+        let (waiter, answer) = oneshot::channel();
+        let (id, lent) =
+            self.drive(|protocol, now| protocol.begin(now, request, REQUEST_DEADLINE))?;
+        self.lock().waiters.insert(id, waiter);
+        if let Some(LentXid { xid, timeout }) = lent {
+            let timeout = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
+            let deadline = self.world.now().saturating_add(timeout);
+            return Ok(Global { xid, deadline, begin_answer: Some(answer.shared()) });
+        }
+        let reply = answered(answer.await)?;
         let ServerBody::Begin(reply) = reply else { return Err(unexpected("begin", &reply)) };
         let deadline = self.world.now() + reply.timeout_ms * MS;
-        Ok(Global { xid: reply.xid, deadline })
+        Ok(Global { xid: reply.xid, deadline, begin_answer: None })
+    }
+
+    /// Waits until the coordinator knows the global.
+    ///
+    /// # Errors
+    /// If the coordinator refuses to begin it, or does not reply.
+    pub(super) async fn begun(&self, global: &Global) -> Result<(), Error> {
+        let Some(answer) = &global.begin_answer else { return Ok(()) };
+        answered(answer.clone().await).map(drop)
     }
 
     /// Commits, or rolls back if the deadline has passed.
     ///
     /// A commit without a reply is never followed by a rollback: it may have been decided.
     pub(super) async fn commit(self: &Arc<Self>, global: &Global) -> ReportedOutcome {
+        // Without an answer nothing was done, and the global may be there.
+        if self.begun(global).await.is_err() {
+            return self.roll_back_global(global, "not begun").await;
+        }
         if self.world.now() >= global.deadline {
             return self.roll_back_global(global, "not committed in time").await;
         }

@@ -11,7 +11,7 @@
 //! | [`relay`] | `outbox/relay/mod.rs`, `settle.rs`, `lanes.rs`, `outbox/table.rs` |
 //! | [`consumer`] | `outbox/inbox.rs` |
 //! | [`saga`] | `saga/participant.rs`, `saga/started.rs` |
-//! | [`global`] | `tm/global.rs`, `coordinator.rs` |
+//! | [`global`] | `tm/global.rs`, `coordinator.rs`, `link/begin.rs` |
 //! | [`application`] | the application, and calls from service to service |
 //! | [`services`] | the supervisor that starts processes again |
 
@@ -63,6 +63,9 @@ pub(crate) use services::ClientServices;
 /// How long a request may stay unanswered.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
 
+/// The answer to a request, or why there is none.
+type Answered = Result<ServerBody, Error>;
+
 /// One life of a service's process.
 pub(crate) struct ClientProcess {
     world: Arc<World>,
@@ -83,7 +86,7 @@ pub(crate) struct ClientProcess {
 
 struct State {
     protocol: Protocol,
-    waiters: BTreeMap<RequestId, oneshot::Sender<Result<ServerBody, Error>>>,
+    waiters: BTreeMap<RequestId, oneshot::Sender<Answered>>,
     /// The connection, or the attempts to open one.
     connections: BTreeMap<ConnectionId, Arc<Connection>>,
     /// When the next tick of the protocol is due.
@@ -192,11 +195,7 @@ impl ClientProcess {
         let id =
             self.drive(|protocol, now| protocol.submit(now, name, body, now.after(timeout)))?;
         self.lock().waiters.insert(id, waiter);
-        let reply = reply.await.unwrap_or(Err(Error::Closed))?;
-        if let ServerBody::Rejected(rejection) = reply {
-            return Err(handfast::Rejection::from(rejection).into());
-        }
-        Ok(reply)
+        answered(reply.await)
     }
 
     /// Sends the coordinator the outcomes of phase two.
@@ -340,6 +339,15 @@ impl Endpoint for ClientProcess {
             process.drive(|protocol, now| protocol.disconnected(now, connection, failure));
         });
     }
+}
+
+/// Returns the answer to a request, or why there is none.
+fn answered(reply: Result<Answered, oneshot::Canceled>) -> Answered {
+    let reply = reply.unwrap_or(Err(Error::Closed))?;
+    if let ServerBody::Rejected(rejection) = reply {
+        return Err(handfast::Rejection::from(rejection).into());
+    }
+    Ok(reply)
 }
 
 /// Returns a queue for each database and mode.

@@ -1,6 +1,7 @@
 //! The state machine against scripted connections on a clock that only the test moves. This file
 //! holds what the tests share.
 
+mod begins;
 mod endpoints;
 mod random;
 mod redirects;
