@@ -90,7 +90,7 @@ mod waiting;
 pub use contract::{
     After, Alert, AlertKind, Asker, BranchId, BranchRecord, BranchState, CallTrace, Change,
     ChildDefinition, ChildRef, ClientId, ClosureReason, ClosureRecord, Command, Correlation,
-    Counts, Decided, DecidedBy, Decision, DirtyColumn, DirtyRow, Effect, Epoch, Event, EventKind,
+    Counts, Decided, DecidedBy, Decision, DeltaTag, DirtyColumn, DirtyRow, Effect, Epoch, Event, EventKind,
     FencingToken, FinishedBranch, GlobalRecord, GlobalState, GlobalStatus, GlobalTrace, Holding,
     Label, Labels, LeaseId, LeaseRecord, Limits, LoadError, LockHeld, LockMode, LockShare,
     LockToken, LockWait, Mode, NewBranch, NewLease, OperatorAction, Outcome, PhaseOneOutcome,

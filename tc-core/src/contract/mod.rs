@@ -18,6 +18,7 @@ mod outcome;
 mod record;
 mod rejection;
 mod request;
+mod row_lock;
 mod saga_definition;
 mod saga_record;
 mod status;
@@ -46,10 +47,11 @@ pub use record::{
 };
 pub use rejection::Rejection;
 pub use request::{
-    Command, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait, Mode,
-    NewBranch, OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, RefusedRows, ReplyWhen, Request,
-    Resolution, RowChange, RowLock, RowStanding, VoteRequest, VotingRounds,
+    Command, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockWait, Mode, NewBranch,
+    OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, RefusedRows, ReplyWhen, Request, Resolution,
+    RowChange, RowStanding, VoteRequest, VotingRounds,
 };
+pub use row_lock::{DeltaTag, LockMode, RowLock};
 pub use saga_definition::{
     ChildDefinition, ChildRef, Retry, SagaDefinition, SagaFault, SagaPart, StepDefinition,
     StepKind, StepRef,

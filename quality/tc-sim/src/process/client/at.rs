@@ -386,7 +386,8 @@ fn row_keys(rows: impl Iterator<Item = RowId>) -> RowKeys {
         let text = row.0.to_string();
         format!("{}:{text}", text.len()).into_bytes()
     });
-    RowKeys { table: TABLE.to_owned(), mode: v1::LockMode::Exclusive.into(), keys: keys.collect() }
+    let mode = v1::LockMode::Exclusive.into();
+    RowKeys { table: TABLE.to_owned(), mode, keys: keys.collect(), delta_tag: 0 }
 }
 
 fn lock_wait(wait: Duration, holding: Holding) -> v1::LockWait {
