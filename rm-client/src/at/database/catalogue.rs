@@ -16,6 +16,7 @@ use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
 use super::bound_query::BoundQuery;
 use super::{Backend, LoadedTable, Purpose};
+use crate::at::counter::{self, DeclaredCounter};
 use crate::at::error::AtError;
 use crate::executor::Route;
 
@@ -77,6 +78,8 @@ pub(crate) struct Catalogue<DB: Backend> {
     plans: Cache<(SqlStr, bool), Arc<Planned<DB>>>,
     /// Triggers that the application vouches for: they write their own row only.
     trusted_triggers: Vec<String>,
+    /// Columns that the application has declared to be counters.
+    counters: Vec<DeclaredCounter>,
     /// The only schema whose tables may be written, where another one is another resource.
     only_schema: Option<String>,
     resource_id: String,
@@ -173,6 +176,7 @@ impl<DB: Backend> Catalogue<DB> {
         only_schema: Option<String>,
         trusted_triggers: Vec<String>,
         unlocked_parents: Vec<String>,
+        counters: Vec<DeclaredCounter>,
     ) -> Self {
         Self {
             local: cache(TEXTS_MAX),
@@ -182,6 +186,7 @@ impl<DB: Backend> Catalogue<DB> {
             unlocked_parents,
             plans: cache(TEXTS_MAX),
             trusted_triggers,
+            counters,
             only_schema,
             resource_id,
             has_seen_guard: AtomicBool::new(false),
@@ -359,6 +364,10 @@ impl<DB: Backend> Catalogue<DB> {
             if self.trusts(trigger) {
                 trigger.writes = TriggerWrites::Vouched;
             }
+        }
+        // For restoring, not all is known that rows depend on.
+        if purpose == Purpose::Planning {
+            counter::describe(DB::DIALECT, &mut loaded.table, &self.counters)?;
         }
         Ok(loaded)
     }

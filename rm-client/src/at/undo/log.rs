@@ -8,6 +8,10 @@
 //! ```
 //!
 //! Columns come in table order, key columns among them; rows of `before` and `after` correspond.
+//!
+//! A log with a column in the role `counter` has form 2. A version that knows form 1 alone refuses
+//! it: it does not know the role either, and would write the value of before over what others have
+//! added.
 
 use handfast_rm_core::plan::TableName;
 use serde::{Deserialize, Serialize};
@@ -17,8 +21,10 @@ use crate::at::database::value::Value;
 use crate::at::database::{Backend, LoadedTable};
 use crate::at::error::AtError;
 
-/// The form that this version writes and reads.
+/// The form of a log without counters.
 const VERSION: u32 = 1;
+/// The form of a log with counters. Both are read.
+const VERSION_WITH_COUNTERS: u32 = 2;
 
 /// Everything that one branch did to its database, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,6 +86,9 @@ pub(crate) enum ColumnRole {
     Written,
     /// Changed along by the database: restored, never compared.
     Maintained,
+    /// Added to or taken from, as others may have done since: the difference is given back, and the
+    /// value never compared.
+    Counter,
 }
 
 /// An undo log that cannot be read.
@@ -100,12 +109,15 @@ impl UndoLog {
             version: u32,
             items: &'i [UndoItem],
         }
-        serde_json::to_vec(&Borrowed { version: VERSION, items })
+        let counts = items.iter().flat_map(|item| &item.columns);
+        let counts = counts.into_iter().any(|column| column.role == ColumnRole::Counter);
+        let version = if counts { VERSION_WITH_COUNTERS } else { VERSION };
+        serde_json::to_vec(&Borrowed { version, items })
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, UnreadableLog> {
         let log: Self = serde_json::from_slice(bytes)?;
-        if log.version != VERSION {
+        if ![VERSION, VERSION_WITH_COUNTERS].contains(&log.version) {
             return Err(UnreadableLog::Version(log.version));
         }
         match log.items.iter().position(|item| !item.is_sound()) {
@@ -144,6 +156,20 @@ impl UndoItem {
             before: values(before),
             after: values(after),
         }
+    }
+
+    /// Makes an item of counters that were added to or taken from.
+    pub(crate) fn counted<DB: Backend>(
+        loaded: &LoadedTable<DB>,
+        columns: &[usize],
+        before: Image,
+        after: Image,
+    ) -> Self {
+        let mut item = Self::new(UndoKind::Update, loaded, columns, &[], before, after);
+        for column in item.columns.iter_mut().filter(|it| it.role == ColumnRole::Written) {
+            column.role = ColumnRole::Counter;
+        }
+        item
     }
 
     pub(crate) fn table_name(&self) -> TableName {
@@ -196,6 +222,9 @@ impl UndoItem {
             UndoKind::Delete => before > 0 && after == 0,
         };
         let width = self.columns.len();
-        counts && self.before.iter().chain(&self.after).all(|row| row.len() == width)
+        let counters = self.columns.iter().any(|column| column.role == ColumnRole::Counter);
+        (!counters || self.kind == UndoKind::Update)
+            && counts
+            && self.before.iter().chain(&self.after).all(|row| row.len() == width)
     }
 }
