@@ -230,6 +230,10 @@ impl<DB: AtDatabase> AtResource<DB> {
         managed: Managed,
     ) -> Result<Steps<DB>, sqlx::Error> {
         let mut attempts = Attempts::new(Arc::clone(&self.shared), self.is_last)?;
+        let _crowd = match &managed {
+            Managed::Statement(statement) => attempts.take_ahead(&query, statement).await?,
+            Managed::Savepoint(_) | Managed::Several(_) => None,
+        };
         loop {
             let mut local = attempts.begin().await?;
             match local.run(query.clone(), managed.clone()).await {

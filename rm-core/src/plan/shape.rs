@@ -114,6 +114,9 @@ pub struct Update {
     pub user_returning: bool,
     /// The changes of counters that the statement consists of; none if it does anything else.
     pub deltas: Vec<Delta>,
+    /// Reads the key of the row that such a statement names, without a lock, if it would change it:
+    /// no columns, then the key texts.
+    pub key_read: Option<Query>,
 }
 
 /// The effect of a change on the keys of its rows.

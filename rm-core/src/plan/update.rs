@@ -63,6 +63,7 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
         image,
         judged,
         keys,
+        key_read: (!deltas.is_empty()).then(|| image::key_read(text, table, &clauses)),
         deltas,
     }))
 }

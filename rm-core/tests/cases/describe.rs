@@ -71,6 +71,7 @@ fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>)
         };
         let deltas: Vec<String> = counters.iter().map(delta).collect();
         out.push(format!("deltas  {}", deltas.join(", ")));
+        out.extend(plan.key_read.as_ref().map(|read| query("key", read)));
         let undo = undo_sql::restore_counters(dialect, table, &counters);
         out.push(format!("undo    {}", unmarked(&undo)));
         return;

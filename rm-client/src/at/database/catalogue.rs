@@ -3,7 +3,7 @@
 
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use handfast_rm_core::plan::{
@@ -127,6 +127,23 @@ fn cache<K: Eq + Hash, V: Clone>(most: u64) -> Cache<K, V> {
     )
 }
 
+/// One of those that run a plan at the same time.
+#[derive(Debug)]
+pub(crate) struct Crowd<DB: Backend>(Arc<Planned<DB>>);
+
+impl<DB: Backend> Crowd<DB> {
+    /// How many others there are.
+    pub(crate) fn others(&self) -> usize {
+        self.0.running.load(Ordering::Relaxed) - 1
+    }
+}
+
+impl<DB: Backend> Drop for Crowd<DB> {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A plan and what it was made for.
 #[derive(Debug)]
 pub(crate) struct Planned<DB: Backend> {
@@ -136,6 +153,8 @@ pub(crate) struct Planned<DB: Backend> {
     pub(crate) tables: Vec<Arc<LoadedTable<DB>>>,
     arguments: usize,
     pub(crate) plan: Plan,
+    /// How many run it as a [`Crowd`].
+    running: AtomicUsize,
 }
 
 impl<DB: Backend> Planned<DB> {
@@ -150,7 +169,13 @@ impl<DB: Backend> Planned<DB> {
             readable(&tables[place], columns)?;
         }
         let loaded = Arc::clone(&tables[place]);
-        Ok(Self { loaded, tables, arguments, plan })
+        Ok(Self { loaded, tables, arguments, plan, running: AtomicUsize::new(0) })
+    }
+
+    /// Counts one more that runs this plan, as long as what is returned lives.
+    pub(crate) fn joined(planned: &Arc<Self>) -> Crowd<DB> {
+        planned.running.fetch_add(1, Ordering::Relaxed);
+        Crowd(Arc::clone(planned))
     }
 
     /// Whether the statement changes rows of a guarded table.
@@ -244,6 +269,22 @@ impl<DB: Backend> Catalogue<DB> {
         };
         self.plans.insert(key, Arc::clone(&planned));
         Ok(planned)
+    }
+
+    /// A plan that is in memory, for tables as they are known.
+    pub(crate) fn known_plan(
+        &self,
+        reads: Reads,
+        statement: &Statement,
+        query: &BoundQuery<DB>,
+    ) -> Option<Arc<Planned<DB>>> {
+        if self.counters.is_empty() {
+            return None;
+        }
+        let tables: Option<Vec<_>> = statement.tables().iter().map(|it| self.known(it)).collect();
+        let planned = self.plans.get(&(query.sql().clone(), reads == Reads::Committed))?;
+        let fits = planned.is_for(&tables?) && planned.arguments == query.argument_count();
+        fits.then_some(planned)
     }
 
     /// The descriptions of all tables of a statement.

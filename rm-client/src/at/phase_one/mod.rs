@@ -2,8 +2,10 @@
 //!
 //! `transaction` is what applications hold; `statement` runs what needs a plan and records it in
 //! the `branch_log`; `commit` ends a branch with its undo row and its registration. `attempts`
-//! repeats a local transaction whose rows another global holds. Phase two is not known here.
+//! repeats a local transaction whose rows another global holds, and `ahead` takes the lock of a
+//! counter before one begins. Phase two is not known here.
 
+mod ahead;
 mod attempts;
 mod branch;
 mod branch_log;
