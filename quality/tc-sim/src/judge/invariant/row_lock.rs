@@ -1,5 +1,5 @@
-//! No exclusive row lock is held twice, in the records and in the databases, and fencing tokens
-//! grow.
+//! No row is held twice but in one mode that allows it, in the records and in the databases, and
+//! fencing tokens grow.
 
 use std::collections::BTreeMap;
 
@@ -103,7 +103,8 @@ fn check_writes(ledger: &Ledger, database: usize, written: &RowChanges, verdict:
         let (Some((old, _)), Some((xid, branch))) = (before.writer, after.writer) else { continue };
         // A restore puts the value of an earlier writer back over that of its own branch.
         let restores = written.undo.iter().any(|(key, _, now)| key.0 == old && now.is_none());
-        verdict.require(old == xid || restores || ledger.is_committed(old), || {
+        let is_free = old == xid || restores || ledger.is_committed(old);
+        verdict.require(is_free || ledger.add_together(database, *row, old, xid), || {
             let row = row.0;
             format!("{xid}/{branch} writes row {row} of database {database} over {old}, which is not committed")
         });
