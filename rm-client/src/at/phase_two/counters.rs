@@ -59,7 +59,7 @@ impl<DB: Backend> Restore<'_, DB> {
     }
 }
 
-/// What has to be added to one value to get the other; `None` where they are no numbers.
+/// The amount that one value is more than the other; `None` where they are no numbers.
 pub(super) fn difference(to: &Value, from: &Value) -> Option<i128> {
     let (Value::Integer(to), Value::Integer(from)) = (to, from) else { return None };
     to.checked_sub(*from)
