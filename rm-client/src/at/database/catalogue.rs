@@ -129,16 +129,16 @@ fn cache<K: Eq + Hash, V: Clone>(most: u64) -> Cache<K, V> {
 
 /// One of those that run a plan at the same time.
 #[derive(Debug)]
-pub(crate) struct Crowd<DB: Backend>(Arc<Planned<DB>>);
+pub(crate) struct RunningPlan<DB: Backend>(Arc<Planned<DB>>);
 
-impl<DB: Backend> Crowd<DB> {
+impl<DB: Backend> RunningPlan<DB> {
     /// How many others there are.
     pub(crate) fn others(&self) -> usize {
         self.0.running.load(Ordering::Relaxed) - 1
     }
 }
 
-impl<DB: Backend> Drop for Crowd<DB> {
+impl<DB: Backend> Drop for RunningPlan<DB> {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::Relaxed);
     }
@@ -153,7 +153,7 @@ pub(crate) struct Planned<DB: Backend> {
     pub(crate) tables: Vec<Arc<LoadedTable<DB>>>,
     arguments: usize,
     pub(crate) plan: Plan,
-    /// How many run it as a [`Crowd`].
+    /// How many run it as a [`RunningPlan`].
     running: AtomicUsize,
 }
 
@@ -173,9 +173,9 @@ impl<DB: Backend> Planned<DB> {
     }
 
     /// Counts one more that runs this plan, as long as what is returned lives.
-    pub(crate) fn joined(planned: &Arc<Self>) -> Crowd<DB> {
+    pub(crate) fn start(planned: &Arc<Self>) -> RunningPlan<DB> {
         planned.running.fetch_add(1, Ordering::Relaxed);
-        Crowd(Arc::clone(planned))
+        RunningPlan(Arc::clone(planned))
     }
 
     /// Whether the statement changes rows of a guarded table.

@@ -4,6 +4,7 @@
 //! alone:       BEGIN, change the row ─┬─ undo row ──────┬─ COMMIT
 //!                                     └─ RegisterBranch ┘
 //! among many:  read the key │ RegisterBranch │ BEGIN, change the row, undo row, COMMIT
+//!                                            └─ joined with others: `joint_queue`
 //! ```
 //!
 //! A row that many change is theirs one after the other in the database, however well the changes
@@ -19,7 +20,7 @@ use super::branch::Role;
 use super::row_locks::{RowLockMode, RowLocks};
 use crate::at::crash_point::crash_point;
 use crate::at::database::bound_query::BoundQuery;
-use crate::at::database::catalogue::{Crowd, Planned};
+use crate::at::database::catalogue::{Planned, RunningPlan};
 use crate::at::database::{AtDatabase, LoadedTable};
 use crate::at::undo::image::Layout;
 
@@ -30,15 +31,15 @@ impl<DB: AtDatabase> Attempts<DB> {
         &mut self,
         query: &BoundQuery<DB>,
         statement: &Statement,
-    ) -> Result<Option<Crowd<DB>>, sqlx::Error> {
+    ) -> Result<Option<RunningPlan<DB>>, sqlx::Error> {
         let Some(planned) = self.known_plan(query, statement) else { return Ok(None) };
         let Plan::Update(plan) = &planned.plan else { return Ok(None) };
         if plan.key_read.is_none() {
             return Ok(None);
         }
-        let crowd = Planned::joined(&planned);
-        if crowd.others() == 0 {
-            return Ok(Some(crowd));
+        let running = Planned::start(&planned);
+        if running.others() == 0 {
+            return Ok(Some(running));
         }
         let rows = self.rows_ahead(plan, &planned.loaded, query).await.unwrap_or_else(|error| {
             // The statement itself reports what is wrong.
@@ -53,7 +54,7 @@ impl<DB: AtDatabase> Attempts<DB> {
                 branch.granted = rows;
             }
         }
-        Ok(Some(crowd))
+        Ok(Some(running))
     }
 
     /// The plan, where it is in memory and the branch does not have to register at its end in any

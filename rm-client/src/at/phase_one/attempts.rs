@@ -179,8 +179,15 @@ impl<DB: AtDatabase> Attempts<DB> {
         }
     }
 
+    /// Takes up the duty to report the branch again.
+    pub(super) fn take_back(&mut self) {
+        if let Role::Branch(branch) = &mut self.role {
+            branch.registered = true;
+        }
+    }
+
     /// Gives up the duty to report the branch.
-    fn hand_over(&mut self) {
+    pub(super) fn hand_over(&mut self) {
         if let Role::Branch(branch) = &mut self.role {
             branch.registered = false;
         }

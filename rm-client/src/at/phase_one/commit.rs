@@ -294,7 +294,7 @@ fn as_unanswered<DB: Backend>(error: sqlx::Error) -> sqlx::Error {
 }
 
 /// Rolls back what is open, and returns whether the branch's undo row is there.
-async fn undo_row_exists<DB: AtDatabase>(
+pub(super) async fn undo_row_exists<DB: AtDatabase>(
     local: &mut LocalTransaction<'_, DB>,
     branch: &Branch,
 ) -> Result<bool, sqlx::Error> {

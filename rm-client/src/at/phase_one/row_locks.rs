@@ -49,6 +49,13 @@ impl RowLocks {
         }
     }
 
+    /// Returns table and key of the only row.
+    pub(crate) fn only(&self) -> Option<(&str, &[u8])> {
+        let (table, rows) = self.tables.first_key_value()?;
+        let (key, _) = rows.first_key_value()?;
+        (self.len() == 1).then_some((table, key))
+    }
+
     /// Returns whether a branch that holds these rows may do all that the others allow.
     pub(crate) fn cover(&self, others: &Self) -> bool {
         others.tables.iter().all(|(table, rows)| {
