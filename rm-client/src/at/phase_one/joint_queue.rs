@@ -121,7 +121,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         if self.shared.catalogue.knows_guards() {
             return Ok(None);
         }
-        let row = (table.to_owned(), Box::from(key));
+        let row: RowName = (table.to_owned(), Box::from(key));
         let (branch, query, managed) = (branch.clone(), query.clone(), managed.clone());
         let (answer, answered) = oneshot::channel();
         let member = Member { branch: branch.clone(), query, managed, answer };

@@ -23,7 +23,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
     /// # Errors
     /// [`AtError::CounterBound`]. Then the change has no undo item, and the local transaction can
     /// only be rolled back.
-    pub(super) fn counted(
+    pub(super) fn record_deltas(
         &mut self,
         plan: &Update,
         before: Image,

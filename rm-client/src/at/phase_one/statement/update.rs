@@ -44,7 +44,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         if plan.deltas.is_empty() {
             self.log.updated(self.loaded, &plan.columns, &plan.maintained, before, after);
         } else {
-            self.counted(plan, before, after)?;
+            self.record_deltas(plan, before, after)?;
         }
         self.recorded();
         Ok(for_application::<DB>(steps, plan.user_returning))
