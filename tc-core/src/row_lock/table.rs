@@ -293,16 +293,15 @@ impl LockTable {
     }
 
     pub(crate) fn dequeue(&mut self, lock: LockId, place: QueuePosition) {
-        if let State::Contended(contended) = &mut self.slot_mut(lock).state {
-            let Some(claim) = contended.queue.remove(&place) else { return };
-            self.places -= 1;
-            if let Entry::Occupied(mut places) = contended.takers.entry(claim.mode) {
-                places.get_mut().remove(&place);
-                if places.get().is_empty() {
-                    places.remove();
-                }
+        let State::Contended(contended) = &mut self.slot_mut(lock).state else { return };
+        let Some(claim) = contended.queue.remove(&place) else { return };
+        if let Entry::Occupied(mut places) = contended.takers.entry(claim.mode) {
+            places.get_mut().remove(&place);
+            if places.get().is_empty() {
+                places.remove();
             }
         }
+        self.places -= 1;
     }
 
     /// Returns whether no newcomer can have the row at a place or behind it. In each mode it would

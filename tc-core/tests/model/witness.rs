@@ -74,7 +74,7 @@ impl Witness {
                     self.blame("DECIDED-ONCE: a stored decision changes");
                 }
                 if decision == Decision::Commit {
-                    self.owners.values_mut().for_each(|owners| drop(owners.remove(&xid)));
+                    self.owners.values_mut().for_each(|owners| _ = owners.remove(&xid));
                 }
             }
             if let Change::Put(Record::Branch(branch)) = change {

@@ -22,7 +22,7 @@
 //! ```
 //!
 //! A saga's STEP is described in `saga`. A ROW is `table/key`, `table/key/shared` or
-//! `table/key/delta:TAG`. Requests are called by their global or branch, or as `as` says.
+//! `table/key/delta-TAG`. Requests are called by their global or branch, or as `as` says.
 
 use std::sync::Arc;
 
@@ -265,8 +265,8 @@ fn row(text: &str) -> Fallible<RowLock> {
     let mode = match parts.next() {
         None => LockMode::Exclusive,
         Some("shared") => LockMode::Shared,
-        Some(delta) if delta.starts_with("delta:") => {
-            LockMode::Delta(DeltaTag::new(delta["delta:".len()..].parse()?))
+        Some(delta) if delta.starts_with("delta-") => {
+            LockMode::Delta(DeltaTag::new(delta["delta-".len()..].parse()?))
         }
         Some(other) => return Err(format!("no such lock mode: {other}").into()),
     };
