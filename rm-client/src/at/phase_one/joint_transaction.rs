@@ -18,7 +18,7 @@ use super::joint_queue::{Answer, Member};
 use super::transaction::AtTransaction;
 use crate::at::crash_point::crash_point;
 use crate::at::database::bound_query::BoundQuery;
-use crate::at::database::{AtDatabase, Backend, Steps};
+use crate::at::database::{AtDatabase, Steps};
 use crate::at::resource_state::ResourceState;
 use crate::at::undo::log::UndoLog;
 use crate::at::undo::table::{self as undo_table, BranchEvents};
@@ -32,12 +32,15 @@ enum Failure {
     Unknown(String),
 }
 
-/// An undo log to be inserted, with the place of its branch.
-type NewUndoLog = (usize, Vec<u8>);
+/// An undo log to be inserted, and its branch.
+type NewUndoLog = (Branch, Vec<u8>);
 
 /// Runs branches together and answers them.
-pub(super) async fn run<DB: AtDatabase>(shared: &Arc<ResourceState<DB>>, members: Vec<Member<DB>>) {
-    match commit_together(shared, &members).await {
+pub(super) async fn run<DB: AtDatabase>(
+    shared: &Arc<ResourceState<DB>>,
+    mut members: Vec<Member<DB>>,
+) {
+    match commit_together(shared, &mut members).await {
         Ok(steps) => {
             crash_point("after-local-commit");
             for (member, steps) in members.into_iter().zip(steps) {
@@ -57,14 +60,14 @@ pub(super) async fn run<DB: AtDatabase>(shared: &Arc<ResourceState<DB>>, members
 
 async fn commit_together<DB: AtDatabase>(
     shared: &Arc<ResourceState<DB>>,
-    members: &[Member<DB>],
+    members: &mut [Member<DB>],
 ) -> Result<Vec<Steps<DB>>, Failure> {
     let Some(first) = members.first() else { return Ok(Vec::new()) };
     let role = Role::Branch(first.branch.clone());
     let begun = AtTransaction::begin_as(Arc::clone(shared), role).await;
     let mut local = begun.map_err(|error| rolled_back(&error))?;
     match change_all(&mut local, members).await {
-        Ok((steps, logs)) => commit(local, members, logs).await.map(|()| steps),
+        Ok((steps, logs)) => commit(local, logs).await.map(|()| steps),
         Err(error) => {
             // The database does the same when it notices that the connection is gone.
             let _ = local.rollback().await;
@@ -81,17 +84,17 @@ fn rolled_back(error: &sqlx::Error) -> Failure {
 /// Runs the statements of all branches.
 async fn change_all<DB: AtDatabase>(
     local: &mut AtTransaction<'static, DB>,
-    members: &[Member<DB>],
+    members: &mut [Member<DB>],
 ) -> Result<(Vec<Steps<DB>>, Vec<NewUndoLog>), sqlx::Error> {
     let (mut answers, mut logs) = (Vec::with_capacity(members.len()), Vec::new());
     let mut bytes_left = local.shared.identity.undo_bytes_max;
-    for (at, member) in members.iter().enumerate() {
+    for member in members {
         local.role = Role::Branch(member.branch.clone());
         local.log = BranchLog::default();
         answers.push(local.run(member.query.clone(), member.managed.clone()).await?);
         let Some(log) = undo_log(&local.log, &member.branch)? else { continue };
         bytes_left = bytes_left.checked_sub(log.len()).ok_or_else(|| too_large(log.len()))?;
-        logs.push((at, log));
+        logs.push((member.branch.clone(), log));
     }
     Ok((answers, logs))
 }
@@ -116,7 +119,6 @@ fn undo_log(log: &BranchLog, branch: &Branch) -> Result<Option<Vec<u8>>, sqlx::E
 
 async fn commit<DB: AtDatabase>(
     local: AtTransaction<'static, DB>,
-    members: &[Member<DB>],
     logs: Vec<NewUndoLog>,
 ) -> Result<(), Failure> {
     let AtTransaction { mut local, shared, .. } = local;
@@ -127,12 +129,8 @@ async fn commit<DB: AtDatabase>(
         let _ = local.rollback().await;
         return Ok(());
     };
-    let witness = &members[*witness].branch;
-    let rows: Vec<_> = logs
-        .iter()
-        .map(|(at, log)| (&members[*at].branch.xid, members[*at].branch.id, log.clone()))
-        .collect();
-    let (insert, arguments) = undo_table::insert_many::<DB>(&rows);
+    let rows = logs.iter().map(|(branch, log)| (&branch.xid, branch.id, log.as_slice()));
+    let (insert, arguments) = undo_table::insert_many::<DB>(rows);
     if local.is_merged() {
         crash_point("before-local-commit");
         let call = BoundQuery::ours(compound::insert_and_commit(&insert, None), arguments);

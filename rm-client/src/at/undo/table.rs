@@ -57,14 +57,14 @@ pub(crate) fn insert<DB: Backend>(
 
 /// The statement that puts in the undo logs of several branches that hold no events, and its
 /// arguments.
-pub(crate) fn insert_many<DB: Backend>(
-    logs: &[(&Xid, u64, Vec<u8>)],
+pub(crate) fn insert_many<'l, DB: Backend>(
+    logs: impl Iterator<Item = (&'l Xid, u64, &'l [u8])>,
 ) -> (String, DB::Arguments) {
     let mut arguments = DB::Arguments::default();
-    let mut rows = Vec::with_capacity(logs.len());
-    for (at, (xid, branch, log)) in logs.iter().enumerate() {
+    let mut rows = Vec::new();
+    for (at, (xid, branch, log)) in logs.enumerate() {
         rows.push(values_text::<DB>(at));
-        bind_row::<DB>(&mut arguments, xid.as_str(), *branch, log, NORMAL, BranchEvents::None);
+        bind_row::<DB>(&mut arguments, xid.as_str(), branch, log, NORMAL, BranchEvents::None);
     }
     (format!("INSERT INTO {COLUMNS} VALUES {}", rows.join(", ")), arguments)
 }
