@@ -354,9 +354,8 @@ async fn refuse<DB: TestDatabase>(
     let branch = view.unwrap().unwrap().branches.remove(0);
     let BranchState::Refused(error, rows) = &branch.state else { unreachable!("{branch:?}") };
     let columns = rows.listed.iter().flat_map(|row| &row.columns);
-    let columns = columns.map(|it| {
-        (it.name.clone(), it.before.clone(), it.after.clone(), it.current.clone())
-    });
+    let columns = columns
+        .map(|it| (it.name.clone(), it.before.clone(), it.after.clone(), it.current.clone()));
     let shown = (error.to_string(), columns.collect());
     let action = OperatorAction::Resolve { branch: branch.id, resolution };
     let command = Command::Operate { xid: number, action, operator: "tester".into() };
@@ -402,9 +401,7 @@ async fn hot_stock<DB: TestDatabase>(form: Form) {
                 match form {
                     Form::Alone => DB::run_alone(&resource, sql).await,
                     Form::Closure => {
-                        resource
-                            .transaction(async |mut local| DB::run(&mut local, sql).await)
-                            .await
+                        resource.transaction(async |mut local| DB::run(&mut local, sql).await).await
                     }
                 }
             };

@@ -90,9 +90,9 @@ mod waiting;
 pub use contract::{
     After, Alert, AlertKind, Asker, BranchId, BranchRecord, BranchState, CallTrace, Change,
     ChildDefinition, ChildRef, ClientId, ClosureReason, ClosureRecord, Command, Correlation,
-    Counts, Decided, DecidedBy, Decision, DeltaTag, DirtyColumn, DirtyRow, Effect, Epoch, Event, EventKind,
-    FencingToken, FinishedBranch, GlobalRecord, GlobalState, GlobalStatus, GlobalTrace, Holding,
-    Label, Labels, LeaseId, LeaseRecord, Limits, LoadError, LockHeld, LockMode, LockShare,
+    Counts, Decided, DecidedBy, Decision, DeltaTag, DirtyColumn, DirtyRow, Effect, Epoch, Event,
+    EventKind, FencingToken, FinishedBranch, GlobalRecord, GlobalState, GlobalStatus, GlobalTrace,
+    Holding, Label, Labels, LeaseId, LeaseRecord, Limits, LoadError, LockHeld, LockMode, LockShare,
     LockToken, LockWait, Mode, NewBranch, NewLease, OperatorAction, Outcome, PhaseOneOutcome,
     PhaseTwoCall, PhaseTwoOutcome, Record, RecordKey, RefusedRows, Rejection, Reply, ReplyWhen,
     Request, RequestTrace, Resolution, Retry, RollbackReason, RowChange, RowLock, RowStanding,

@@ -4,13 +4,14 @@ use handfast_rm_core::plan::{Bounds, CounterFault, Dialect, Table};
 
 use super::error::AtError;
 
-/// A column that all who change it add to or take from. Declared by [`At::counter`](crate::At::counter).
+/// A column that all who change it add to or take from. Declared by
+/// [`At::counter`](crate::At::counter).
 ///
 /// The bound is where the application never takes the column. Its statements see to that by their
-/// conditions; one that passes the bound all the same is refused
-/// ([`AtError::CounterBound`]). With a bound, no rollback passes it either: what an undecided global
-/// has added may be taken away again, so nothing is taken from the row meanwhile. Taking does not
-/// wait for taking, and adding not for adding.
+/// conditions; one that passes the bound all the same is refused ([`AtError::CounterBound`]). With
+/// a bound, no rollback passes it either: what an undecided global has added may be taken away
+/// again, so nothing is taken from the row meanwhile. Taking does not wait for taking, and adding
+/// not for adding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
     bounds: Bounds,

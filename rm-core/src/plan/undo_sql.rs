@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 
 use super::{
-    Dialect, Direction, Generation, ROWS_MAX, Table, constraint, image, key, keyed, placeholder, quote,
+    Dialect, Direction, Generation, ROWS_MAX, Table, constraint, image, key, keyed, placeholder,
+    quote,
 };
 
 /// Whether a read by key locks its rows.

@@ -1,9 +1,9 @@
 //! Prints plans as text.
 
 use handfast_rm_core::plan::{
-    Change, Delete, DeleteImage, Dialect, Direction, GeneratedKeys, Insert, InsertAfter, InsertedMark,
-    JoinedRead, KeyChange, Plan, Query, Several, SeveralChange, Table, Update, UpdateImage, Upsert,
-    UpsertAfter, WithEffect, WithWrites, undo_sql,
+    Change, Delete, DeleteImage, Dialect, Direction, GeneratedKeys, Insert, InsertAfter,
+    InsertedMark, JoinedRead, KeyChange, Plan, Query, Several, SeveralChange, Table, Update,
+    UpdateImage, Upsert, UpsertAfter, WithEffect, WithWrites, undo_sql,
 };
 
 /// Prints all parts of a plan, and its undo SQL.

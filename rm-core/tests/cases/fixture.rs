@@ -11,9 +11,9 @@
 //! ```
 
 use handfast_rm_core::plan::{
-    Bounds, Column, Constraint, Counter, Dialect, ForeignKey, Generation, KeyFold, Parsed, Reads, ReferentialAction,
-    Referring, Rule, StatementRefusal, Table, TableKind, TableName, Trigger, TriggerWrites,
-    UniqueIndex, parse,
+    Bounds, Column, Constraint, Counter, Dialect, ForeignKey, Generation, KeyFold, Parsed, Reads,
+    ReferentialAction, Referring, Rule, StatementRefusal, Table, TableKind, TableName, Trigger,
+    TriggerWrites, UniqueIndex, parse,
 };
 
 use super::describe;

@@ -97,12 +97,8 @@ fn a_last_branch_is_followed_by_the_next_leader() {
 #[test]
 fn deltas_of_one_kind_hold_a_row_together() {
     let delta = |kind, end| in_mode(LockMode::Delta(DeltaTag::new(kind)), plan(&[&[0]], &[end]));
-    let globals = vec![
-        delta(1, Commit),
-        delta(1, RollBack),
-        delta(2, RollBack),
-        plan(&[&[0]], &[Commit]),
-    ];
+    let globals =
+        vec![delta(1, Commit), delta(1, RollBack), delta(2, RollBack), plan(&[&[0]], &[Commit])];
     let setup = Setup { globals, ..Setup::default() };
     println!("{}", check(setup, |seen| seen.granted_later.get() && seen.shared.get()));
 }

@@ -110,7 +110,10 @@ impl System {
         if !leader.answers_in_order(&before, &out) {
             self.witness.blame("a request is granted a row before one that came first");
         }
-        if held(&self.leader(epoch).coordinator).iter().any(|lock| lock.holders.iter().any(|it| it.xid != lock.holders[0].xid)) {
+        if held(&self.leader(epoch).coordinator)
+            .iter()
+            .any(|lock| lock.holders.iter().any(|it| it.xid != lock.holders[0].xid))
+        {
             setup.seen.shared.set();
         }
         let leader = self.leader_mut(epoch);
@@ -205,7 +208,8 @@ impl Leader {
             let mut earlier = self.waiting[..place].iter();
             let is_granted = matches!(reply, Reply::Registered { .. });
             let may_overtake = || holds_rows(before, xid);
-            in_order &= !is_granted || may_overtake() || !earlier.any(|it| it.branch.meets(&branch));
+            in_order &=
+                !is_granted || may_overtake() || !earlier.any(|it| it.branch.meets(&branch));
         }
         in_order
     }

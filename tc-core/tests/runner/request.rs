@@ -28,8 +28,8 @@ use std::sync::Arc;
 
 use goldenscript::{ArgumentConsumer, Command as ScriptLine};
 use handfast_core::{
-    BranchId, Command, Coordinator, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, Label,
-    DeltaTag, Labels, Limits, LockMode, LockWait, Mode, NewBranch, OperatorAction, PhaseOneOutcome,
+    BranchId, Command, Coordinator, DecidedBy, Decision, DeltaTag, DirtyColumn, DirtyRow, Holding,
+    Label, Labels, Limits, LockMode, LockWait, Mode, NewBranch, OperatorAction, PhaseOneOutcome,
     PhaseTwoOutcome, RefusedRows, ReplyWhen, Resolution, RowChange, RowLock, RowStanding,
     StatusKind, VoteRequest, VotingRounds, Xid,
 };

@@ -2,8 +2,8 @@
 
 use goldenscript::ArgumentConsumer;
 use handfast_core::{
-    Coordinator, DeadlockMember, PageBounds, RefusedDeadlock, WaitEdge, WaitedFor,
-    WaitingRequest, display_row_key,
+    Coordinator, DeadlockMember, PageBounds, RefusedDeadlock, WaitEdge, WaitedFor, WaitingRequest,
+    display_row_key,
 };
 
 use super::{Fallible, request, text};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use handfast_core::{
     BranchId, Command, DecidedBy, Decision, DeltaTag, DirtyColumn, DirtyRow, Holding, Label,
-    Labels, LockMode, LockWait, Mode, NewBranch, PhaseOneOutcome, PhaseTwoOutcome, RefusedRows, ReplyWhen,
-    RowChange, RowLock, RowStanding, VoteRequest, VotingRounds, Xid, XidText,
+    Labels, LockMode, LockWait, Mode, NewBranch, PhaseOneOutcome, PhaseTwoOutcome, RefusedRows,
+    ReplyWhen, RowChange, RowLock, RowStanding, VoteRequest, VotingRounds, Xid, XidText,
 };
 use handfast_proto::v1 as wire;
 

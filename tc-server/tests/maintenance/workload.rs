@@ -57,7 +57,7 @@ impl Client {
     pub(crate) async fn register(&mut self, xid: &str, row: u64) -> Result<u64, Status> {
         let keys = vec![format!("1:{row}").into_bytes()];
         let (table, mode) = ("orders".to_owned(), LockMode::Exclusive.into());
-    let rows = RowKeys { table, mode, keys, ..RowKeys::default() };
+        let rows = RowKeys { table, mode, keys, ..RowKeys::default() };
         let request = RegisterBranchRequest {
             xid: xid.to_owned(),
             branch_id: row,

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, BranchRecord, BranchState, ClosureReason, ClosureRecord, DeltaTag, DirtyColumn, DirtyRow,
-    Event, EventKind, FencingToken, FinishedBranch, GlobalRecord, GlobalState, GlobalTrace, Label,
-    Labels, LockMode, Mode, Record, RefusedRows, RequestTrace, Resolution, RollbackReason,
-    RowChange, RowLock, RowStanding, SpanPlace, Timestamp, Xid,
+    BranchId, BranchRecord, BranchState, ClosureReason, ClosureRecord, DeltaTag, DirtyColumn,
+    DirtyRow, Event, EventKind, FencingToken, FinishedBranch, GlobalRecord, GlobalState,
+    GlobalTrace, Label, Labels, LockMode, Mode, Record, RefusedRows, RequestTrace, Resolution,
+    RollbackReason, RowChange, RowLock, RowStanding, SpanPlace, Timestamp, Xid,
 };
 use handfast_server::store::codec::{CodecError, decode, encode, encode_key};
 use proptest::collection::vec;

@@ -125,7 +125,8 @@ impl Ledger {
         let name = locked_row(database, row);
         let mode = |xid: Xid| {
             let mut held = self.locks.get(&name)?.iter().filter(|((of, _), _)| *of == xid);
-            held.find(|(_, held)| matches!(held.mode, LockMode::Delta(_))).map(|(_, held)| held.mode)
+            held.find(|(_, held)| matches!(held.mode, LockMode::Delta(_)))
+                .map(|(_, held)| held.mode)
         };
         mode(one).is_some() && mode(one) == mode(other)
     }

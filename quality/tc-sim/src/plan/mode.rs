@@ -19,8 +19,7 @@ pub enum Mode {
 
 impl Mode {
     /// Every mode.
-    pub const ALL: [Self; 5] =
-        [Self::Tcc, Self::Saga, Self::Xa, Self::Outbox, Self::Counters];
+    pub const ALL: [Self; 5] = [Self::Tcc, Self::Saga, Self::Xa, Self::Outbox, Self::Counters];
     /// The modes that a seed draws first, in that order.
     pub(super) const DRAWN_FIRST: [Self; 4] = [Self::Tcc, Self::Saga, Self::Xa, Self::Outbox];
 

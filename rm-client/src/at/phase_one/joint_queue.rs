@@ -83,11 +83,11 @@ pub(super) struct Member<DB: Backend> {
     pub(super) branch: Branch,
     pub(super) query: BoundQuery<DB>,
     pub(super) managed: Managed,
-    answer: oneshot::Sender<Answer<DB>>,
+    answer: oneshot::Sender<JointEnd<DB>>,
 }
 
 /// The end of a branch in a joint local transaction.
-pub(super) enum Answer<DB: Backend> {
+pub(super) enum JointEnd<DB: Backend> {
     /// Its local commit is done.
     Committed(Steps<DB>),
     /// Nothing of it has happened: it is to run by itself.
@@ -99,9 +99,9 @@ pub(super) enum Answer<DB: Backend> {
 impl<DB: AtDatabase> Member<DB> {
     /// Answers a branch. One that nothing waits for any more gives up its row if it has not
     /// committed.
-    pub(super) fn answer(self, shared: &ResourceState<DB>, answer: Answer<DB>) {
+    pub(super) fn answer(self, shared: &ResourceState<DB>, answer: JointEnd<DB>) {
         let Self { branch, answer: waits, .. } = self;
-        if let Err(Answer::Alone) = waits.send(answer) {
+        if let Err(JointEnd::Alone) = waits.send(answer) {
             drop(failed_if_dropped(shared, &branch));
         }
     }
@@ -131,14 +131,14 @@ impl<DB: AtDatabase> Attempts<DB> {
         if self.shared.joint_queues.enter(row.clone(), member) {
             tokio::spawn(serve(Arc::clone(&self.shared), row));
         }
-        let lost = || Answer::Unknown("its task has ended".to_owned());
+        let lost = || JointEnd::Unknown("its task has ended".to_owned());
         match answered.await.unwrap_or_else(|_| lost()) {
-            Answer::Committed(steps) => Ok(Some(steps)),
-            Answer::Alone => {
+            JointEnd::Committed(steps) => Ok(Some(steps)),
+            JointEnd::Alone => {
                 self.take_back();
                 Ok(None)
             }
-            Answer::Unknown(reason) => {
+            JointEnd::Unknown(reason) => {
                 branch.running.mark_in_doubt();
                 branch.note_last_commit(Known::InDoubt);
                 let unknown = v1::PhaseOneOutcome::Unknown;

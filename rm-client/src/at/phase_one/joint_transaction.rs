@@ -14,7 +14,7 @@ use super::branch::{Branch, Role};
 use super::branch_log::BranchLog;
 use super::commit::undo_row_exists;
 use super::compound;
-use super::joint_queue::{Answer, Member};
+use super::joint_queue::{JointEnd, Member};
 use super::transaction::AtTransaction;
 use crate::at::crash_point::crash_point;
 use crate::at::database::bound_query::BoundQuery;
@@ -44,15 +44,15 @@ pub(super) async fn run<DB: AtDatabase>(
         Ok(steps) => {
             crash_point("after-local-commit");
             for (member, steps) in members.into_iter().zip(steps) {
-                member.answer(shared, Answer::Committed(steps));
+                member.answer(shared, JointEnd::Committed(steps));
             }
         }
         Err(Failure::RolledBack) => {
-            members.into_iter().for_each(|member| member.answer(shared, Answer::Alone));
+            members.into_iter().for_each(|member| member.answer(shared, JointEnd::Alone));
         }
         Err(Failure::Unknown(reason)) => {
             for member in members {
-                member.answer(shared, Answer::Unknown(reason.clone()));
+                member.answer(shared, JointEnd::Unknown(reason.clone()));
             }
         }
     }

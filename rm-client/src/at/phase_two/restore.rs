@@ -7,8 +7,8 @@
 //! | anything else | refused: another transaction has written it |
 //!
 //! The columns that the branch wrote are compared. Columns that the database changes by itself are
-//! put back, but not compared; counters are given back by `counters`. Where an operator has the clean rows put back, a row that would be
-//! refused is left as it is.
+//! put back, but not compared, and counters are given back by `counters`. Where an operator has the
+//! clean rows put back, a row that would be refused is left as it is.
 
 use std::collections::{HashMap, HashSet};
 

@@ -70,8 +70,7 @@ pub(super) struct StoredBranch {
 
 /// Consecutive rows of the same table and lock mode.
 ///
-/// An earlier version does not know mode 3, and refuses the record: it would take such a row for one
-/// that is held alone.
+/// An earlier version does not know mode 3, and refuses the record.
 #[derive(Clone, PartialEq, prost::Message)]
 struct StoredRows {
     #[prost(string, tag = "1")]
@@ -81,7 +80,7 @@ struct StoredRows {
     mode: u32,
     #[prost(bytes = "vec", repeated, tag = "3")]
     keys: Vec<Vec<u8>>,
-    /// Of mode 3.
+    /// The tag of mode 3.
     #[prost(uint64, tag = "4")]
     delta_tag: u64,
 }
