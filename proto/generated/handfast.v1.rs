@@ -354,6 +354,11 @@ pub struct RowKeys {
     /// database's own text form folded by the column's collation and length counts its bytes.
     #[prost(bytes = "vec", repeated, tag = "3")]
     pub keys: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    /// Of LOCK_MODE_DELTA: the kind of the change, never 0. Changes of one kind commute with each other,
+    /// as their undo does. It is for the client to see to that, and to give a kind the same number in
+    /// every process.
+    #[prost(fixed64, tag = "4")]
+    pub delta_tag: u64,
 }
 /// What to do when a row is locked by another global.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1283,6 +1288,8 @@ impl Mode {
 pub enum LockMode {
     Exclusive = 0,
     Shared = 1,
+    /// Held together by globals whose `delta_tag` is the same.
+    Delta = 2,
 }
 impl LockMode {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1293,6 +1300,7 @@ impl LockMode {
         match self {
             Self::Exclusive => "LOCK_MODE_EXCLUSIVE",
             Self::Shared => "LOCK_MODE_SHARED",
+            Self::Delta => "LOCK_MODE_DELTA",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1300,6 +1308,7 @@ impl LockMode {
         match value {
             "LOCK_MODE_EXCLUSIVE" => Some(Self::Exclusive),
             "LOCK_MODE_SHARED" => Some(Self::Shared),
+            "LOCK_MODE_DELTA" => Some(Self::Delta),
             _ => None,
         }
     }

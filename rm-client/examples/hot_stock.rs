@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use futures::future::join_all;
-use handfast::{AtResource, Handfast};
+use handfast::{AtResource, Counter, Handfast};
 use sqlx::Sqlite;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
@@ -40,7 +40,8 @@ pub(crate) async fn run(handfast: &Handfast, pool: &SqlitePool) -> anyhow::Resul
     let table = "CREATE TABLE stock (product INTEGER PRIMARY KEY, units INTEGER);
                  INSERT INTO stock VALUES (1, 8), (2, 8)";
     sqlx::raw_sql(table).execute(pool).await?;
-    let stock = handfast.at(pool.clone()).await?;
+    // Buyers take units in any order, also while their globals are undecided.
+    let stock = handfast.at(pool.clone()).counter("stock", "units", Counter::at_least(0)).await?;
     let alone = join_all((0..BUYERS).map(|_| buy_alone(pool, 1))).await;
     let pays = |buyer: usize| !buyer.is_multiple_of(4);
     let together = (0..BUYERS).map(|buyer| buy_in_global(handfast, &stock, 2, pays(buyer)));

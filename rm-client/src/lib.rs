@@ -95,7 +95,7 @@ mod twophase;
 mod unknown_outcome;
 mod xid;
 
-pub use at::{At, AtDatabase, AtError, AtResource, AtTransaction};
+pub use at::{At, AtDatabase, AtError, AtResource, AtTransaction, Counter};
 pub use connect::{Connect, Handfast};
 pub use context::{begun_xid, current_xid};
 pub use error::{Error, Rejection, RejectionDetail};

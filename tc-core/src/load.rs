@@ -148,7 +148,7 @@ impl Coordinator {
                 let (first, second) = (holder.xid, xid);
                 return Err(LoadError::RowHeldTwice { table: row.table, first, second });
             }
-            // A row that the record names twice is held once, in its strongest mode.
+            // A row that the record names twice is held once, in a mode that allows both.
             if self.rows.table.hold(lock, Holder { xid, sequence, mode: row.mode }) {
                 continue;
             }

@@ -8,7 +8,7 @@ mod world;
 use std::sync::Arc;
 
 use handfast_core::{
-    DecidedBy, Decision, Holding, Limits, LockMode, LockWait, OperatorAction, Outcome,
+    DecidedBy, Decision, DeltaTag, Holding, Limits, LockMode, LockWait, OperatorAction, Outcome,
     PhaseOneOutcome, PhaseTwoOutcome, ReplyWhen, Resolution, VoteRequest, VotingRounds,
 };
 use proptest::collection::vec;
@@ -178,7 +178,8 @@ fn decision() -> impl Strategy<Value = Decision> {
 }
 
 fn lock_mode() -> impl Strategy<Value = LockMode> {
-    prop_oneof![2 => Just(LockMode::Exclusive), 1 => Just(LockMode::Shared)]
+    let delta = (1..3u64).prop_map(|number| LockMode::Delta(DeltaTag::new(number)));
+    prop_oneof![2 => Just(LockMode::Exclusive), 1 => Just(LockMode::Shared), 2 => delta]
 }
 
 fn lock_wait() -> impl Strategy<Value = LockWait> {

@@ -175,6 +175,30 @@ pub enum AtError {
         /// The level in force.
         level: String,
     },
+    /// A declared column cannot be a counter.
+    #[error("{table}.{column} cannot be a counter: {reason} ({})", self.code())]
+    CounterUnfit {
+        /// The table.
+        table: String,
+        /// The column, as it is declared.
+        column: String,
+        /// Why, and what to do.
+        reason: &'static str,
+    },
+    /// A statement has taken a counter beyond its bound. The local transaction can only be rolled
+    /// back.
+    #[error(
+        "the statement would leave {value} in {table}.{column}, beyond the counter's bound: guard          it by a condition, such as `AND c >= ?`, or raise the bound ({})",
+        self.code()
+    )]
+    CounterBound {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+        /// The value that it would have.
+        value: i128,
+    },
     /// No savepoint of that name is set.
     #[error(
         "savepoint {name:?} is not set: set it before rolling back to it or releasing it ({})",
@@ -280,6 +304,8 @@ impl AtError {
             Self::KeyNull { .. } => "HF-AT-KEY-NULL",
             Self::SchemaChanged { .. } => "HF-AT-SCHEMA-CHANGED",
             Self::GapLocks { .. } => "HF-AT-GAP-LOCKS",
+            Self::CounterUnfit { .. } => "HF-AT-COUNTER-UNFIT",
+            Self::CounterBound { .. } => "HF-AT-COUNTER-BOUND",
             Self::UnknownSavepoint { .. } => "HF-AT-SAVEPOINT",
             Self::CheckedInsideGlobal { .. } => "HF-AT-CHECKED-INSIDE-GLOBAL",
             Self::OutsideGlobal { .. } => "HF-AT-OUTSIDE-GLOBAL",

@@ -7,6 +7,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | `setup`, `resource` | makes a database a resource; the resource as applications see it |
+//! | `counter` | columns that are only added to and taken from, as applications declare them |
 //! | `phase_one` | local transactions: statements with their images, registration, commit |
 //! | `phase_two` | what the coordinator has decided: undo rows go, or rows go back |
 //! | `database_wait` | tells the coordinator of work that waits in a database |
@@ -14,6 +15,7 @@
 //! | `undo` | images, the undo log, and its table |
 //! | `database` | what PostgreSQL, MySQL and SQLite do each in their own way |
 
+mod counter;
 pub(crate) mod crash_point;
 pub(crate) mod database;
 mod database_wait;
@@ -31,6 +33,7 @@ mod undo;
 
 pub(crate) use handfast_rm_core::plan::Dialect;
 
+pub use counter::Counter;
 pub(crate) use crash_point::crash_point;
 pub use database::AtDatabase;
 pub(crate) use database::bound_query::BoundQuery;

@@ -11,6 +11,7 @@ use super::database::catalogue::{Catalogue, Managed};
 use super::database::{Backend, Identity};
 use super::error::AtError;
 use super::guarded::Releases;
+use super::phase_one::JointQueues;
 use super::running_branches::RunningBranches;
 use crate::context::{self, Context};
 use crate::coordinator::Coordinator;
@@ -32,6 +33,7 @@ pub(crate) struct ResourceState<DB: Backend> {
     pub(crate) outside: OutsideWatch,
     pub(crate) prepared: PreparedWatch,
     pub(crate) guards: Releases,
+    pub(crate) joint_queues: JointQueues<DB>,
 }
 
 /// The memory of [`ResourceState::note_outside`].

@@ -10,10 +10,12 @@ use handfast_proto::v1;
 use sqlx::pool::PoolConnection;
 use sqlx::{Database, Pool};
 
+use super::counter::{Counter, DeclaredCounter};
 use super::database::catalogue::Catalogue;
 use super::database::{AtDatabase, Backend, LOCK_TIMEOUT};
 use super::error::AtError;
 use super::guarded::{Releases, remove_released};
+use super::phase_one::JointQueues;
 use super::phase_two::{AtBranchHandler, remove_stale_guards};
 use super::resource::AtResource;
 use super::resource_state::{OutsideWatch, PreparedWatch, ResourceState};
@@ -35,6 +37,7 @@ impl Handfast {
             pool,
             trusted_triggers: Vec::new(),
             unlocked_parents: Vec::new(),
+            counters: Vec::new(),
             lock_timeout: LOCK_TIMEOUT,
             compound_statements: true,
             only_in_global: false,
@@ -50,6 +53,7 @@ pub struct At<DB: Database> {
     pool: Pool<DB>,
     trusted_triggers: Vec<String>,
     unlocked_parents: Vec<String>,
+    counters: Vec<DeclaredCounter>,
     lock_timeout: Duration,
     compound_statements: bool,
     only_in_global: bool,
@@ -91,6 +95,43 @@ impl<DB: AtDatabase> At<DB> {
         self
     }
 
+    /// Declares that a column is a counter: all who change it add to it or take from it. Statements
+    /// that do nothing else, such as
+    ///
+    /// ```sql
+    /// UPDATE stock SET units = units - ? WHERE id = ? AND units >= ?
+    /// ```
+    ///
+    /// then do not wait for each other, also in undecided globals, and a rollback gives back what
+    /// its global has taken instead of writing the value of before. All other statements on the row
+    /// wait for them, as before.
+    ///
+    /// The WHERE names the row by its whole primary key, and may guard the counter against its
+    /// bound; the amounts are arguments or numbers. The column holds whole numbers, and belongs to
+    /// no key, unique index or foreign key. Declare the same in every process that writes the
+    /// table: one that does not is only slower, since its statements and theirs wait for each
+    /// other. The table is named as in the catalogue, with or without its schema.
+    ///
+    /// ```no_run
+    /// # async fn example(handfast: handfast::Handfast, pool: sqlx::SqlitePool)
+    /// # -> Result<(), handfast::AtError> {
+    /// use handfast::Counter;
+    ///
+    /// let stock = handfast.at(pool).counter("stock", "units", Counter::at_least(0)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn counter(
+        mut self,
+        table: impl Into<String>,
+        column: impl Into<String>,
+        counter: Counter,
+    ) -> Self {
+        let (table, column) = (table.into(), column.into());
+        self.counters.push(DeclaredCounter { table, column, counter });
+        self
+    }
+
     /// How long a branch waits for rows that other globals hold, 30 seconds unless set. Too short,
     /// and a busy row fails transactions that only had to queue; too long, and a caller waits for a
     /// global that is stuck.
@@ -129,6 +170,7 @@ impl<DB: AtDatabase> At<DB> {
             identity.only_schema.clone(),
             self.trusted_triggers,
             self.unlocked_parents,
+            self.counters,
         );
         let merges = self.compound_statements && identity.takes_compounds;
         let (branches, stale_guards) = RunningBranches::new();
@@ -148,6 +190,7 @@ impl<DB: AtDatabase> At<DB> {
             outside: OutsideWatch::default(),
             prepared,
             guards,
+            joint_queues: JointQueues::default(),
         });
         // Last of all: phase two may be asked for as soon as the coordinator knows the resource.
         let handler = Arc::new(AtBranchHandler::new(Arc::clone(&shared)));

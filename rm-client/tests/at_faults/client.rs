@@ -1,6 +1,6 @@
 //! A client in a child process: one branch of a global, and then an RM that waits for phase two.
 
-use handfast::{AtResource, Handfast};
+use handfast::{AtResource, Counter, Handfast};
 use serde::{Deserialize, Serialize};
 use sqlx::pool::PoolOptions;
 use sqlx::{MySql, Postgres, Sqlite};
@@ -16,6 +16,8 @@ pub(crate) enum Work {
     Statements(Vec<String>),
     /// The same, and the branch is the last one of its global.
     Last(Vec<String>),
+    /// The same, where the amounts of the accounts are counters.
+    Counted(Vec<String>),
     /// A globally committed read in a global of its own.
     Read(String),
 }
@@ -33,13 +35,17 @@ pub(crate) async fn play(input: ClientInput<Work>) {
 async fn play_on<DB: TestDatabase>(input: ClientInput<Work>) {
     let handfast = input.connect().await;
     let pool = PoolOptions::<DB>::new().max_connections(5).connect(&input.url).await.unwrap();
-    let resource = handfast.at(pool).await.unwrap();
+    let mut at = handfast.at(pool);
+    if matches!(input.work, Work::Counted(_)) {
+        at = at.counter("account", "cents", Counter::at_least(0));
+    }
+    let resource = at.await.unwrap();
     match &input.work {
         Work::Read(sql) => {
             report(&read(&handfast, &resource, sql).await);
             std::future::pending().await
         }
-        Work::Statements(statements) | Work::Last(statements) => {
+        Work::Statements(statements) | Work::Last(statements) | Work::Counted(statements) => {
             let statements: Vec<&str> = statements.iter().map(String::as_str).collect();
             let is_last = matches!(input.work, Work::Last(_));
             let resource = if is_last { resource.last() } else { resource };

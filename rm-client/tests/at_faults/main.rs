@@ -16,6 +16,7 @@ mod cut_database;
 mod dirty_write;
 mod killed_client;
 mod killed_coordinator;
+mod killed_counter;
 mod killed_guarded;
 mod last_branch;
 mod replayed;

@@ -58,6 +58,7 @@ fn sample(name: String) -> Table {
         whole_rows: false,
         row_security: false,
         shown_by_view: None,
+        counters: Vec::new(),
     }
 }
 

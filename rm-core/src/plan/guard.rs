@@ -233,6 +233,11 @@ pub(super) fn own_row_triggers(table: &Table, events: &[Event]) -> bool {
     table.triggers.iter().any(|trigger| trigger.writes.fills() && fires(trigger, events))
 }
 
+/// Returns whether any trigger fires.
+pub(super) fn fires_any(table: &Table, events: &[Event]) -> bool {
+    table.triggers.iter().any(|trigger| fires(trigger, events))
+}
+
 fn fires(trigger: &Trigger, events: &[Event]) -> bool {
     events.iter().any(|event| match event {
         Event::Insert => trigger.on_insert,

@@ -362,6 +362,7 @@ mod tests {
             whole_rows: false,
             row_security: false,
             shown_by_view: None,
+            counters: Vec::new(),
         }
     }
 

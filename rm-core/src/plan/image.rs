@@ -143,6 +143,19 @@ pub(super) fn before(
     Query { text: query.concat(), arguments: Arguments::AsBound }
 }
 
+/// The keys of the rows that an UPDATE chooses, without locks.
+pub(super) fn key_read(text: &Text, table: &Table, clauses: &Clauses) -> Query {
+    let mut terms = swallow_in(text, clauses.assignments.clone());
+    terms.extend(clauses.predicate.clone().map(|predicate| text.cut(predicate)));
+    let query = [
+        format!("SELECT {}", key_list(text.dialect, table)),
+        format!(" FROM {}", text.cut(clauses.target.clone())),
+        condition(&terms),
+        mark(text.whole(), table),
+    ];
+    Query { text: query.concat(), arguments: Arguments::AsBound }
+}
+
 /// PostgreSQL: the keys of the rows that a condition chooses by the snapshot, without locks.
 pub(super) fn chosen_keys(text: &Text, table: &Table, clauses: &Clauses, row: &str) -> String {
     let terms = Vec::from_iter(clauses.predicate.clone().map(|predicate| text.cut(predicate)));

@@ -12,6 +12,8 @@ mod classify;
 mod clauses;
 mod constraint;
 mod delete;
+mod delta;
+mod delta_update;
 mod dialect;
 mod foretold_key;
 mod fuzz;
@@ -57,6 +59,7 @@ mod with_writes;
 
 pub use self::{
     constraint::{Constraint, Rule, checks},
+    delta::{Bounds, Counter, CounterFault, Delta, DeltaKind, Direction},
     dialect::Dialect,
     fuzz::fuzz_entry,
     key::row_key,

@@ -5,7 +5,7 @@
 //! statement returns columns of its own these come first, so count ours from the end of the row.
 
 use super::{
-    StatementRefusal,
+    Delta, StatementRefusal,
     keyed::JointQuery,
     query::{GeneratedKeys, KeyedQuery, Query, SelectedRows},
     with_shape::WithWrites,
@@ -112,6 +112,11 @@ pub struct Update {
     pub keys: KeyChange,
     /// Whether the user asked for rows; if not, the rows of the change are ours alone.
     pub user_returning: bool,
+    /// The changes of counters that the statement consists of; none if it does anything else.
+    pub deltas: Vec<Delta>,
+    /// Reads the key of the row that such a statement names, without a lock, if it would change it:
+    /// no columns, then the key texts.
+    pub key_read: Option<Query>,
 }
 
 /// The effect of a change on the keys of its rows.

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{Constraint, Dialect, TriggerWrites};
+use super::{Constraint, Counter, Dialect, TriggerWrites};
 
 /// A table as a statement names it, folded as the dialect folds unquoted names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -64,6 +64,8 @@ pub struct Table {
     /// PostgreSQL: the statement names a view of the table, which shows these columns of it under
     /// their own names, the key among them.
     pub shown_by_view: Option<Vec<usize>>,
+    /// The columns that the application has declared to be counters.
+    pub counters: Vec<Counter>,
 }
 
 /// The kind of a relation.

@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 
 use super::{
-    Dialect, Generation, ROWS_MAX, Table, constraint, image, key, keyed, placeholder, quote,
+    Dialect, Direction, Generation, ROWS_MAX, Table, constraint, image, key, keyed, placeholder,
+    quote,
 };
 
 /// Whether a read by key locks its rows.
@@ -78,6 +79,31 @@ pub fn restore_updated(dialect: Dialect, table: &Table, columns: &[usize]) -> St
         quote::rows(dialect, table),
         assignments.join(", "),
         keys(dialect, table, 1, columns.len()),
+        mark(dialect, table)
+    )
+}
+
+/// Undoes deltas of one row: adds to each of the counters or takes from it. Binds the amounts in
+/// that order, none of them negative, then the key cells.
+pub fn restore_counters(
+    dialect: Dialect,
+    table: &Table,
+    counters: &[(usize, Direction)],
+) -> String {
+    let assignment = |(position, &(index, direction)): (usize, &(usize, Direction))| {
+        let name = quote::identifier(dialect, &table.columns[index].name);
+        let sign = match direction {
+            Direction::Up => '+',
+            Direction::Down => '-',
+        };
+        format!("{name} = {name} {sign} {}", value(dialect, table, index, position))
+    };
+    let assignments: Vec<String> = counters.iter().enumerate().map(assignment).collect();
+    format!(
+        "UPDATE {} SET {} WHERE {}{}",
+        quote::rows(dialect, table),
+        assignments.join(", "),
+        keys(dialect, table, 1, counters.len()),
         mark(dialect, table)
     )
 }

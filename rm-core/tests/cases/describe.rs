@@ -1,9 +1,9 @@
 //! Prints plans as text.
 
 use handfast_rm_core::plan::{
-    Change, Delete, DeleteImage, Dialect, GeneratedKeys, Insert, InsertAfter, InsertedMark,
-    JoinedRead, KeyChange, Plan, Query, Several, SeveralChange, Table, Update, UpdateImage, Upsert,
-    UpsertAfter, WithEffect, WithWrites, undo_sql,
+    Change, Delete, DeleteImage, Dialect, Direction, GeneratedKeys, Insert, InsertAfter,
+    InsertedMark, JoinedRead, KeyChange, Plan, Query, Several, SeveralChange, Table, Update,
+    UpdateImage, Upsert, UpsertAfter, WithEffect, WithWrites, undo_sql,
 };
 
 /// Prints all parts of a plan, and its undo SQL.
@@ -62,6 +62,19 @@ fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>)
                 format!("after   {}", unmarked(&after))
             });
         }
+    }
+    if !plan.deltas.is_empty() {
+        let counters: Vec<_> =
+            plan.deltas.iter().map(|delta| (delta.counter.column, delta.direction)).collect();
+        let delta = |(column, direction): &(usize, Direction)| {
+            format!("{} {direction:?}", table.columns[*column].name)
+        };
+        let deltas: Vec<String> = counters.iter().map(delta).collect();
+        out.push(format!("deltas  {}", deltas.join(", ")));
+        out.extend(plan.key_read.as_ref().map(|read| query("key", read)));
+        let undo = undo_sql::restore_counters(dialect, table, &counters);
+        out.push(format!("undo    {}", unmarked(&undo)));
+        return;
     }
     if let KeyChange::Possible { obstacle, .. } = &plan.keys {
         let must = obstacle.as_ref().map(|refusal| format!("must stay: {}", refusal.code()));

@@ -11,9 +11,9 @@
 //! ```
 
 use handfast_rm_core::plan::{
-    Column, Constraint, Dialect, ForeignKey, Generation, KeyFold, Parsed, Reads, ReferentialAction,
-    Referring, Rule, StatementRefusal, Table, TableKind, TableName, Trigger, TriggerWrites,
-    UniqueIndex, parse,
+    Bounds, Column, Constraint, Counter, Dialect, ForeignKey, Generation, KeyFold, Parsed, Reads,
+    ReferentialAction, Referring, Rule, StatementRefusal, Table, TableKind, TableName, Trigger,
+    TriggerWrites, UniqueIndex, parse,
 };
 
 use super::describe;
@@ -131,6 +131,7 @@ impl Case {
             whole_rows: false,
             row_security: false,
             shown_by_view: None,
+            counters: Vec::new(),
         };
         for word in words {
             match word {
@@ -182,6 +183,7 @@ fn add_detail(table: &mut Table, dialect: Dialect, detail: &str) {
             table.unique.push(index);
         }
         "check" | "refers" => add_constraint(table, dialect, kind, rest),
+        "counter" => add_counter(table, dialect, rest),
         "referenced" => add_reference(table, dialect, rest),
         "trigger" => {
             let words: Vec<&str> = rest.split_whitespace().collect();
@@ -195,6 +197,21 @@ fn add_detail(table: &mut Table, dialect: Dialect, detail: &str) {
         }
         name => add_column(table, name, rest),
     }
+}
+
+/// Parses `counter COLUMN [least=N] [most=N]`.
+fn add_counter(table: &mut Table, dialect: Dialect, text: &str) {
+    let mut words = text.split_whitespace();
+    let column = table.fit_counter(dialect, words.next().unwrap()).unwrap();
+    let mut bounds = Bounds::default();
+    for word in words {
+        match word.split_once('=') {
+            Some(("least", least)) => bounds.lower = Some(least.parse().unwrap()),
+            Some(("most", most)) => bounds.upper = Some(most.parse().unwrap()),
+            _ => panic!("not understood: {word}"),
+        }
+    }
+    table.counters.push(Counter { column, bounds });
 }
 
 /// `own`: vouched for; `fills=COLUMN` and `refuses`: shown; otherwise unknown.

@@ -20,6 +20,7 @@ mod record;
 mod refused_rows;
 mod rejection;
 mod request;
+mod row_lock;
 mod saga_definition;
 mod saga_record;
 mod status;
@@ -50,10 +51,10 @@ pub use record::{
 pub use refused_rows::{DirtyColumn, DirtyRow, RefusedRows, RowChange, RowStanding};
 pub use rejection::Rejection;
 pub use request::{
-    Command, DecidedBy, Decision, Holding, LockMode, LockWait, Mode, NewBranch, OperatorAction,
-    PhaseOneOutcome, PhaseTwoOutcome, ReplyWhen, Request, Resolution, RowLock, VoteRequest,
-    VotingRounds,
+    Command, DecidedBy, Decision, Holding, LockWait, Mode, NewBranch, OperatorAction,
+    PhaseOneOutcome, PhaseTwoOutcome, ReplyWhen, Request, Resolution, VoteRequest, VotingRounds,
 };
+pub use row_lock::{DeltaTag, LockMode, RowLock};
 pub use saga_definition::{
     ChildDefinition, ChildRef, Retry, SagaDefinition, SagaFault, SagaPart, StepDefinition,
     StepKind, StepRef,

@@ -11,6 +11,7 @@ use super::label::Labels;
 use super::loan::LoanTerms;
 use super::named_lock::{LockToken, NewLease};
 use super::refused_rows::RefusedRows;
+use super::row_lock::RowLock;
 use super::saga_definition::SagaDefinition;
 use super::trace::TracedCommand;
 
@@ -300,26 +301,6 @@ pub enum VotingRounds {
     /// Before that, all are asked whether they could: most refusals come before a participant
     /// holds a lock.
     CanCommitFirst,
-}
-
-/// A row and how it is locked.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RowLock {
-    /// The table, as the database's catalogue spells it.
-    pub table: Arc<str>,
-    /// The canonical key: for each key column in key order `{length}:{text}`.
-    pub key: Box<[u8]>,
-    /// Exclusive or shared.
-    pub mode: LockMode,
-}
-
-/// The mode of a global lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LockMode {
-    /// Compatible with shared ones of other globals.
-    Shared,
-    /// Compatible with nothing of another global.
-    Exclusive,
 }
 
 /// How to wait when a row is locked by another global.

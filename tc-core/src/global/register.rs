@@ -99,15 +99,14 @@ impl Globals<'_> {
         }
     }
 
-    /// Each row once, in its strongest mode, in order.
+    /// Each row once, in a mode that allows all that is asked for, in order.
     fn distinct_rows(&self, mut rows: Vec<RowLock>) -> Result<Vec<RowLock>, Rejection> {
         check_limit("rows of a request", rows.len(), self.on.limits.rows_per_request_max)?;
         rows.sort_unstable();
-        // The last of equal rows is the strongest: its mode is kept.
         rows.dedup_by(|next, kept| {
             let same = (&next.table, &next.key) == (&kept.table, &kept.key);
             if same {
-                kept.mode = next.mode;
+                kept.mode = kept.mode.joined(next.mode);
             }
             same
         });
@@ -245,7 +244,7 @@ impl Globals<'_> {
             max: u64::from(u32::MAX),
         })?;
         let held = |row: &WantedRow| held_in(&self.rows.table, row.lock, xid, sequence);
-        let covered = |row: &WantedRow| held(row).is_some_and(|mode| mode >= row.mode);
+        let covered = |row: &WantedRow| held(row).is_some_and(|mode| mode.covers(row.mode));
         let missing: WantedRows = rows.iter().filter(|row| !covered(row)).copied().collect();
         if let (Some(branch), true) = (known, missing.is_empty()) {
             let decides = branch.stage == BranchStage::Deciding;
@@ -302,7 +301,7 @@ impl Branch {
         matches!(self.stage, BranchStage::Registered | BranchStage::Deciding)
     }
 
-    /// Takes the rows; those that it holds already, in a stronger mode. Returns how many it did not
+    /// Takes the rows; those that it holds already, in one more mode. Returns how many it did not
     /// hold.
     fn hold(&mut self, xid: Xid, rows: &[WantedRow], locks: &mut LockTable) -> usize {
         let mut taken = 0;

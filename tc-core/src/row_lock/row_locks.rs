@@ -143,9 +143,10 @@ impl RowLocks {
             for holder in self.table.conflicting_holders(row.lock, waiter.xid, row.mode) {
                 meet(row, Way::Holds(holder.xid))?;
             }
-            if row.mode == LockMode::Shared {
-                let claim = self.table.blocking_claim(row.lock, row.place(id), row.mode);
-                claim.map_or(ControlFlow::Continue(()), |claim| meet(row, ahead(claim)))?;
+            if row.mode != LockMode::Exclusive {
+                for claim in self.table.blocking_claims(row.lock, row.place(id), row.mode) {
+                    meet(row, ahead(claim))?;
+                }
                 continue;
             }
             for claim in self.table.claims_ahead(row.lock, row.place(id)) {

@@ -3,6 +3,7 @@
 //! A row that is held or waited for has a slot, found through a hash index by resource, table and
 //! key, and named by a `LockId` everywhere else. The rules of granting are in `queue`.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -84,8 +85,8 @@ enum State {
 struct Contended {
     holders: Vec<Holder>,
     queue: BTreeMap<QueuePosition, QueuedClaim>,
-    /// The places of requests that will take the row for themselves.
-    exclusive: BTreeSet<QueuePosition>,
+    /// The places of requests that will take the row, by the mode in which they will.
+    takers: BTreeMap<LockMode, BTreeSet<QueuePosition>>,
 }
 
 /// Rows that were released or are no longer waited for.
@@ -99,12 +100,6 @@ pub(crate) struct LockTable {
     index: HashIndex<LockId>,
     /// How many branches and requests there are in all slots together.
     places: usize,
-}
-
-impl LockMode {
-    pub(crate) fn conflicts(self, other: Self) -> bool {
-        self == Self::Exclusive || other == Self::Exclusive
-    }
 }
 
 impl LockTable {
@@ -211,13 +206,13 @@ impl LockTable {
         holder.expect("LOCK-OWNER: a branch is in the lock table for each of its rows").mode
     }
 
-    /// Makes a branch hold the row, or hold it in a stronger mode. Returns whether it held it
-    /// before.
+    /// Makes a branch hold the row, beside what it may do with it already. Returns whether it held
+    /// it before.
     pub(crate) fn hold(&mut self, lock: LockId, holder: Holder) -> bool {
         let slot = self.slot_mut(lock);
         let mut known = slot.holders_mut().iter_mut();
         if let Some(known) = known.find(|known| known.branch() == holder.branch()) {
-            known.mode = known.mode.max(holder.mode);
+            known.mode = known.mode.joined(holder.mode);
             return true;
         }
         match &mut slot.state {
@@ -266,9 +261,9 @@ impl LockTable {
         if self.holds(lock, xid) { Rank::Holder } else { Rank::Newcomer(waits_from) }
     }
 
-    /// Returns whether the global holds the row in this mode or a stronger one.
+    /// Returns whether the global holds the row in a mode that allows this one.
     pub(crate) fn covers(&self, lock: LockId, xid: Option<Xid>, mode: LockMode) -> bool {
-        self.holders(lock).any(|holder| Some(holder.xid) == xid && holder.mode >= mode)
+        self.holders(lock).any(|holder| Some(holder.xid) == xid && holder.mode.covers(mode))
     }
 
     /// The holders of other globals whose mode conflicts with this one.
@@ -290,26 +285,33 @@ impl LockTable {
 
     pub(crate) fn enqueue(&mut self, lock: LockId, place: QueuePosition, claim: QueuedClaim) {
         let contended = self.slot_mut(lock).contended();
-        if claim.takes_all() {
-            contended.exclusive.insert(place);
+        if claim.purpose == Purpose::Take {
+            contended.takers.entry(claim.mode).or_default().insert(place);
         }
         let is_more = contended.queue.insert(place, claim).is_none();
         self.places += usize::from(is_more);
     }
 
     pub(crate) fn dequeue(&mut self, lock: LockId, place: QueuePosition) {
-        if let State::Contended(contended) = &mut self.slot_mut(lock).state {
-            contended.exclusive.remove(&place);
-            let is_less = contended.queue.remove(&place).is_some();
-            self.places -= usize::from(is_less);
+        let State::Contended(contended) = &mut self.slot_mut(lock).state else { return };
+        let Some(claim) = contended.queue.remove(&place) else { return };
+        if let Entry::Occupied(mut places) = contended.takers.entry(claim.mode) {
+            places.get_mut().remove(&place);
+            if places.get().is_empty() {
+                places.remove();
+            }
         }
+        self.places -= 1;
     }
 
-    /// Returns whether no newcomer can have the row at a place or behind it: a global holds it
-    /// exclusively, or will before them.
+    /// Returns whether no newcomer can have the row at a place or behind it. In each mode it would
+    /// conflict with one of two different modes, and with an exclusive holder in any.
     pub(crate) fn is_closed(&self, lock: LockId, place: QueuePosition) -> bool {
-        let is_held = self.holders(lock).any(|holder| holder.mode == LockMode::Exclusive);
-        is_held || self.exclusive_ahead(lock, place).is_some()
+        let held = self.holders(lock).map(|holder| holder.mode);
+        let ahead = self.takers(lock).filter(|(_, places)| places.range(..place).next().is_some());
+        let mut modes = held.chain(ahead.map(|(mode, _)| mode));
+        let Some(first) = modes.next() else { return false };
+        first == LockMode::Exclusive || modes.any(|mode| mode != first)
     }
 
     /// The first in the queue, or the first behind a place. `None` also for a slot that is gone.
@@ -361,26 +363,51 @@ impl LockTable {
         place: QueuePosition,
         mode: LockMode,
     ) -> Option<QueuedClaim> {
-        match mode {
-            LockMode::Shared => self.exclusive_ahead(lock, place),
-            LockMode::Exclusive => {
-                self.claims_ahead(lock, place).find(|claim| claim.purpose == Purpose::Take)
-            }
-        }
+        let conflicting = self.takers(lock).filter(|(taken, _)| taken.conflicts(mode));
+        let nearest = conflicting.filter_map(|(_, places)| places.range(..place).next_back()).max();
+        self.slot(lock).queue()?.get(nearest?).copied()
     }
 
-    /// The nearest request before a place that will take the row for itself.
-    fn exclusive_ahead(&self, lock: LockId, place: QueuePosition) -> Option<QueuedClaim> {
-        let State::Contended(contended) = &self.slot(lock).state else { return None };
-        let nearest = contended.exclusive.range(..place).next_back()?;
-        contended.queue.get(nearest).copied()
+    /// The requests before a place that will take the row in a mode that conflicts with a shared or
+    /// delta one, back to the nearest that will take it for itself: that one waits for all before
+    /// it.
+    pub(crate) fn blocking_claims(
+        &self,
+        lock: LockId,
+        place: QueuePosition,
+        mode: LockMode,
+    ) -> impl Iterator<Item = QueuedClaim> + '_ {
+        let exclusive = self.takers(lock).find(|(taken, _)| *taken == LockMode::Exclusive);
+        let last = exclusive.and_then(|(_, places)| places.range(..place).next_back()).copied();
+        let range = (last.map_or(Bound::Unbounded, Bound::Included), Bound::Excluded(place));
+        let conflicting = self.takers(lock).filter(move |(taken, _)| taken.conflicts(mode));
+        let places = conflicting.flat_map(move |(_, places)| places.range(range));
+        let queue = self.slot(lock).queue();
+        places.filter_map(move |place| queue?.get(place).copied())
+    }
+
+    fn takers(
+        &self,
+        lock: LockId,
+    ) -> impl Iterator<Item = (LockMode, &BTreeSet<QueuePosition>)> + '_ {
+        let contended = match &self.slot(lock).state {
+            State::Contended(contended) => Some(contended),
+            State::Unused | State::Held(_) => None,
+        };
+        let takers = contended.into_iter().flat_map(|contended| &contended.takers);
+        takers.map(|(&mode, places)| (mode, places))
     }
 
     /// Returns whether everything derived from the queue, derived again, agrees.
     pub(crate) fn is_indexed(&self, lock: LockId) -> bool {
         let State::Contended(contended) = &self.slot(lock).state else { return true };
-        let takers = contended.queue.iter().filter(|(_, claim)| claim.takes_all());
-        takers.map(|(place, _)| *place).eq(contended.exclusive.iter().copied())
+        let mut takers = BTreeMap::<LockMode, BTreeSet<QueuePosition>>::new();
+        for (place, claim) in &contended.queue {
+            if claim.purpose == Purpose::Take {
+                takers.entry(claim.mode).or_default().insert(*place);
+            }
+        }
+        takers == contended.takers
     }
 
     fn slot(&self, lock: LockId) -> &Slot {
@@ -442,12 +469,6 @@ impl Slot {
             &[holder] if contended.queue.is_empty() => self.state = State::Held(holder),
             _ => {}
         }
-    }
-}
-
-impl QueuedClaim {
-    fn takes_all(self) -> bool {
-        self.purpose == Purpose::Take && self.mode == LockMode::Exclusive
     }
 }
 

@@ -17,7 +17,7 @@ mod system;
 mod witness;
 
 use handfast_core::Decision::{Commit, RollBack};
-use handfast_core::{Decision, Holding};
+use handfast_core::{Decision, DeltaTag, Holding, LockMode};
 use stateright::{Checker, Model};
 
 use crate::request::{BranchPlan, GlobalPlan};
@@ -104,9 +104,37 @@ fn a_lent_xid_begins_again_under_the_next_leader() {
     }
 }
 
+/// Two globals change a row in ways that commute, a third one in another way, and a fourth one
+/// wants it for itself.
+#[test]
+fn deltas_of_one_kind_hold_a_row_together() {
+    let delta = |kind, end| in_mode(LockMode::Delta(DeltaTag::new(kind)), plan(&[&[0]], &[end]));
+    let globals =
+        vec![delta(1, Commit), delta(1, RollBack), delta(2, RollBack), plan(&[&[0]], &[Commit])];
+    let setup = Setup { globals, ..Setup::default() };
+    println!("{}", check(setup, |seen| seen.granted_later.get() && seen.shared.get()));
+}
+
+/// Two globals that hold a row together both want it for themselves, or in another way.
+#[test]
+fn holders_of_deltas_that_want_more_may_deadlock() {
+    let delta = |kind| BranchPlan { rows: vec![0], mode: LockMode::Delta(DeltaTag::new(kind)) };
+    let alone = BranchPlan { rows: vec![0], mode: LockMode::Exclusive };
+    let of = |branches| GlobalPlan { branches, ..plan(&[], &[Commit]) };
+    let globals = vec![of(vec![delta(1), alone]), of(vec![delta(1), delta(2)])];
+    let setup = Setup { globals, ticks_max: 1, ..Setup::default() };
+    println!("{}", check(setup, |seen| seen.deadlock.get() && seen.shared.get()));
+}
+
+fn in_mode(mode: LockMode, mut plan: GlobalPlan) -> GlobalPlan {
+    plan.branches.iter_mut().for_each(|branch| branch.mode = mode);
+    plan
+}
+
 /// A global whose branches want these rows, and the decisions that are asked for.
 fn plan(branches: &[&[usize]], ends: &[Decision]) -> GlobalPlan {
-    let branch = |rows: &&[usize]| BranchPlan { rows: rows.to_vec() };
+    let mode = LockMode::Exclusive;
+    let branch = |rows: &&[usize]| BranchPlan { rows: rows.to_vec(), mode };
     let branches = branches.iter().map(branch).collect();
     let (ends, holding, last_decides) = (ends.to_vec(), Holding::Nothing, false);
     GlobalPlan { branches, ends, holding, last_decides }

@@ -26,6 +26,7 @@ pub(crate) struct GlobalPlan {
 #[derive(Clone, Debug)]
 pub(crate) struct BranchPlan {
     pub(crate) rows: Vec<usize>,
+    pub(crate) mode: LockMode,
 }
 
 /// One of the requests of a global.
@@ -76,7 +77,7 @@ impl GlobalPlan {
             id,
             resource: RESOURCE.into(),
             mode: Mode::At,
-            rows: self.branches[branch].rows.iter().map(|&row| row_lock(row)).collect(),
+            rows: self.branches[branch].row_locks(),
             application_data: Box::default(),
             registered_by: None,
         };
@@ -93,7 +94,16 @@ pub(crate) fn branch_id(branch: usize) -> BranchId {
     BranchId(branch as u64 + 1)
 }
 
-fn row_lock(row: usize) -> RowLock {
-    let key = format!("1:{row}").into_bytes().into();
-    RowLock { table: TABLE.into(), key, mode: LockMode::Exclusive }
+impl BranchPlan {
+    fn row_locks(&self) -> Vec<RowLock> {
+        let key = |row: &usize| format!("1:{row}").into_bytes().into();
+        let lock = |row| RowLock { table: TABLE.into(), key: key(row), mode: self.mode };
+        self.rows.iter().map(lock).collect()
+    }
+
+    /// Whether a row that the other one wants keeps this one waiting.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        let is_shared = self.mode == other.mode && self.mode != LockMode::Exclusive;
+        !is_shared && self.rows.iter().any(|row| other.rows.contains(row))
+    }
 }

@@ -48,14 +48,14 @@ impl System {
                 self.check_nothing_left(leader, &before, &out);
             }
             (Ask::Register(branch), None) => {
-                let (xid, rows) = (xid_of(global), plan.branches[branch].rows.clone());
-                self.leader_mut(leader).waiting.push(Waiting { reply_to, xid, rows });
+                let (xid, branch) = (xid_of(global), plan.branches[branch].clone());
+                self.leader_mut(leader).waiting.push(Waiting { reply_to, xid, branch });
             }
             (Ask::Register(branch), Some(Reply::Registered { .. })) => {
-                let rows = &plan.branches[branch].rows;
-                let mut waiting = self.leader(leader).waiting.iter().flat_map(|it| &it.rows);
+                let branch = &plan.branches[branch];
+                let mut waiting = self.leader(leader).waiting.iter();
                 let holds_rows = holds_rows(&before, xid_of(global));
-                if !holds_rows && waiting.any(|row| rows.contains(row)) {
+                if !holds_rows && waiting.any(|it| it.branch.meets(branch)) {
                     self.witness.blame("a request overtakes one that waits for the row");
                 }
             }
@@ -126,6 +126,12 @@ impl System {
         note(setup, asker, &out);
         if !leader.answers_in_order(&before, &out) {
             self.witness.blame("a request is granted a row before one that came first");
+        }
+        if held(&self.leader(epoch).coordinator)
+            .iter()
+            .any(|lock| lock.holders.iter().any(|it| it.xid != lock.holders[0].xid))
+        {
+            setup.seen.shared.set();
         }
         let leader = self.leader_mut(epoch);
         if out != Outcome::default() {
@@ -218,11 +224,12 @@ impl Leader {
             let Some(place) = self.waiting.iter().position(|it| it.reply_to == *to) else {
                 continue;
             };
-            let Waiting { xid, rows, .. } = self.waiting.remove(place);
-            let mut earlier = self.waiting[..place].iter().flat_map(|it| &it.rows);
+            let Waiting { xid, branch, .. } = self.waiting.remove(place);
+            let mut earlier = self.waiting[..place].iter();
             let is_granted = matches!(reply, Reply::Registered { .. });
             let may_overtake = || holds_rows(before, xid);
-            in_order &= !is_granted || may_overtake() || !earlier.any(|row| rows.contains(row));
+            in_order &=
+                !is_granted || may_overtake() || !earlier.any(|it| it.branch.meets(&branch));
         }
         in_order
     }

@@ -13,7 +13,7 @@ use handfast_core::{
 use stateright::{Model, Property};
 
 use crate::healing;
-use crate::request::{Ask, GlobalPlan};
+use crate::request::{Ask, BranchPlan, GlobalPlan};
 use crate::support::{Store, recorded};
 use crate::witness::{self, Witness};
 
@@ -58,6 +58,8 @@ pub(crate) struct Seen {
     pub(crate) deadlock: Flag,
     pub(crate) failed_fast: Flag,
     pub(crate) fenced: Flag,
+    /// A row was held by two globals at the same time.
+    pub(crate) shared: Flag,
     pub(crate) lost_decision: Flag,
     /// A global was settled by what its database said: committed, and rolled back.
     pub(crate) settled: [Flag; 2],
@@ -121,7 +123,7 @@ pub(crate) struct Leader {
 pub(crate) struct Waiting {
     pub(crate) reply_to: Correlation,
     pub(crate) xid: Xid,
-    pub(crate) rows: Vec<usize>,
+    pub(crate) branch: BranchPlan,
 }
 
 /// A possible next event. Leaders are named by their epoch.

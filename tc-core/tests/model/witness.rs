@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use handfast_core::{
     BranchId, BranchState, Change, Decision, Effect, FencingToken, GlobalRecord, GlobalState,
-    GlobalStatus, PhaseTwoCall, Record, RecordKey, Rejection, Reply, Xid,
+    GlobalStatus, LockMode, PhaseTwoCall, Record, RecordKey, Rejection, Reply, Xid,
 };
 
 use crate::support::Store;
@@ -22,8 +22,8 @@ pub(crate) struct Witness {
     decided: BTreeMap<Xid, Decision>,
     /// The durable registrations, and whether their tokens have been handed out.
     granted: BTreeMap<(Xid, BranchId), Grant>,
-    /// The global that may change each row.
-    owners: BTreeMap<Row, Xid>,
+    /// The globals that may change each row, and how.
+    owners: BTreeMap<Row, BTreeMap<Xid, LockMode>>,
     tokens: BTreeMap<Row, FencingToken>,
     carried_out: BTreeMap<(Xid, BranchId), Decision>,
     /// The globals that are decided by the local commit of their last branch, as its process knows.
@@ -35,7 +35,7 @@ pub(crate) struct Witness {
 #[derive(Clone, Debug)]
 struct Grant {
     token: FencingToken,
-    rows: Vec<Row>,
+    rows: Vec<(Row, LockMode)>,
     is_acknowledged: bool,
 }
 
@@ -74,11 +74,11 @@ impl Witness {
                     self.blame("DECIDED-ONCE: a stored decision changes");
                 }
                 if decision == Decision::Commit {
-                    self.owners.retain(|_, owner| *owner != xid);
+                    self.owners.values_mut().for_each(|owners| _ = owners.remove(&xid));
                 }
             }
             if let Change::Put(Record::Branch(branch)) = change {
-                let rows = branch.rows.iter().map(|row| row.key.clone()).collect();
+                let rows = branch.rows.iter().map(|row| (row.key.clone(), row.mode)).collect();
                 let grant = Grant { token: branch.token, rows, is_acknowledged: false };
                 let known = self.granted.entry((branch.xid, branch.id)).or_insert(grant.clone());
                 if known.token != grant.token {
@@ -96,10 +96,8 @@ impl Witness {
             self.blame("a global is carried out in part only");
         }
         let rows = self.granted.get(&(xid, branch)).map(|grant| grant.rows.clone());
-        for row in rows.unwrap_or_default() {
-            if self.owners.get(&row) == Some(&xid) {
-                self.owners.remove(&row);
-            }
+        for (row, _) in rows.unwrap_or_default() {
+            self.owners.entry(row).or_default().remove(&xid);
         }
     }
 
@@ -118,8 +116,8 @@ impl Witness {
         // Told late, by a leader that is deposed: the rows have gone on.
         let is_over = self.decided.get(&xid) == Some(&Decision::Commit)
             || self.carried_out.contains_key(&(xid, branch));
-        for row in if is_over { Vec::new() } else { grant.rows.clone() } {
-            self.take(row, xid, token);
+        for (row, mode) in if is_over { Vec::new() } else { grant.rows.clone() } {
+            self.take(row, xid, mode, token);
         }
     }
 
@@ -133,8 +131,11 @@ impl Witness {
         self.see_decision(xid, Decision::Commit);
     }
 
-    fn take(&mut self, row: Row, xid: Xid, token: FencingToken) {
-        if self.owners.insert(row.clone(), xid).is_some_and(|owner| owner != xid) {
+    fn take(&mut self, row: Row, xid: Xid, mode: LockMode, token: FencingToken) {
+        let owners = self.owners.entry(row.clone()).or_default();
+        owners.insert(xid, mode);
+        let is_shared = mode != LockMode::Exclusive && owners.values().all(|it| *it == mode);
+        if owners.len() > 1 && !is_shared {
             self.blame("a row is locked for two globals");
         }
         if self.tokens.insert(row, token) >= Some(token) {

@@ -21,15 +21,15 @@
 //! cancel s1 [by=operator] [reason=TEXT]
 //! ```
 //!
-//! A saga's STEP is described in `saga`. A ROW is `table/key` or `table/key/shared`. Requests are
-//! called by their global or branch, or as `as` says.
+//! A saga's STEP is described in `saga`. A ROW is `table/key`, `table/key/shared` or
+//! `table/key/delta-TAG`. Requests are called by their global or branch, or as `as` says.
 
 use std::sync::Arc;
 
 use goldenscript::{ArgumentConsumer, Command as ScriptLine};
 use handfast_core::{
-    BranchId, Command, Coordinator, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, Label,
-    Labels, LentXid, Limits, LoanTerms, LockMode, LockWait, Mode, NewBranch, OperatorAction,
+    BranchId, Command, Coordinator, DecidedBy, Decision, DeltaTag, DirtyColumn, DirtyRow, Holding,
+    Label, Labels, LentXid, Limits, LoanTerms, LockMode, LockWait, Mode, NewBranch, OperatorAction,
     PhaseOneOutcome, PhaseTwoOutcome, RefusedRows, ReplyWhen, Resolution, RowChange, RowLock,
     RowStanding, StatusKind, VoteRequest, VotingRounds, Xid,
 };
@@ -269,6 +269,9 @@ fn row(text: &str) -> Fallible<RowLock> {
     let mode = match parts.next() {
         None => LockMode::Exclusive,
         Some("shared") => LockMode::Shared,
+        Some(delta) if delta.starts_with("delta-") => {
+            LockMode::Delta(DeltaTag::new(delta["delta-".len()..].parse()?))
+        }
         Some(other) => return Err(format!("no such lock mode: {other}").into()),
     };
     Ok(RowLock { table: table.into(), key: canonical(key), mode })

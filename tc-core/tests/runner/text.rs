@@ -216,10 +216,11 @@ pub(crate) fn token(token: FencingToken) -> String {
     format!("{}.{}", token.0 >> 40, token.0 & ((1 << 40) - 1))
 }
 
-fn mode(mode: LockMode) -> &'static str {
+pub(crate) fn mode(mode: LockMode) -> String {
     match mode {
-        LockMode::Shared => " (shared)",
-        LockMode::Exclusive => "",
+        LockMode::Shared => " (shared)".to_owned(),
+        LockMode::Delta(tag) => format!(" (delta {})", tag.number()),
+        LockMode::Exclusive => String::new(),
     }
 }
 

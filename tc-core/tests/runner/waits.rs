@@ -2,11 +2,11 @@
 
 use goldenscript::ArgumentConsumer;
 use handfast_core::{
-    Coordinator, DeadlockMember, LockMode, PageBounds, RefusedDeadlock, WaitEdge, WaitedFor,
-    WaitingRequest, display_row_key,
+    Coordinator, DeadlockMember, PageBounds, RefusedDeadlock, WaitEdge, WaitedFor, WaitingRequest,
+    display_row_key,
 };
 
-use super::{Fallible, request};
+use super::{Fallible, request, text};
 
 /// The wait-for graph, page by page, to see that the pages fit together.
 pub(crate) fn graph(
@@ -82,10 +82,7 @@ fn deadlock(deadlock: &RefusedDeadlock) -> String {
 fn thing(waited_for: &WaitedFor) -> String {
     match waited_for {
         WaitedFor::Row { resource, table, key, mode } => {
-            let mode = match mode {
-                LockMode::Shared => " (shared)",
-                LockMode::Exclusive => "",
-            };
+            let mode = text::mode(*mode);
             format!("{resource}/{table}/{}{mode}", display_row_key(key))
         }
         WaitedFor::NamedLock { name } => format!("lock {name}"),

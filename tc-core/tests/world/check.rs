@@ -182,8 +182,9 @@ fn may_follow(was: StatusKind, is: StatusKind) -> bool {
     }
 }
 
+/// Rows are held together in equal modes only, but never for oneself.
 fn conflict(one: LockMode, other: LockMode) -> bool {
-    one == LockMode::Exclusive || other == LockMode::Exclusive
+    one != other || one == LockMode::Exclusive
 }
 
 /// A refused branch waits for a person, and not for a call.
@@ -216,7 +217,7 @@ fn due(global: &GlobalView) -> Vec<(Xid, BranchId, Decision)> {
     }
 }
 
-/// No row is held by two globals unless both only read it.
+/// No row is held by two globals unless both only read it, or both change it in the same way.
 fn check_exclusive(locks: &[LockView]) {
     for lock in locks {
         for one in &lock.holders {
@@ -236,7 +237,7 @@ fn check_no_cycle(locks: &[LockView]) {
             let Some(xid) = waiter.xid else { continue };
             let own = lock.holders.iter().filter(|holder| holder.xid == xid);
             let own: Vec<_> = own.map(|holder| holder.mode).collect();
-            if own.iter().any(|&mode| mode >= waiter.mode) {
+            if own.iter().any(|&mode| mode == waiter.mode || mode == LockMode::Exclusive) {
                 continue;
             }
             let holders = lock.holders.iter().filter(|it| conflict(it.mode, waiter.mode));

@@ -253,6 +253,8 @@ pub struct Row {
 pub enum LockMode {
     /// Compatible with shared ones of other transactions.
     Shared,
+    /// Compatible with those of other transactions whose changes of the row commute with these.
+    Delta,
     /// Compatible with nothing of another transaction.
     Exclusive,
 }
@@ -268,7 +270,7 @@ pub struct Lock {
     pub key: String,
     /// The key as it is locked.
     pub canonical_key: String,
-    /// The holders: one exclusive, or several shared; at most 100.
+    /// The holders: one exclusive, or several shared or delta; at most 100.
     pub holders: Vec<LockHolder>,
     /// How many branches hold it.
     #[serde(default)]

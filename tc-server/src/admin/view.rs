@@ -237,6 +237,7 @@ fn row(lock: &RowLock) -> model::Row {
 pub(super) fn lock_mode(mode: LockMode) -> model::LockMode {
     match mode {
         LockMode::Shared => model::LockMode::Shared,
+        LockMode::Delta(_) => model::LockMode::Delta,
         LockMode::Exclusive => model::LockMode::Exclusive,
     }
 }

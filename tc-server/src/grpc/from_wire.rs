@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, Command, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, Label, Labels, LentXid,
-    LoanTerms, LockMode, LockWait, Mode, NewBranch, PhaseOneOutcome, PhaseTwoOutcome, RefusedRows,
-    ReplyWhen, RowChange, RowLock, RowStanding, VoteRequest, VotingRounds, Xid, XidText,
+    BranchId, Command, DecidedBy, Decision, DeltaTag, DirtyColumn, DirtyRow, Holding, Label,
+    Labels, LentXid, LoanTerms, LockMode, LockWait, Mode, NewBranch, PhaseOneOutcome,
+    PhaseTwoOutcome, RefusedRows, ReplyWhen, RowChange, RowLock, RowStanding, VoteRequest,
+    VotingRounds, Xid, XidText,
 };
 use handfast_proto::v1 as wire;
 
@@ -297,7 +298,7 @@ impl Decoder {
         let mut rows = Vec::with_capacity(count);
         for table in tables {
             self.name("table", &table.table)?;
-            let mode = lock_mode(table.mode)?;
+            let mode = lock_mode(table.mode, table.delta_tag)?;
             let name: Arc<str> = table.table.into();
             for key in table.keys {
                 at_most_bytes("row key", key.len(), self.bounds.key_bytes_max)?;
@@ -349,10 +350,13 @@ fn mode(number: i32) -> Result<Mode, BadRequest> {
     }
 }
 
-fn lock_mode(number: i32) -> Result<LockMode, BadRequest> {
+fn lock_mode(number: i32, delta_tag: u64) -> Result<LockMode, BadRequest> {
     match wire::LockMode::try_from(number) {
         Ok(wire::LockMode::Exclusive) => Ok(LockMode::Exclusive),
         Ok(wire::LockMode::Shared) => Ok(LockMode::Shared),
+        // Changes of different kinds would commute with each other.
+        Ok(wire::LockMode::Delta) if delta_tag == 0 => Err(missing("delta tag")),
+        Ok(wire::LockMode::Delta) => Ok(LockMode::Delta(DeltaTag::new(delta_tag))),
         Err(_) => Err(missing("lock mode")),
     }
 }

@@ -208,7 +208,8 @@ pub(crate) fn begin() -> BeginRequest {
 /// Returns the registration of a branch that locks a row of its own.
 pub(crate) fn registration(xid: &str, branch_id: u64) -> RegisterBranchRequest {
     let keys = vec![format!("1:{branch_id}").into_bytes()];
-    let rows = RowKeys { table: "orders".to_owned(), mode: LockMode::Exclusive.into(), keys };
+    let (table, mode) = ("orders".to_owned(), LockMode::Exclusive.into());
+    let rows = RowKeys { table, mode, keys, ..RowKeys::default() };
     RegisterBranchRequest {
         xid: xid.to_owned(),
         branch_id,

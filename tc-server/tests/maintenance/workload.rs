@@ -56,7 +56,8 @@ impl Client {
     /// Registers a branch that locks a row. Returns the fencing token.
     pub(crate) async fn register(&mut self, xid: &str, row: u64) -> Result<u64, Status> {
         let keys = vec![format!("1:{row}").into_bytes()];
-        let rows = RowKeys { table: "orders".to_owned(), mode: LockMode::Exclusive.into(), keys };
+        let (table, mode) = ("orders".to_owned(), LockMode::Exclusive.into());
+        let rows = RowKeys { table, mode, keys, ..RowKeys::default() };
         let request = RegisterBranchRequest {
             xid: xid.to_owned(),
             branch_id: row,

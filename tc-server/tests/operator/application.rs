@@ -167,6 +167,7 @@ pub(crate) fn registration(
             table: "stock".to_owned(),
             mode: LockMode::Exclusive.into(),
             keys: vec![key.as_bytes().to_vec()],
+            ..RowKeys::default()
         }],
         wait: Some(LockWait { timeout_ms, ..LockWait::default() }),
         application_data: Vec::new(),

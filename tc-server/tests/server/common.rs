@@ -176,6 +176,7 @@ pub(crate) fn registration(
             table: "orders".to_owned(),
             mode: wire::LockMode::Exclusive.into(),
             keys: vec![format!("{}:{row}", row.len()).into_bytes()],
+            ..wire::RowKeys::default()
         }],
         wait: Some(wire::LockWait { timeout_ms: wait_ms, holding: wire::Holding::Nothing.into() }),
         application_data: b"data".to_vec(),

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, BranchRecord, BranchState, ClosureReason, ClosureRecord, DirtyColumn, DirtyRow,
-    Event, EventKind, FencingToken, FinishedBranch, GlobalRecord, GlobalState, GlobalTrace, Label,
-    Labels, LockMode, Mode, Record, RefusedRows, RequestTrace, Resolution, RollbackReason,
-    RowChange, RowLock, RowStanding, SpanPlace, Timestamp, Xid,
+    BranchId, BranchRecord, BranchState, ClosureReason, ClosureRecord, DeltaTag, DirtyColumn,
+    DirtyRow, Event, EventKind, FencingToken, FinishedBranch, GlobalRecord, GlobalState,
+    GlobalTrace, Label, Labels, LockMode, Mode, Record, RefusedRows, RequestTrace, Resolution,
+    RollbackReason, RowChange, RowLock, RowStanding, SpanPlace, Timestamp, Xid,
 };
 use handfast_server::store::codec::{CodecError, decode, encode, encode_key};
 use proptest::collection::vec;
@@ -146,7 +146,8 @@ fn global() -> impl Strategy<Value = Record> {
 fn row_lock() -> impl Strategy<Value = RowLock> {
     // Few tables, so that consecutive rows often have the same table.
     let table = prop_oneof![Just("orders"), Just("stock"), Just("")];
-    let mode = prop_oneof![Just(LockMode::Shared), Just(LockMode::Exclusive)];
+    let delta = any::<u64>().prop_map(|number| LockMode::Delta(DeltaTag::new(number)));
+    let mode = prop_oneof![Just(LockMode::Shared), delta, Just(LockMode::Exclusive)];
     (table, vec(any::<u8>(), 0..20), mode).prop_map(|(table, key, mode)| RowLock {
         table: table.into(),
         key: key.into(),
@@ -394,7 +395,7 @@ fn example_of_a_trace() -> GlobalTrace {
     GlobalTrace { transaction: Some(client), decision }
 }
 
-fn examples_of_branches() -> [(&'static str, Record); 8] {
+fn examples_of_branches() -> [(&'static str, Record); 9] {
     let row =
         |key: &str, mode| RowLock { table: "orders".into(), key: key.as_bytes().into(), mode };
     let branch = BranchRecord {
@@ -415,6 +416,9 @@ fn examples_of_branches() -> [(&'static str, Record); 8] {
         events: [].into(),
         trace: None,
     };
+    let delta = LockMode::Delta(DeltaTag::new(0x8f3d_2a51_0c77_e604));
+    let with_delta =
+        BranchRecord { rows: vec![row("1:1", delta), row("1:2", delta)], ..branch.clone() };
     let with_trace =
         BranchRecord { trace: example_of_a_trace().decision.map(Box::new), ..branch.clone() };
     let deciding = BranchRecord { state: BranchState::Deciding, ..branch.clone() };
@@ -446,6 +450,7 @@ fn examples_of_branches() -> [(&'static str, Record); 8] {
         ("branch-refused-with-all-rows", Record::Branch(with_rows)),
         ("branch-resolved-restore-clean", Record::Branch(resolved)),
         ("branch-with-course", Record::Branch(with_course)),
+        ("branch-with-delta", Record::Branch(with_delta)),
     ]
 }
 

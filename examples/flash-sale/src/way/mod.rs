@@ -5,7 +5,7 @@ mod unlocked;
 
 use anyhow::Result;
 use clap::ValueEnum;
-use handfast::{AtResource, Handfast};
+use handfast::{AtResource, Counter, Handfast};
 use handfast_locks::{Locks, SegmentedLock};
 
 use crate::stock::{Product, Stock};
@@ -92,7 +92,9 @@ impl<DB: Product> Shop<DB> {
             }
             SaleMethod::Guarded => Self::Guarded { pool },
             SaleMethod::At => {
-                Self::At { resource: handfast.at(pool).await?, handfast: handfast.clone() }
+                // Buyers take units in any order, also while their globals are undecided.
+                let at = handfast.at(pool).counter("stock", "units", Counter::at_least(0));
+                Self::At { resource: at.await?, handfast: handfast.clone() }
             }
         };
         Ok(Keeper { way, stock: stock.clone(), shop })

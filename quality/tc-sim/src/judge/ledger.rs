@@ -120,6 +120,17 @@ impl Ledger {
         self.events.values().filter(due).count()
     }
 
+    /// Returns whether two globals hold a row of a database together, to add to it in the same way.
+    pub(crate) fn add_together(&self, database: usize, row: RowId, one: Xid, other: Xid) -> bool {
+        let name = locked_row(database, row);
+        let mode = |xid: Xid| {
+            let mut held = self.locks.get(&name)?.iter().filter(|((of, _), _)| *of == xid);
+            held.find(|(_, held)| matches!(held.mode, LockMode::Delta(_)))
+                .map(|(_, held)| held.mode)
+        };
+        mode(one).is_some() && mode(one) == mode(other)
+    }
+
     /// Enters a durable batch.
     pub(crate) fn store(&mut self, batch: &[Change]) {
         for change in batch {
@@ -271,6 +282,13 @@ fn xid_of(change: &Change) -> Xid {
             RecordKey::Global(xid) | RecordKey::Branch(xid, _) | RecordKey::Saga(xid),
         ) => *xid,
     }
+}
+
+/// Returns a row of the only table of a database as the coordinator locks it.
+fn locked_row(database: usize, row: RowId) -> LockedRow {
+    let key = row.0.to_string();
+    let key = format!("{}:{key}", key.len()).into_bytes();
+    (format!("database-{database}"), "item".to_owned(), key)
 }
 
 /// Returns the key of a branch that a message names.

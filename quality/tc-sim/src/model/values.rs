@@ -18,9 +18,19 @@ pub(crate) struct RowVersion {
     pub(crate) writer: Option<(Xid, BranchId)>,
 }
 
+/// How a change is undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UndoWay {
+    /// By the value of before, if the row is as the branch left it.
+    Image,
+    /// By the opposite change, whatever the value is.
+    Sum,
+}
+
 /// One change of a row, as the undo log keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UndoItem {
+    pub(crate) way: UndoWay,
     pub(crate) row: RowId,
     pub(crate) before: RowVersion,
     pub(crate) after: RowVersion,

@@ -98,12 +98,15 @@ impl Plan {
             workers: random.between(1, 4),
             faults_ms: random.between(5_000, 40_000),
             // Modes are drawn last, so that a seed's AT part does not depend on them.
-            modes: Mode::ALL.into_iter().filter(|_| random.happens(500)).collect(),
+            modes: Mode::DRAWN_FIRST.into_iter().filter(|_| random.happens(500)).collect(),
         };
         plan.without.extend(drop_of(&mut random, by_mode));
         // Coordinators and their faults come last: the rest of a plan does not depend on them.
         plan.servers = [1, 1, 2, 3, 3][random.index(5)];
         plan.without.extend(drop_of(&mut random, Fault::DRAWN_LAST.to_vec()));
+        if random.happens(500) {
+            plan.modes.insert(Mode::Counters);
+        }
         plan
     }
 

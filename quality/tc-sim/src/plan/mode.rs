@@ -13,11 +13,15 @@ pub enum Mode {
     Xa,
     /// Branches emit events, which take effect in other databases.
     Outbox,
+    /// Some branches in AT mode add to counters, and hold their rows together.
+    Counters,
 }
 
 impl Mode {
-    /// Every mode, in the order in which a seed draws them.
-    pub const ALL: [Self; 4] = [Self::Tcc, Self::Saga, Self::Xa, Self::Outbox];
+    /// Every mode.
+    pub const ALL: [Self; 5] = [Self::Tcc, Self::Saga, Self::Xa, Self::Outbox, Self::Counters];
+    /// The modes that a seed draws first, in that order.
+    pub(super) const DRAWN_FIRST: [Self; 4] = [Self::Tcc, Self::Saga, Self::Xa, Self::Outbox];
 
     /// Returns its name in plans.
     #[must_use]
@@ -27,6 +31,7 @@ impl Mode {
             Self::Saga => "saga",
             Self::Xa => "xa",
             Self::Outbox => "outbox",
+            Self::Counters => "counters",
         }
     }
 

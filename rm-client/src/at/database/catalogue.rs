@@ -3,7 +3,7 @@
 
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use handfast_rm_core::plan::{
@@ -16,6 +16,7 @@ use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
 use super::bound_query::BoundQuery;
 use super::{Backend, LoadedTable, Purpose};
+use crate::at::counter::{self, DeclaredCounter};
 use crate::at::error::AtError;
 use crate::executor::Route;
 
@@ -77,6 +78,8 @@ pub(crate) struct Catalogue<DB: Backend> {
     plans: Cache<(SqlStr, bool), Arc<Planned<DB>>>,
     /// Triggers that the application vouches for: they write their own row only.
     trusted_triggers: Vec<String>,
+    /// Columns that the application has declared to be counters.
+    counters: Vec<DeclaredCounter>,
     /// The only schema whose tables may be written, where another one is another resource.
     only_schema: Option<String>,
     resource_id: String,
@@ -124,6 +127,23 @@ fn cache<K: Eq + Hash, V: Clone>(most: u64) -> Cache<K, V> {
     )
 }
 
+/// One of those that run a plan at the same time.
+#[derive(Debug)]
+pub(crate) struct RunningPlan<DB: Backend>(Arc<Planned<DB>>);
+
+impl<DB: Backend> RunningPlan<DB> {
+    /// How many others there are.
+    pub(crate) fn others(&self) -> usize {
+        self.0.running.load(Ordering::Relaxed) - 1
+    }
+}
+
+impl<DB: Backend> Drop for RunningPlan<DB> {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A plan and what it was made for.
 #[derive(Debug)]
 pub(crate) struct Planned<DB: Backend> {
@@ -133,6 +153,8 @@ pub(crate) struct Planned<DB: Backend> {
     pub(crate) tables: Vec<Arc<LoadedTable<DB>>>,
     arguments: usize,
     pub(crate) plan: Plan,
+    /// How many run it as a [`RunningPlan`].
+    running: AtomicUsize,
 }
 
 impl<DB: Backend> Planned<DB> {
@@ -147,7 +169,13 @@ impl<DB: Backend> Planned<DB> {
             readable(&tables[place], columns)?;
         }
         let loaded = Arc::clone(&tables[place]);
-        Ok(Self { loaded, tables, arguments, plan })
+        Ok(Self { loaded, tables, arguments, plan, running: AtomicUsize::new(0) })
+    }
+
+    /// Counts one more that runs this plan, as long as what is returned lives.
+    pub(crate) fn start(planned: &Arc<Self>) -> RunningPlan<DB> {
+        planned.running.fetch_add(1, Ordering::Relaxed);
+        RunningPlan(Arc::clone(planned))
     }
 
     /// Whether the statement changes rows of a guarded table.
@@ -173,6 +201,7 @@ impl<DB: Backend> Catalogue<DB> {
         only_schema: Option<String>,
         trusted_triggers: Vec<String>,
         unlocked_parents: Vec<String>,
+        counters: Vec<DeclaredCounter>,
     ) -> Self {
         Self {
             local: cache(TEXTS_MAX),
@@ -182,6 +211,7 @@ impl<DB: Backend> Catalogue<DB> {
             unlocked_parents,
             plans: cache(TEXTS_MAX),
             trusted_triggers,
+            counters,
             only_schema,
             resource_id,
             has_seen_guard: AtomicBool::new(false),
@@ -239,6 +269,22 @@ impl<DB: Backend> Catalogue<DB> {
         };
         self.plans.insert(key, Arc::clone(&planned));
         Ok(planned)
+    }
+
+    /// A plan that is in memory, for tables as they are known.
+    pub(crate) fn known_plan(
+        &self,
+        reads: Reads,
+        statement: &Statement,
+        query: &BoundQuery<DB>,
+    ) -> Option<Arc<Planned<DB>>> {
+        if self.counters.is_empty() {
+            return None;
+        }
+        let tables: Option<Vec<_>> = statement.tables().iter().map(|it| self.known(it)).collect();
+        let planned = self.plans.get(&(query.sql().clone(), reads == Reads::Committed))?;
+        let fits = planned.is_for(&tables?) && planned.arguments == query.argument_count();
+        fits.then_some(planned)
     }
 
     /// The descriptions of all tables of a statement.
@@ -359,6 +405,10 @@ impl<DB: Backend> Catalogue<DB> {
             if self.trusts(trigger) {
                 trigger.writes = TriggerWrites::Vouched;
             }
+        }
+        // For restoring, not all is known that rows depend on.
+        if purpose == Purpose::Planning {
+            counter::describe(DB::DIALECT, &mut loaded.table, &self.counters)?;
         }
         Ok(loaded)
     }

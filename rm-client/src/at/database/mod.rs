@@ -104,7 +104,7 @@ pub enum Carried {
 }
 
 /// One database product. Implemented for the three that Handfast knows.
-pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
+pub trait Backend: Database<Arguments: Clone + Sync, QueryResult: Debug> {
     /// How its SQL is written.
     const DIALECT: Dialect;
     /// The folder of its migrations.

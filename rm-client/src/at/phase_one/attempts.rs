@@ -40,8 +40,8 @@ pub(crate) enum Attempt {
 
 /// The attempts of one local transaction.
 pub(crate) struct Attempts<DB: AtDatabase> {
-    shared: Arc<ResourceState<DB>>,
-    role: Role,
+    pub(super) shared: Arc<ResourceState<DB>>,
+    pub(super) role: Role,
     deadline: Instant,
     repeats: u32,
 }
@@ -138,7 +138,7 @@ impl<DB: AtDatabase> Attempts<DB> {
     }
 
     /// Takes rows for the branch, waiting for them with nothing held.
-    async fn wait_and_take(&mut self, rows: &RowLocks) -> Result<(), sqlx::Error> {
+    pub(super) async fn wait_and_take(&mut self, rows: &RowLocks) -> Result<(), sqlx::Error> {
         let (shared, left) = (Arc::clone(&self.shared), self.left());
         let Role::Branch(branch) = &mut self.role else { return Ok(()) };
         let request = registration(&shared, branch, rows, left, v1::Holding::Nothing);
@@ -179,8 +179,15 @@ impl<DB: AtDatabase> Attempts<DB> {
         }
     }
 
+    /// Takes up the duty to report the branch again.
+    pub(super) fn take_back(&mut self) {
+        if let Role::Branch(branch) = &mut self.role {
+            branch.registered = true;
+        }
+    }
+
     /// Gives up the duty to report the branch.
-    fn hand_over(&mut self) {
+    pub(super) fn hand_over(&mut self) {
         if let Role::Branch(branch) = &mut self.role {
             branch.registered = false;
         }

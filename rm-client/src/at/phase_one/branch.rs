@@ -5,6 +5,7 @@ use std::sync::Arc;
 use handfast_rm_core::plan::{Dialect, Reads};
 use tracing::Span;
 
+use super::row_locks::RowLocks;
 use crate::at::running_branches::{RunningBranch, RunningBranches};
 use crate::context::Context;
 use crate::last_commit::Known;
@@ -33,6 +34,8 @@ pub(super) struct Branch {
     pub(super) on_conflict: OnConflict,
     /// Whether the coordinator may know of the branch.
     pub(super) registered: bool,
+    /// The rows that were granted to it before its local transaction began.
+    pub(super) granted: RowLocks,
     /// Whether it is the last one of its global.
     is_last: bool,
     /// Whether its local commit decides the global.
@@ -70,6 +73,7 @@ impl Branch {
             reads,
             on_conflict,
             registered: false,
+            granted: RowLocks::default(),
             is_last: false,
             decides: false,
             context,
@@ -103,6 +107,7 @@ impl Branch {
         let running = branches.start(&self.xid);
         let id = running.id;
         let span = trace::branch(&self.xid, id, resource, "AT", Some(dialect));
-        Self { id, running, registered: false, decides: false, span, ..self.clone() }
+        let granted = RowLocks::default();
+        Self { id, running, registered: false, granted, decides: false, span, ..self.clone() }
     }
 }

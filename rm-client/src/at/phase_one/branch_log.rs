@@ -1,5 +1,7 @@
 //! The log of a local transaction: its undo items so far, and the rows it needs locked globally.
 
+use handfast_rm_core::plan::DeltaKind;
+
 use super::row_locks::{RowLockMode, RowLocks};
 use crate::at::database::{Backend, LoadedTable};
 use crate::at::undo::image::{Image, ImageRow};
@@ -96,6 +98,21 @@ impl BranchLog {
         if !after.is_empty() {
             let kind = UndoKind::Update;
             self.items.push(UndoItem::new(kind, loaded, columns, maintained, before, after));
+        }
+    }
+
+    /// Records a change of a row that adds to its counters or takes from them.
+    pub(crate) fn counted<DB: Backend>(
+        &mut self,
+        loaded: &LoadedTable<DB>,
+        columns: &[usize],
+        kind: DeltaKind,
+        before: ImageRow,
+        after: ImageRow,
+    ) {
+        self.lock(loaded, RowLockMode::Delta(kind), [after.key.clone()]);
+        if before.values != after.values {
+            self.items.push(UndoItem::counted(loaded, columns, vec![before], vec![after]));
         }
     }
 

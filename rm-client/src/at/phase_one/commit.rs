@@ -86,6 +86,17 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             self.send(note).await?;
             return Ok(ending);
         }
+        // The coordinator has stored the branch with these rows. If it has rolled the branch back
+        // since, a guard row is in the place of the undo row, or bars it from being committed.
+        if branch.registered && branch.granted.cover(self.log.locks()) && !branch.granted.is_empty()
+        {
+            let mut in_doubt = failed_if_dropped(&shared, branch);
+            let noted = self.send(note).await;
+            in_doubt.disarm();
+            noted.map_err(|error| map_guard_conflict(error, branch))?;
+            crash_point("before-local-commit");
+            return Ok(ending);
+        }
         let wait = match branch.on_conflict {
             // On SQLite a branch holds the only writer lock, which the rollback of the row's holder
             // needs.
@@ -283,7 +294,7 @@ fn as_unanswered<DB: Backend>(error: sqlx::Error) -> sqlx::Error {
 }
 
 /// Rolls back what is open, and returns whether the branch's undo row is there.
-async fn undo_row_exists<DB: AtDatabase>(
+pub(super) async fn undo_row_exists<DB: AtDatabase>(
     local: &mut LocalTransaction<'_, DB>,
     branch: &Branch,
 ) -> Result<bool, sqlx::Error> {

@@ -2,14 +2,19 @@
 //!
 //! `transaction` is what applications hold; `statement` runs what needs a plan and records it in
 //! the `branch_log`; `commit` ends a branch with its undo row and its registration. `attempts`
-//! repeats a local transaction whose rows another global holds. Phase two is not known here.
+//! repeats a local transaction whose rows another global holds, and `ahead` takes the lock of a
+//! counter before one begins. Branches that did so wait in a `joint_queue` for a
+//! `joint_transaction`. Phase two is not known here.
 
+mod ahead;
 mod attempts;
 mod branch;
 mod branch_log;
 mod commit;
 mod compound;
 mod emit;
+mod joint_queue;
+mod joint_transaction;
 mod local_transaction;
 mod registration;
 mod row_locks;
@@ -17,4 +22,5 @@ mod statement;
 mod transaction;
 
 pub(crate) use attempts::{Attempt, Attempts};
+pub(crate) use joint_queue::JointQueues;
 pub use transaction::AtTransaction;

@@ -1,17 +1,20 @@
 //! The rows whose global locks a branch needs, gathered statement by statement.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use handfast_proto::v1::{LockMode as WireMode, RowKeys};
+use handfast_rm_core::plan::DeltaKind;
 
 /// How a row is locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RowLockMode {
     Shared,
+    /// Together with globals whose changes are of the same kind.
+    Delta(DeltaKind),
     Exclusive,
 }
 
-/// Rows by table, each in the strongest mode asked for.
+/// Rows by table, each in a mode that allows all that was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RowLocks {
     tables: BTreeMap<String, BTreeMap<Box<[u8]>, RowLockMode>>,
@@ -41,45 +44,73 @@ impl RowLocks {
         }
         let rows = self.tables.entry(table.to_owned()).or_default();
         for key in keys {
-            let held = rows.entry(key).or_insert(mode);
-            *held = mode.max(*held);
+            let held = rows.entry(key).or_insert_with(|| mode.clone());
+            *held = held.joined(&mode);
         }
+    }
+
+    /// Returns table and key of the only row.
+    pub(crate) fn only(&self) -> Option<(&str, &[u8])> {
+        let (table, rows) = self.tables.first_key_value()?;
+        let (key, _) = rows.first_key_value()?;
+        (self.len() == 1).then_some((table, key))
+    }
+
+    /// Returns whether a branch that holds these rows may do all that the others allow.
+    pub(crate) fn cover(&self, others: &Self) -> bool {
+        others.tables.iter().all(|(table, rows)| {
+            let held = self.tables.get(table);
+            let covers = |(key, mode): (&Box<[u8]>, &RowLockMode)| {
+                let held = held.and_then(|held| held.get(key));
+                held.is_some_and(|held| held == mode || *held == RowLockMode::Exclusive)
+            };
+            rows.iter().all(covers)
+        })
     }
 
     /// Converts to wire messages, in one order, so that equal sets are equal messages.
     pub(crate) fn to_wire(&self) -> Vec<RowKeys> {
         let mut wire = Vec::new();
         for (table, rows) in &self.tables {
-            for mode in [RowLockMode::Exclusive, RowLockMode::Shared] {
-                let keys: BTreeSet<&[u8]> = rows
-                    .iter()
-                    .filter(|(_, held)| **held == mode)
-                    .map(|(key, _)| key.as_ref())
-                    .collect();
-                if !keys.is_empty() {
-                    wire.push(RowKeys {
-                        table: table.clone(),
-                        mode: mode.to_wire().into(),
-                        keys: keys.into_iter().map(<[u8]>::to_vec).collect(),
-                    });
-                }
+            let mut modes = BTreeMap::<(i32, u64), Vec<Vec<u8>>>::new();
+            for (key, mode) in rows {
+                modes.entry(mode.to_wire()).or_default().push(key.to_vec());
             }
+            wire.extend(modes.into_iter().map(|((mode, delta_tag), keys)| {
+                let table = table.clone();
+                RowKeys { table, mode, keys, delta_tag }
+            }));
         }
         wire
     }
 }
 
 impl RowLockMode {
-    fn to_wire(self) -> WireMode {
+    /// The mode that allows what both allow. A change commutes with others of its kind only as long
+    /// as nothing else is done with the row.
+    fn joined(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Delta(one), Self::Delta(other)) => {
+                one.joined(other).map_or(Self::Exclusive, Self::Delta)
+            }
+            (one, other) if one == other => one.clone(),
+            _ => Self::Exclusive,
+        }
+    }
+
+    fn to_wire(&self) -> (i32, u64) {
         match self {
-            Self::Shared => WireMode::Shared,
-            Self::Exclusive => WireMode::Exclusive,
+            Self::Shared => (WireMode::Shared.into(), 0),
+            Self::Delta(kind) => (WireMode::Delta.into(), kind.tag()),
+            Self::Exclusive => (WireMode::Exclusive.into(), 0),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use handfast_rm_core::plan::{Bounds, Direction};
+
     use super::*;
 
     #[test]
@@ -93,6 +124,25 @@ mod tests {
         assert_eq!(wire.len(), 2);
         assert_eq!((wire[0].mode(), &wire[0].keys), (WireMode::Exclusive, &vec![b"1:7".to_vec()]));
         assert_eq!((wire[1].mode(), &wire[1].keys), (WireMode::Shared, &vec![b"1:8".to_vec()]));
+    }
+
+    #[test]
+    fn a_row_that_is_read_and_added_to_is_locked_for_itself() {
+        let bounds = Bounds { lower: Some(0), upper: None };
+        let kind = |direction| DeltaKind::of([("units", bounds, direction)]);
+        let (down, up) = (kind(Direction::Down), kind(Direction::Up));
+        let mut locks = RowLocks::default();
+        let keys = ["1:7", "1:8", "1:9"].map(|key| Box::<[u8]>::from(key.as_bytes()));
+        locks.add("main.stock", RowLockMode::Delta(down.clone()), keys.clone());
+        assert!(locks.cover(&locks));
+        let granted = locks.clone();
+        locks.add("main.stock", RowLockMode::Delta(up), [keys[0].clone()]);
+        locks.add("main.stock", RowLockMode::Shared, [keys[1].clone()]);
+        let wire = locks.to_wire();
+        let modes: Vec<_> = wire.iter().map(|rows| (rows.mode(), rows.keys.len())).collect();
+        assert_eq!(modes, [(WireMode::Exclusive, 2), (WireMode::Delta, 1)]);
+        assert_eq!(wire[1].delta_tag, down.tag());
+        assert!(locks.cover(&granted) && !granted.cover(&locks));
     }
 
     #[test]

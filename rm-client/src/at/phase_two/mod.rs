@@ -1,5 +1,6 @@
 //! Phase two of a resource: undo rows go away after a commit, rows go back after a rollback.
 
+mod counters;
 mod dirty_row;
 mod last_branch;
 mod load_table;

@@ -7,8 +7,8 @@
 //! | anything else | refused: another transaction has written it |
 //!
 //! The columns that the branch wrote are compared. Columns that the database changes by itself are
-//! put back, but not compared. Where an operator has the clean rows put back, a row that would be
-//! refused is left as it is.
+//! put back, but not compared, and counters are given back by `counters`. Where an operator has the
+//! clean rows put back, a row that would be refused is left as it is.
 
 use std::collections::{HashMap, HashSet};
 
@@ -315,6 +315,7 @@ impl<DB: Backend> Restore<'_, DB> {
             if !places.is_empty() {
                 self.write_places(&places, row).await?;
             }
+            self.give_back(row, after).await?;
         }
         Ok(())
     }
@@ -389,7 +390,8 @@ impl<DB: Backend> Restore<'_, DB> {
         // PostgreSQL takes no value for such a column in an UPDATE, and no UPDATE that is run
         // assigns it.
         let fixed = matches!(generation, Generation::Computed | Generation::IdentityAlways);
-        self.item.columns[at].role != ColumnRole::Key && !fixed
+        let role = self.item.columns[at].role;
+        !matches!(role, ColumnRole::Key | ColumnRole::Counter) && !fixed
     }
 
     async fn remove<'i>(

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, btree_map};
 use handfast_proto::v1::{RowChange, RowStanding};
 use handfast_rm_core::plan::TableName;
 
+use super::counters::difference;
 use super::load_table::load_table;
 use super::obstacle::Obstacle;
 use super::restore::{Criterion, Restore, Row, RowAction, RowName, rows_of};
@@ -35,8 +36,8 @@ pub(crate) struct SurveyedRow<'l> {
     pub(crate) cells: BTreeMap<usize, SurveyedColumn<'l>>,
     is_there: bool,
     is_dirty: bool,
-    clean: ResolvedRow<'l>,
-    forced: ResolvedRow<'l>,
+    clean: ResolvedRow,
+    forced: ResolvedRow,
 }
 
 /// A column of a row; `None` where there is no row.
@@ -47,10 +48,10 @@ pub(crate) struct SurveyedColumn<'l> {
 }
 
 /// A row as a resolution would have made it of what is there, down to an item.
-struct ResolvedRow<'l> {
+struct ResolvedRow {
     is_there: bool,
     is_touched: bool,
-    written: BTreeMap<usize, &'l Value>,
+    written: BTreeMap<usize, Value>,
 }
 
 impl<'l, DB: AtDatabase> Survey<'l, DB> {
@@ -145,14 +146,14 @@ impl<'l> SurveyedRow<'l> {
         if !self.is_dirty {
             let reached = self.clean.reached(&restore.columns, found);
             match restore.judge(row, reached.as_ref(), Criterion::Images) {
-                RowAction::PutBack => self.clean.put_back(restore, row),
+                RowAction::PutBack => self.clean.put_back(restore, row, reached),
                 RowAction::LeaveAlone => {}
                 RowAction::Dirty => self.is_dirty = true,
             }
         }
         let reached = self.forced.reached(&restore.columns, found);
         if matches!(restore.judge(row, reached.as_ref(), Criterion::Force), RowAction::PutBack) {
-            self.forced.put_back(restore, row);
+            self.forced.put_back(restore, row, reached);
         }
     }
 
@@ -216,23 +217,35 @@ impl<'l> SurveyedRow<'l> {
     }
 }
 
-impl<'l> ResolvedRow<'l> {
+impl ResolvedRow {
     /// The row as an item would find it.
     fn reached(&self, columns: &[usize], found: Option<&Vec<Value>>) -> Option<Vec<Value>> {
         let value = |(at, place): (usize, &usize)| {
-            let written = self.written.get(place).copied();
+            let written = self.written.get(place);
             written.or_else(|| Some(&found?[at])).cloned().unwrap_or(Value::Null)
         };
         self.is_there.then(|| columns.iter().enumerate().map(value).collect())
     }
 
     /// Computed columns follow from the columns that are written back.
-    fn put_back<DB: Backend>(&mut self, restore: &Restore<'_, DB>, row: &Row<'l>) {
+    fn put_back<DB: Backend>(
+        &mut self,
+        restore: &Restore<'_, DB>,
+        row: &Row<'_>,
+        reached: Option<Vec<Value>>,
+    ) {
         self.is_touched = true;
         self.is_there = restore.item.kind != UndoKind::Insert;
-        if let Some(before) = row.before {
-            self.written.extend(restore.columns.iter().copied().zip(before));
+        let Some(before) = row.before else { return };
+        let mut restored = before.clone();
+        for at in restore.counters() {
+            let given_back = row.after.and_then(|after| difference(&before[at], &after[at]));
+            let reached = reached.as_ref().map(|values| &values[at]);
+            if let (Some(amount), Some(Value::Integer(value))) = (given_back, reached) {
+                restored[at] = Value::Integer(value + amount);
+            }
         }
+        self.written.extend(restore.columns.iter().copied().zip(restored));
     }
 
     fn change(&self, was_there: bool) -> RowChange {

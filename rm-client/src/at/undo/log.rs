@@ -8,6 +8,10 @@
 //! ```
 //!
 //! Columns come in table order, key columns among them; rows of `before` and `after` correspond.
+//!
+//! A log with a column in the role `counter` has form 2. A version that knows form 1 alone refuses
+//! it: it does not know the role either, and would write the value of before over what others have
+//! added.
 
 use handfast_rm_core::plan::TableName;
 use serde::{Deserialize, Serialize};
@@ -17,8 +21,10 @@ use crate::at::database::value::Value;
 use crate::at::database::{Backend, LoadedTable};
 use crate::at::error::AtError;
 
-/// The form that this version writes and reads.
+/// The form of a log without counters.
 const VERSION: u32 = 1;
+/// The form of a log with counters. Both are read.
+const VERSION_WITH_COUNTERS: u32 = 2;
 
 /// Everything that one branch did to its database, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,6 +86,9 @@ pub(crate) enum ColumnRole {
     Written,
     /// Changed along by the database: restored, never compared.
     Maintained,
+    /// Added to or taken from, as others may have done since: the difference is given back, and the
+    /// value never compared.
+    Counter,
 }
 
 /// An undo log that cannot be read.
@@ -100,12 +109,15 @@ impl UndoLog {
             version: u32,
             items: &'i [UndoItem],
         }
-        serde_json::to_vec(&Borrowed { version: VERSION, items })
+        let counts = items.iter().flat_map(|item| &item.columns);
+        let counts = counts.into_iter().any(|column| column.role == ColumnRole::Counter);
+        let version = if counts { VERSION_WITH_COUNTERS } else { VERSION };
+        serde_json::to_vec(&Borrowed { version, items })
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, UnreadableLog> {
         let log: Self = serde_json::from_slice(bytes)?;
-        if log.version != VERSION {
+        if ![VERSION, VERSION_WITH_COUNTERS].contains(&log.version) {
             return Err(UnreadableLog::Version(log.version));
         }
         match log.items.iter().position(|item| !item.is_sound()) {
@@ -144,6 +156,20 @@ impl UndoItem {
             before: values(before),
             after: values(after),
         }
+    }
+
+    /// Makes an item of counters that were added to or taken from.
+    pub(crate) fn counted<DB: Backend>(
+        loaded: &LoadedTable<DB>,
+        columns: &[usize],
+        before: Image,
+        after: Image,
+    ) -> Self {
+        let mut item = Self::new(UndoKind::Update, loaded, columns, &[], before, after);
+        for column in item.columns.iter_mut().filter(|it| it.role == ColumnRole::Written) {
+            column.role = ColumnRole::Counter;
+        }
+        item
     }
 
     pub(crate) fn table_name(&self) -> TableName {
@@ -196,6 +222,64 @@ impl UndoItem {
             UndoKind::Delete => before > 0 && after == 0,
         };
         let width = self.columns.len();
-        counts && self.before.iter().chain(&self.after).all(|row| row.len() == width)
+        let counters = self.columns.iter().any(|column| column.role == ColumnRole::Counter);
+        (!counters || self.kind == UndoKind::Update)
+            && counts
+            && self.before.iter().chain(&self.after).all(|row| row.len() == width)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(role: ColumnRole) -> UndoItem {
+        let column = |name: &str, role| UndoColumn {
+            name: name.to_owned(),
+            type_name: "INTEGER".to_owned(),
+            role,
+        };
+        let row = |units| vec![vec![Value::Integer(7), Value::Integer(units)]];
+        UndoItem {
+            kind: UndoKind::Update,
+            schema: "main".to_owned(),
+            table: "stock".to_owned(),
+            columns: vec![column("id", ColumnRole::Key), column("units", role)],
+            before: row(40),
+            after: row(39),
+        }
+    }
+
+    /// A version that knows form 1 alone would put the value of before back: it has to refuse.
+    #[test]
+    fn a_log_with_counters_has_a_form_of_its_own() {
+        let form = |items: &[UndoItem]| {
+            let bytes = UndoLog::encode(items).unwrap();
+            assert_eq!(UndoLog::decode(&bytes).unwrap().items, items);
+            serde_json::from_slice::<serde_json::Value>(&bytes).unwrap()["version"].clone()
+        };
+        assert_eq!(form(&[item(ColumnRole::Written)]), 1);
+        assert_eq!(form(&[item(ColumnRole::Written), item(ColumnRole::Counter)]), 2);
+    }
+
+    #[test]
+    fn logs_of_the_first_form_are_read() {
+        let kept = r#"{"version":1,"items":[{"kind":"update","schema":"main","table":"stock",
+            "columns":[{"name":"id","type":"INTEGER","role":"key"},
+            {"name":"units","type":"INTEGER","role":"written"}],
+            "before":[[7,40]],"after":[[7,39]]}]}"#;
+        let log = UndoLog::decode(kept.as_bytes()).unwrap();
+        assert_eq!(log.items, [item(ColumnRole::Written)]);
+    }
+
+    #[test]
+    fn logs_that_make_no_sense_are_refused() {
+        let mut inserted = item(ColumnRole::Counter);
+        inserted.kind = UndoKind::Insert;
+        inserted.before.clear();
+        let bytes = UndoLog::encode(&[inserted]).unwrap();
+        assert!(matches!(UndoLog::decode(&bytes), Err(UnreadableLog::Rows(0))));
+        let later = br#"{"version":3,"items":[]}"#;
+        assert!(matches!(UndoLog::decode(later), Err(UnreadableLog::Version(3))));
     }
 }

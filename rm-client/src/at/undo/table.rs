@@ -55,6 +55,20 @@ pub(crate) fn insert<DB: Backend>(
     (text, row::<DB>(xid.as_str(), branch, log, NORMAL, events))
 }
 
+/// The statement that puts in the undo logs of several branches that hold no events, and its
+/// arguments.
+pub(crate) fn insert_many<'l, DB: Backend>(
+    logs: impl Iterator<Item = (&'l Xid, u64, &'l [u8])>,
+) -> (String, DB::Arguments) {
+    let mut arguments = DB::Arguments::default();
+    let mut rows = Vec::new();
+    for (at, (xid, branch, log)) in logs.enumerate() {
+        rows.push(values_text::<DB>(at));
+        bind_row::<DB>(&mut arguments, xid.as_str(), branch, log, NORMAL, BranchEvents::None);
+    }
+    (format!("INSERT INTO {COLUMNS} VALUES {}", rows.join(", ")), arguments)
+}
+
 /// Whether an error of [`insert`] means that a row is there: the guard, for no branch commits
 /// twice.
 pub(crate) fn is_guard_conflict(error: &sqlx::Error) -> bool {
@@ -81,16 +95,20 @@ pub(crate) async fn insert_guard<DB: Backend>(
     Ok(inserted == 1)
 }
 
+const COLUMNS: &str = "undo_log (branch_id, xid, context, rollback_info, log_status)";
+
 fn insert_text<DB: Backend>(verb: &str, tail: &str) -> String {
-    let [a, b, mut c, d, e] = placeholders::<DB, 5>();
+    format!("{verb} {COLUMNS} VALUES {}{tail}", values_text::<DB>(0))
+}
+
+/// The values of one of several rows.
+fn values_text<DB: Backend>(at: usize) -> String {
+    let [a, b, mut c, d, e] = std::array::from_fn(|column| placeholder::<DB>(5 * at + column));
     if DB::DIALECT == Dialect::MySql {
         // The server itself adds the zone in which the images were read, so no call asks for it.
         c = format!("CONCAT({c}, '{TIME_ZONE}', @@SESSION.time_zone)");
     }
-    format!(
-        "{verb} undo_log (branch_id, xid, context, rollback_info, log_status) \
-         VALUES ({a}, {b}, {c}, {d}, {e}){tail}"
-    )
+    format!("({a}, {b}, {c}, {d}, {e})")
 }
 
 fn row<DB: Backend>(
@@ -101,15 +119,26 @@ fn row<DB: Backend>(
     events: BranchEvents,
 ) -> DB::Arguments {
     let mut arguments = DB::Arguments::default();
-    DB::bind_number(&mut arguments, signed(branch));
-    DB::bind_text(&mut arguments, xid);
-    match events {
-        BranchEvents::None => DB::bind_text(&mut arguments, CONTEXT),
-        BranchEvents::Held => DB::bind_text(&mut arguments, &format!("{CONTEXT}{HOLDS_EVENTS}")),
-    }
-    DB::bind_bytes(&mut arguments, log);
-    DB::bind_number(&mut arguments, status);
+    bind_row::<DB>(&mut arguments, xid, branch, log, status, events);
     arguments
+}
+
+fn bind_row<DB: Backend>(
+    arguments: &mut DB::Arguments,
+    xid: &str,
+    branch: u64,
+    log: &[u8],
+    status: i64,
+    events: BranchEvents,
+) {
+    DB::bind_number(arguments, signed(branch));
+    DB::bind_text(arguments, xid);
+    match events {
+        BranchEvents::None => DB::bind_text(arguments, CONTEXT),
+        BranchEvents::Held => DB::bind_text(arguments, &format!("{CONTEXT}{HOLDS_EVENTS}")),
+    }
+    DB::bind_bytes(arguments, log);
+    DB::bind_number(arguments, status);
 }
 
 /// Reads and locks a branch's undo row.

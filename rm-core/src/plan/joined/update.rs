@@ -62,7 +62,18 @@ fn one(
     let user_returning = tree.returning.is_some();
     let assigned = assigned.to_vec();
     let keys = KeyChange::Never;
-    let plan = Update { columns, assigned, maintained, image, judged, keys, user_returning };
+    let (deltas, key_read) = (Vec::new(), None);
+    let plan = Update {
+        columns,
+        assigned,
+        maintained,
+        image,
+        judged,
+        keys,
+        user_returning,
+        deltas,
+        key_read,
+    };
     Ok((joined.place_of(place)?, Plan::Update(plan)))
 }
 

@@ -1,7 +1,7 @@
 //! The stored form of a branch, version 1. Field numbers are never used for anything else again.
 
 use handfast_core::{
-    BranchId, BranchRecord, BranchState, DirtyColumn, DirtyRow, FencingToken, LockMode,
+    BranchId, BranchRecord, BranchState, DeltaTag, DirtyColumn, DirtyRow, FencingToken, LockMode,
     RefusedRows, Resolution, RowChange, RowLock, RowStanding, Timestamp, Xid,
 };
 
@@ -69,15 +69,20 @@ pub(super) struct StoredBranch {
 }
 
 /// Consecutive rows of the same table and lock mode.
+///
+/// An earlier version does not know mode 3, and refuses the record.
 #[derive(Clone, PartialEq, prost::Message)]
 struct StoredRows {
     #[prost(string, tag = "1")]
     table: String,
-    /// 1 shared, 2 exclusive.
+    /// 1 shared, 2 exclusive, 3 delta.
     #[prost(uint32, tag = "2")]
     mode: u32,
     #[prost(bytes = "vec", repeated, tag = "3")]
     keys: Vec<Vec<u8>>,
+    /// The tag of mode 3.
+    #[prost(uint64, tag = "4")]
+    delta_tag: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -166,6 +171,7 @@ fn write_rows(rows: &[RowLock], fields: &mut Fields<'_>) {
             fields.text(1, &run[0].table);
             fields.number(2, lock_mode_number(run[0].mode));
             run.iter().for_each(|row| fields.item(3, &row.key));
+            fields.number(4, delta_tag(run[0].mode));
         });
     }
 }
@@ -307,7 +313,7 @@ fn change(number: u32) -> Result<Option<RowChange>, CodecError> {
 fn rows(stored: Vec<StoredRows>) -> Result<Vec<RowLock>, CodecError> {
     let mut rows = Vec::new();
     for run in stored {
-        let mode = lock_mode(run.mode)?;
+        let mode = lock_mode(run.mode, run.delta_tag)?;
         let table: std::sync::Arc<str> = run.table.into();
         let keys = run.keys.into_iter();
         rows.extend(keys.map(|key| RowLock { table: table.clone(), key: key.into(), mode }));
@@ -319,13 +325,22 @@ fn lock_mode_number(mode: LockMode) -> u32 {
     match mode {
         LockMode::Shared => 1,
         LockMode::Exclusive => 2,
+        LockMode::Delta(_) => 3,
     }
 }
 
-fn lock_mode(number: u32) -> Result<LockMode, CodecError> {
+fn delta_tag(mode: LockMode) -> u64 {
+    match mode {
+        LockMode::Delta(tag) => tag.number(),
+        LockMode::Shared | LockMode::Exclusive => 0,
+    }
+}
+
+fn lock_mode(number: u32, delta_tag: u64) -> Result<LockMode, CodecError> {
     match number {
         1 => Ok(LockMode::Shared),
         2 => Ok(LockMode::Exclusive),
+        3 => Ok(LockMode::Delta(DeltaTag::new(delta_tag))),
         other => Err(unknown("lock mode", other)),
     }
 }

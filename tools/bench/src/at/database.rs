@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use handfast::{AtDatabase, AtTransaction};
+use handfast::{AtDatabase, AtResource, AtTransaction};
 use handfast_interop::undo_log;
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection, Executor, MySql, Pool, Postgres, Sqlite, Transaction,
@@ -98,6 +98,10 @@ pub(crate) trait BenchDatabase: AtDatabase + Sized {
         statement: Statement,
         item: i64,
     ) -> Done<'q>;
+    /// Runs [`Statement::Point`] without a transaction.
+    fn update_plain(pool: &Pool<Self>, item: i64) -> Done<'_>;
+    /// Runs [`Statement::Point`] as a branch of its own.
+    fn update_alone(resource: &AtResource<Self>, item: i64) -> Done<'_>;
     /// Runs the statement under the database's own two-phase commit, if it has one. The name of the
     /// transaction is unique.
     fn update_prepared<'q>(
@@ -186,6 +190,14 @@ macro_rules! same_everywhere {
                 query.execute(&mut **local).await.map(drop)
             }
             .boxed()
+        }
+
+        fn update_plain(pool: &Pool<Self>, item: i64) -> Done<'_> {
+            async move { sqlx::query($point).bind(item).execute(pool).await.map(drop) }.boxed()
+        }
+
+        fn update_alone(resource: &AtResource<Self>, item: i64) -> Done<'_> {
+            async move { sqlx::query($point).bind(item).execute(resource).await.map(drop) }.boxed()
         }
 
         fn update_branch<'q>(

@@ -6,6 +6,7 @@
 
 mod caller;
 mod contention;
+mod counters;
 mod database;
 mod goals;
 mod hot;
@@ -52,8 +53,11 @@ pub(crate) struct Options {
     /// Measures hot rows, beside polling as other coordinators' clients do it.
     #[arg(long)]
     hot: bool,
-    /// Measures globals that are in each other's way, without a repetition of any.
+    /// Measures a hot row that is a declared counter, beside one that is not.
     #[arg(long, conflicts_with = "hot")]
+    counters: bool,
+    /// Measures globals that are in each other's way, without a repetition of any.
+    #[arg(long, conflicts_with_all = ["hot", "counters"])]
     contention: bool,
     /// Also measures the same globals by Seata's Java client, on the coordinator's port for it and
     /// on Seata Server. Needs Java and Maven.
@@ -159,6 +163,8 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
         let part = ProductOptions { url, measure: &options.measure, place: &options.place };
         let rows = if options.hot {
             part.hot(product, &options.clients).await?
+        } else if options.counters {
+            part.counters(product, &options.clients).await?
         } else if options.contention {
             part.contention(product, beside, &options.clients).await?
         } else {
@@ -199,6 +205,23 @@ impl ProductOptions<'_> {
     async fn hot_on<DB: BenchDatabase>(&self, clients: &[usize]) -> Result<Vec<Row>> {
         let setup = AtSetup::<DB>::open(self.url, self.place, most(clients)).await?;
         let rows = hot::measure(&setup, clients, self.measure).await;
+        setup.close(self.url).await?;
+        rows
+    }
+
+    /// Measures a hot counter with each number of clients.
+    async fn counters(&self, product: Product, clients: &[usize]) -> Result<Vec<Row>> {
+        match product {
+            Product::Mysql => self.counters_on::<MySql>(clients).await,
+            Product::Postgres => self.counters_on::<Postgres>(clients).await,
+            Product::Sqlite => self.counters_on::<Sqlite>(clients).await,
+        }
+        .with_context(|| format!("{product:?}"))
+    }
+
+    async fn counters_on<DB: BenchDatabase>(&self, clients: &[usize]) -> Result<Vec<Row>> {
+        let setup = AtSetup::<DB>::open(self.url, self.place, most(clients)).await?;
+        let rows = counters::measure(&setup, clients, self.measure).await;
         setup.close(self.url).await?;
         rows
     }

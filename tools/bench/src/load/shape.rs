@@ -111,7 +111,7 @@ impl Shape {
             branch_id: random.random_range(1..=i64::MAX.cast_unsigned()),
             resource_id: resource.to_owned(),
             mode: v1::Mode::At.into(),
-            rows: vec![v1::RowKeys { table: TABLE.to_owned(), mode, keys }],
+            rows: vec![v1::RowKeys { table: TABLE.to_owned(), mode, keys, delta_tag: 0 }],
             wait: Some(v1::LockWait {
                 timeout_ms: LOCK_WAIT_MS,
                 holding: v1::Holding::Nothing.into(),

@@ -1,5 +1,5 @@
-//! No exclusive row lock is held twice, in the records and in the databases, and fencing tokens
-//! grow.
+//! No row is held twice but in one mode that allows it, in the records and in the databases, and
+//! fencing tokens grow.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ impl RowLock {
             if branch.token > newest {
                 self.tokens.insert(name.clone(), (branch.token, key));
             }
-            verdict.require(grows || newest_is_shared(holders, key), || {
+            verdict.require(grows || is_held_together(holders, key), || {
                 let (xid, id) = key;
                 format!("{xid}/{id} got token {} for {name:?} after {newest}", branch.token)
             });
@@ -74,11 +74,11 @@ impl RowLock {
     }
 }
 
-/// Returns whether the branch holds a shared lock: the records of concurrent readers may be written
-/// again in any order.
-fn newest_is_shared(holders: Option<&BTreeMap<BranchKey, HeldRow>>, key: BranchKey) -> bool {
+/// Returns whether the branch holds the row together with others: the records of concurrent holders
+/// may be written again in any order.
+fn is_held_together(holders: Option<&BTreeMap<BranchKey, HeldRow>>, key: BranchKey) -> bool {
     let mode = holders.and_then(|holders| holders.get(&key)).map(|hold| hold.mode);
-    mode == Some(LockMode::Shared)
+    mode.is_some_and(|mode| mode != LockMode::Exclusive)
 }
 
 fn check_alone(
@@ -89,8 +89,8 @@ fn check_alone(
     verdict: &mut Verdict,
 ) {
     for ((xid, branch), other) in holders.iter().filter(|((xid, _), _)| *xid != key.0) {
-        let exclusive = LockMode::Exclusive;
-        verdict.require(own.mode != exclusive && other.mode != exclusive, || {
+        let together = own.mode == other.mode && own.mode != LockMode::Exclusive;
+        verdict.require(together, || {
             format!("{name:?} is held by {}/{} and by {xid}/{branch}", key.0, key.1)
         });
     }
@@ -103,7 +103,8 @@ fn check_writes(ledger: &Ledger, database: usize, written: &RowChanges, verdict:
         let (Some((old, _)), Some((xid, branch))) = (before.writer, after.writer) else { continue };
         // A restore puts the value of an earlier writer back over that of its own branch.
         let restores = written.undo.iter().any(|(key, _, now)| key.0 == old && now.is_none());
-        verdict.require(old == xid || restores || ledger.is_committed(old), || {
+        let is_free = old == xid || restores || ledger.is_committed(old);
+        verdict.require(is_free || ledger.add_together(database, *row, old, xid), || {
             let row = row.0;
             format!("{xid}/{branch} writes row {row} of database {database} over {old}, which is not committed")
         });

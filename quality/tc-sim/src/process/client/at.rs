@@ -22,7 +22,8 @@ use handfast_rm_core::fence::FenceRefusal;
 use super::ClientProcess;
 use crate::model::database::{Database, DatabaseError, LocalTransaction};
 use crate::model::observation::{Observation, Observer};
-use crate::model::values::{EventStatus, RowId, RowVersion, Undo, UndoItem};
+use crate::model::values::{EventStatus, RowId, RowVersion, Undo, UndoItem, UndoWay};
+use crate::plan::Mode;
 use crate::workload::edit::{Edit, EventDraft};
 
 /// How long a branch waits for row locks of the coordinator.
@@ -31,6 +32,10 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 const ATTEMPTS_MAX: u32 = 5;
 /// The table of every model database, as row keys name it.
 const TABLE: &str = "item";
+/// The tag of changes that add to counters.
+const UP: u64 = 1;
+/// The tag of changes that take from them.
+const DOWN: u64 = 2;
 
 /// Why a branch failed.
 #[derive(Debug)]
@@ -93,6 +98,8 @@ struct Branch {
     decides: bool,
     registered: bool,
     in_doubt: bool,
+    /// Whether it only adds to counters, and holds its rows together with others.
+    counts: bool,
     events: Vec<EventDraft>,
 }
 
@@ -154,6 +161,8 @@ impl ClientProcess {
     ) -> Result<bool, BranchError> {
         let resource = Arc::clone(&self.resources[database]);
         let replay = self.world.draw(|random| random.happens(500));
+        let may_count = self.world.plan.modes.contains(&Mode::Counters);
+        let counts = may_count && self.world.draw(|random| random.happens(600));
         let mut branch = Branch {
             xid: parse_xid(xid),
             text: xid.to_owned(),
@@ -163,6 +172,7 @@ impl ClientProcess {
             decides: false,
             registered: false,
             in_doubt: false,
+            counts,
             events: events.to_vec(),
         };
         let ended = self.attempts(&resource, &mut branch, edits).await;
@@ -253,7 +263,8 @@ impl ClientProcess {
             let writer = Some((branch.xid, branch.id));
             let after = RowVersion { value: before.value + edit.delta, writer };
             local.update(edit.row, after).await?;
-            items.push(UndoItem { row: edit.row, before, after });
+            let way = if branch.counts { UndoWay::Sum } else { UndoWay::Image };
+            items.push(UndoItem { way, row: edit.row, before, after });
         }
         for draft in &branch.events {
             let event = self.event(*draft);
@@ -346,7 +357,7 @@ impl ClientProcess {
         let request = v1::CheckLocksRequest {
             xid: String::new(),
             resource_id: resource.database.resource_id(),
-            rows: vec![row_keys(rows.iter().copied())],
+            rows: vec![row_keys(rows.iter().copied(), None)],
             wait: Some(lock_wait(wait, Holding::DatabaseLocks)),
         };
         let checked = self.request("check_locks", ClientBody::CheckLocks(request), wait).await;
@@ -372,7 +383,7 @@ fn registration(
         branch_id: branch.id.0,
         resource_id: resource.database.resource_id(),
         mode: v1::Mode::At.into(),
-        rows: vec![row_keys(edits.iter().map(|edit| edit.row))],
+        rows: locked_rows(edits, branch.counts),
         wait: Some(lock_wait(wait, holding)),
         application_data: Vec::new(),
         client_id: String::new(),
@@ -381,12 +392,26 @@ fn registration(
     }
 }
 
-fn row_keys(rows: impl Iterator<Item = RowId>) -> RowKeys {
+/// The rows of a branch. Those that it adds to are of one kind, and those that it takes from of
+/// another.
+fn locked_rows(edits: &[Edit], counts: bool) -> Vec<RowKeys> {
+    if !counts {
+        return vec![row_keys(edits.iter().map(|edit| edit.row), None)];
+    }
+    let (up, down): (Vec<&Edit>, Vec<&Edit>) = edits.iter().partition(|edit| edit.delta > 0);
+    let kinds = [(up, UP), (down, DOWN)].into_iter().filter(|(edits, _)| !edits.is_empty());
+    kinds.map(|(edits, tag)| row_keys(edits.iter().map(|edit| edit.row), Some(tag))).collect()
+}
+
+/// Rows that are locked exclusively, or in delta mode under a tag.
+fn row_keys(rows: impl Iterator<Item = RowId>, delta_tag: Option<u64>) -> RowKeys {
     let keys = rows.map(|row| {
         let text = row.0.to_string();
         format!("{}:{text}", text.len()).into_bytes()
     });
-    RowKeys { table: TABLE.to_owned(), mode: v1::LockMode::Exclusive.into(), keys: keys.collect() }
+    let mode = delta_tag.map_or(v1::LockMode::Exclusive, |_| v1::LockMode::Delta).into();
+    let (table, delta_tag) = (TABLE.to_owned(), delta_tag.unwrap_or(0));
+    RowKeys { table, mode, keys: keys.collect(), delta_tag }
 }
 
 fn lock_wait(wait: Duration, holding: Holding) -> v1::LockWait {

@@ -14,7 +14,7 @@ use handfast_proto::v1::{
 use super::ClientProcess;
 use super::at::{AtResource, parse_xid};
 use crate::model::database::{DatabaseError, LocalTransaction};
-use crate::model::values::{Undo, UndoItem, UndoKey};
+use crate::model::values::{RowVersion, Undo, UndoItem, UndoKey, UndoWay};
 use crate::plan;
 
 /// How often a rollback is attempted when a local transaction commits between its search for the
@@ -242,7 +242,7 @@ impl ClientProcess {
         if self.world.plan.modes.contains(&plan::Mode::Outbox) {
             local.delete_held_events(key).await?;
         }
-        match restore(&local, &items).await? {
+        match restore(&local, key, &items).await? {
             Some(dirty) => local.roll_back().await.map(|()| RollbackAttempt::Refused(dirty)),
             None => {
                 local.delete_undo(key).await?;
@@ -280,15 +280,21 @@ impl ClientProcess {
     }
 }
 
-/// Restores the rows that are as the branch left them. Returns the reason if a row is not.
+/// Restores the rows that are as the branch left them, and gives back what it has added to
+/// counters. Returns the reason if a row is not as it was left.
 async fn restore(
     local: &LocalTransaction,
+    branch: UndoKey,
     items: &[UndoItem],
 ) -> Result<Option<String>, DatabaseError> {
     // The last change first, so that each item finds the rows as it left them.
     for item in items.iter().rev() {
         let current = local.lock_row(item.row).await?;
-        if current.value == item.after.value {
+        if item.way == UndoWay::Sum {
+            let value = current.value + item.before.value - item.after.value;
+            let writer = current.writer.filter(|writer| *writer != branch);
+            local.update(item.row, RowVersion { value, writer }).await?;
+        } else if current.value == item.after.value {
             local.update(item.row, item.before).await?;
         } else if current.value != item.before.value {
             return Ok(Some(format!("dirty write: row {}", item.row.0)));

@@ -100,6 +100,7 @@ pub(super) async fn load_table(
         rewrites: false,
         row_security: false,
         shown_by_view: None,
+        counters: Vec::new(),
         columns,
         schema: full[0].clone(),
         name: full[1].clone(),

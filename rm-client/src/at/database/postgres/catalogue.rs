@@ -185,6 +185,7 @@ pub(super) async fn load_table(
         rewrites: relation.try_get(6)?,
         row_security: relation.try_get(7)?,
         shown_by_view: None,
+        counters: Vec::new(),
     };
     // A partition may have unique indexes that the whole has not, or under other names.
     if !relation.try_get::<bool, _>(9)? {

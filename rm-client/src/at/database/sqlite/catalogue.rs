@@ -85,6 +85,7 @@ pub(super) async fn load_table(
         rewrites: rewrites(&definitions),
         row_security: false,
         shown_by_view: None,
+        counters: Vec::new(),
         columns,
         key,
         name: full[0].clone(),

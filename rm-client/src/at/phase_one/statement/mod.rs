@@ -7,6 +7,7 @@
 mod along;
 mod counted;
 mod delete;
+mod delta;
 mod insert;
 mod key_change;
 mod parents;

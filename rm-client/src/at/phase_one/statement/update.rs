@@ -41,7 +41,11 @@ impl<DB: Backend> StatementRun<'_, DB> {
         steps: Steps<DB>,
     ) -> Result<Steps<DB>, sqlx::Error> {
         self.lock_changed_parents(&plan.columns, &before, &after).await?;
-        self.log.updated(self.loaded, &plan.columns, &plan.maintained, before, after);
+        if plan.deltas.is_empty() {
+            self.log.updated(self.loaded, &plan.columns, &plan.maintained, before, after);
+        } else {
+            self.record_deltas(plan, before, after)?;
+        }
         self.recorded();
         Ok(for_application::<DB>(steps, plan.user_returning))
     }

@@ -1,0 +1,81 @@
+//! Counters as applications declare them.
+
+use handfast_rm_core::plan::{Bounds, CounterFault, Dialect, Table};
+
+use super::error::AtError;
+
+/// A column that all who change it add to or take from. Declared by
+/// [`At::counter`](crate::At::counter).
+///
+/// The bound is where the application never takes the column. Its statements see to that by their
+/// conditions; one that passes the bound all the same is refused ([`AtError::CounterBound`]). With
+/// a bound, no rollback passes it either: what an undecided global has added may be taken away
+/// again, so nothing is taken from the row meanwhile. Taking does not wait for taking, and adding
+/// not for adding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counter {
+    bounds: Bounds,
+}
+
+impl Counter {
+    /// A counter without bounds: nothing that adds to it or takes from it waits.
+    #[must_use]
+    pub const fn unbounded() -> Self {
+        Self { bounds: Bounds { lower: None, upper: None } }
+    }
+
+    /// A counter that stays at this value or above it, such as units in stock.
+    #[must_use]
+    pub const fn at_least(lower: i64) -> Self {
+        Self { bounds: Bounds { lower: Some(lower), upper: None } }
+    }
+
+    /// A counter that stays at this value or below it, such as seats that are taken.
+    #[must_use]
+    pub const fn at_most(upper: i64) -> Self {
+        Self { bounds: Bounds { lower: None, upper: Some(upper) } }
+    }
+}
+
+/// A counter of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct DeclaredCounter {
+    /// As in the catalogue, with or without its schema.
+    pub(crate) table: String,
+    pub(crate) column: String,
+    pub(crate) counter: Counter,
+}
+
+/// Adds the declared counters of a table to its description.
+pub(crate) fn describe(
+    dialect: Dialect,
+    table: &mut Table,
+    declared: &[DeclaredCounter],
+) -> Result<(), AtError> {
+    let full_name = table.full_name();
+    let is_of = |it: &&DeclaredCounter| it.table == table.name || it.table == full_name;
+    let mut counters = Vec::new();
+    for DeclaredCounter { column, counter, .. } in declared.iter().filter(is_of) {
+        let place = table.fit_counter(dialect, column).map_err(|fault| {
+            let (table, column, reason) = (full_name.clone(), column.clone(), reason(fault));
+            AtError::CounterUnfit { table, column, reason }
+        })?;
+        counters.push(handfast_rm_core::plan::Counter { column: place, bounds: counter.bounds });
+    }
+    table.counters = counters;
+    Ok(())
+}
+
+fn reason(fault: CounterFault) -> &'static str {
+    match fault {
+        CounterFault::Unknown => "the table has no such column; declare it as the catalogue has it",
+        CounterFault::NotWhole => {
+            "sums of its type are not exact; make it a column of whole numbers, such as cents"
+        }
+        CounterFault::Named => {
+            "other rows depend on its value, by a key, a unique index or a foreign key; leave the \
+             declaration out"
+        }
+        CounterFault::Computed => "the database computes it; declare the column that it comes from",
+    }
+}

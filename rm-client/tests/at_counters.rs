@@ -1,0 +1,431 @@
+//! Declared counters: changes of undecided globals that do not wait for each other, and rollbacks
+//! that give back what their own global has taken.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "in a test a panic is the report, also in shared functions"
+)]
+
+mod at;
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use at::{Stage, TestDatabase, code, on_every_database};
+use handfast::{AtResource, Counter, Global, GlobalStatus};
+use handfast_core::{BranchState, Command, LockFilter, OperatorAction, PageBounds, Resolution};
+
+const STOCK: &[&str] = &[
+    "CREATE TABLE stock (id BIGINT NOT NULL PRIMARY KEY, units INT NOT NULL, \
+     sold BIGINT NOT NULL, name VARCHAR(20), tag INT UNIQUE, loose INT)",
+    "INSERT INTO stock (id, units, sold, tag) VALUES (1, 100, 0, 1), (2, 5, 0, 2)",
+];
+const TAKE: &str = "UPDATE stock SET units = units - 1 WHERE id = 1 AND units >= 1";
+const GIVE: &str = "UPDATE stock SET units = units + 1 WHERE id = 1";
+const SELL: &str =
+    "UPDATE stock SET units = units - 2, sold = sold + 2 WHERE id = 1 AND units >= 2";
+const ROW_LOCKED: &str = "HF-TC-ROW-LOCKED";
+
+on_every_database!(
+    changes_of_undecided_globals_hold_a_row_together,
+    a_rollback_gives_back_what_its_global_has_taken,
+    what_may_be_taken_back_is_not_taken_meanwhile,
+    whatever_needs_the_value_waits,
+    several_changes_of_one_row_come_back,
+    a_row_that_is_changed_otherwise_too_is_held_alone,
+    a_savepoint_takes_a_change_back,
+    a_bound_that_no_condition_guards_is_kept,
+    a_negative_amount_is_held_alone,
+    a_value_that_is_no_number_is_held_alone,
+    what_cannot_be_a_counter_is_refused,
+    a_missing_row_needs_an_operator,
+    an_operator_sees_counters_and_gives_them_back,
+    a_hot_stock_is_right_in_closure_form,
+    a_hot_stock_is_right_by_single_statements,
+);
+
+/// A process that has declared the counters, and waits for no lock.
+async fn impatient<DB: TestDatabase>(stage: &Stage<DB>) -> AtResource<DB> {
+    let declared = declare(stage).lock_timeout(Duration::from_millis(1));
+    declared.await.unwrap()
+}
+
+fn declare<DB: TestDatabase>(stage: &Stage<DB>) -> handfast::At<DB> {
+    let at = stage.handfast.at(stage.pool.clone());
+    at.counter("stock", "units", Counter::at_least(0)).counter(
+        "stock",
+        "sold",
+        Counter::unbounded(),
+    )
+}
+
+async fn run<DB: TestDatabase>(
+    resource: &AtResource<DB>,
+    global: &Global,
+    sql: &str,
+) -> Result<u64, String> {
+    let ran = global.scope(DB::run_alone(resource, sql)).await;
+    ran.map_err(|error| code(&error))
+}
+
+async fn branch<DB: TestDatabase>(
+    resource: &AtResource<DB>,
+    global: &Global,
+    statements: &[&str],
+) -> Result<(), String> {
+    let work = async {
+        let mut local = resource.begin().await?;
+        for sql in statements {
+            DB::run(&mut local, sql).await?;
+        }
+        local.commit().await
+    };
+    global.scope(work).await.map_err(|error| code(&error))
+}
+
+async fn units<DB: TestDatabase>(stage: &Stage<DB>, id: u32) -> i64 {
+    let sql = format!("SELECT units FROM stock WHERE id = {id}");
+    stage.value(&sql).await.unwrap().parse().unwrap()
+}
+
+async fn row<DB: TestDatabase>(stage: &Stage<DB>) -> Vec<String> {
+    let columns = stage.dump("stock", &["id", "units", "sold", "name"]).await.remove(0);
+    columns.into_iter().flatten().collect()
+}
+
+async fn changes_of_undecided_globals_hold_a_row_together<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(STOCK).await;
+    let resource = impatient(&stage).await;
+    let globals = [stage.begin().await, stage.begin().await, stage.begin().await];
+    for global in &globals {
+        assert_eq!(run(&resource, global, TAKE).await, Ok(1));
+    }
+    // Another kind, for which each has to hold the row alone.
+    assert_eq!(run(&resource, &globals[1], SELL).await, Err(ROW_LOCKED.to_owned()));
+    let locks = |coordinator: &handfast_core::Coordinator| {
+        coordinator.locks(&LockFilter::default(), None, PageBounds::NONE).items
+    };
+    let locks = stage.tc.engine().view(locks).await.unwrap();
+    let [lock] = locks.as_slice() else { unreachable!("{locks:?}") };
+    assert_eq!(lock.holders.len(), 3);
+    let [one, two, three] = globals;
+    stage.roll_back(one).await;
+    stage.commit(two).await;
+    assert_eq!(units(&stage, 1).await, 98);
+    stage.roll_back(three).await;
+    assert_eq!(units(&stage, 1).await, 99);
+    assert_eq!(stage.undo_rows().await, 0);
+}
+
+async fn a_rollback_gives_back_what_its_global_has_taken<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(STOCK).await;
+    let resource = impatient(&stage).await;
+    let (one, other) = (stage.begin().await, stage.begin().await);
+    assert_eq!(run(&resource, &one, SELL).await, Ok(1));
+    assert_eq!(run(&resource, &other, SELL).await, Ok(1));
+    stage.commit(other).await;
+    // Not even a writer that respects nothing makes it dirty.
+    DB::raw(&stage.pool, "UPDATE stock SET units = units + 7, name = 'x' WHERE id = 1")
+        .await
+        .unwrap();
+    stage.roll_back(one).await;
+    assert_eq!(row(&stage).await, ["1", "105", "2", "x"]);
+}
+
+/// Were it not so, a rollback of the delivery would leave less than nothing in stock.
+async fn what_may_be_taken_back_is_not_taken_meanwhile<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(STOCK).await;
+    let resource = impatient(&stage).await;
+    let (delivery, sale) = (stage.begin().await, stage.begin().await);
+    let deliver = "UPDATE stock SET units = units + 10 WHERE id = 2";
+    let take = "UPDATE stock SET units = units - 12 WHERE id = 2 AND units >= 12";
+    assert_eq!(run(&resource, &delivery, deliver).await, Ok(1));
+    assert_eq!(run(&resource, &sale, take).await, Err(ROW_LOCKED.to_owned()));
+    // Deliveries do not wait for each other.
+    let other = stage.begin().await;
+    assert_eq!(run(&resource, &other, deliver).await, Ok(1));
+    stage.roll_back(delivery).await;
+    stage.commit(other).await;
+    assert_eq!(run(&resource, &sale, take).await, Ok(1));
+    stage.commit(sale).await;
+    assert_eq!(units(&stage, 2).await, 3);
+}
+
+async fn whatever_needs_the_value_waits<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(STOCK).await;
+    let resource = impatient(&stage).await;
+    // The resource of the stage has not declared the counters.
+    let plain = stage.handfast.at(stage.pool.clone()).lock_timeout(Duration::from_millis(1));
+    let plain = plain.await.unwrap();
+    let (holder, other) = (stage.begin().await, stage.begin().await);
+    assert_eq!(run(&resource, &holder, TAKE).await, Ok(1));
+    let locked = Err(ROW_LOCKED.to_owned());
+    assert_eq!(run(&plain, &other, TAKE).await, locked);
+    for sql in [
+        "UPDATE stock SET units = 50 WHERE id = 1",
+        "UPDATE stock SET name = 'x' WHERE id = 1",
+        "UPDATE stock SET units = units - 1 WHERE id < 2",
+        "DELETE FROM stock WHERE id = 1",
+    ] {
+        assert_eq!(run(&resource, &other, sql).await, locked, "{sql}");
+    }
+    let mut checked = resource.begin_checked().await.unwrap();
+    DB::run(&mut checked, TAKE).await.unwrap();
+    assert_eq!(code(&checked.commit().await.unwrap_err()), ROW_LOCKED);
+    if DB::NAME_IN_TESTS != "sqlite" {
+        let read = ["SELECT units FROM stock WHERE id = 1 FOR UPDATE"];
+        assert_eq!(branch(&resource, &other, &read).await, Err(ROW_LOCKED.to_owned()));
+    }
+    // And the other way round.
+    assert_eq!(branch(&resource, &holder, &["DELETE FROM stock WHERE id = 2"]).await, Ok(()));
+    let take = "UPDATE stock SET units = units - 1 WHERE id = 2";
+    stage.commit(holder).await;
+    assert_eq!(run(&resource, &other, "UPDATE stock SET name = 'x' WHERE id = 1").await, Ok(1));
+    let third = stage.begin().await;
+    assert_eq!(run(&resource, &third, TAKE).await, locked);
+    assert_eq!(run(&resource, &third, take).await, Ok(0));
+    stage.roll_back(other).await;
+    stage.commit(third).await;
+    assert_eq!(row(&stage).await, ["1", "99", "0"]);
+}
+
+async fn several_changes_of_one_row_come_back<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(STOCK).await;
+    let resource = impatient(&stage).await;
+    let (one, other) = (stage.begin().await, stage.begin().await);
+    for _ in 0..2 {
+        assert_eq!(branch(&resource, &one, &[TAKE, TAKE, TAKE]).await, Ok(()));
+    }
+    assert_eq!(run(&resource, &other, TAKE).await, Ok(1));
+    assert_eq!(units(&stage, 1).await, 93);
+    stage.roll_back(one).await;
+    assert_eq!(units(&stage, 1).await, 99);
+    stage.commit(other).await;
+    assert_eq!(stage.undo_rows().await, 0);
+}
+
+async fn a_row_that_is_changed_otherwise_too_is_held_alone<DB: TestDatabase>() {
+    let others = [
+        "UPDATE stock SET units = 30, name = 'x' WHERE id = 1",
+        "UPDATE stock SET units = units * 2 WHERE id = 1",
+        GIVE,
+        "DELETE FROM stock WHERE id = 1",
+    ];
+    for other in others {
+        for statements in [[TAKE, other, SELL], [SELL, TAKE, other], [other, SELL, TAKE]] {
+            let stage = Stage::<DB>::new(STOCK).await;
+            let resource = impatient(&stage).await;
+            let before = row(&stage).await;
+            let (global, second) = (stage.begin().await, stage.begin().await);
+            assert_eq!(branch(&resource, &global, &statements).await, Ok(()));
+            let refused = run(&resource, &second, TAKE).await;
+            let is_gone = statements.iter().any(|sql| sql.starts_with("DELETE"));
+            assert_eq!(refused, if is_gone { Ok(0) } else { Err(ROW_LOCKED.to_owned()) });
+            stage.roll_back(global).await;
+            assert_eq!(row(&stage).await, before, "{statements:?}");
+            stage.roll_back(second).await;
+        }
+    }
+}
+
+async fn a_savepoint_takes_a_change_back<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(STOCK).await;
+    let resource = impatient(&stage).await;
+    let (global, other) = (stage.begin().await, stage.begin().await);
+    let statements = [TAKE, "SAVEPOINT a", TAKE, SELL, "ROLLBACK TO SAVEPOINT a", TAKE];
+    assert_eq!(branch(&resource, &global, &statements).await, Ok(()));
+    assert_eq!(run(&resource, &other, TAKE).await, Ok(1), "the two kinds are gone");
+    assert_eq!(units(&stage, 1).await, 97);
+    stage.roll_back(global).await;
+    stage.commit(other).await;
+    assert_eq!(row(&stage).await, ["1", "99", "0"]);
+}
+
+async fn a_bound_that_no_condition_guards_is_kept<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(STOCK).await;
+    let resource = impatient(&stage).await;
+    let global = stage.begin().await;
+    let take = "UPDATE stock SET units = units - 6 WHERE id = 2";
+    assert_eq!(run(&resource, &global, take).await, Err("HF-AT-COUNTER-BOUND".to_owned()));
+    let caught = async {
+        let mut local = resource.begin().await?;
+        let refused = DB::run(&mut local, take).await.unwrap_err();
+        assert_eq!(code(&refused), "HF-AT-COUNTER-BOUND");
+        local.commit().await
+    };
+    let error = global.scope(caught).await.unwrap_err();
+    assert_eq!(code(&error), "HF-AT-HALF-RECORDED");
+    let take = "UPDATE stock SET units = units - 5 WHERE id = 2";
+    assert_eq!(run(&resource, &global, take).await, Ok(1));
+    stage.commit(global).await;
+    assert_eq!(units(&stage, 2).await, 0);
+}
+
+async fn a_negative_amount_is_held_alone<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(STOCK).await;
+    let resource = impatient(&stage).await;
+    let (global, other) = (stage.begin().await, stage.begin().await);
+    let name = "UPDATE stock SET loose = -4 WHERE id = 1";
+    DB::raw(&stage.pool, name).await.unwrap();
+    // The sign is in the value, as it may be in an argument.
+    let give = match DB::NAME_IN_TESTS {
+        "mysql" => "UPDATE stock SET units = units - CAST(-4 AS SIGNED) WHERE id = 1",
+        _ => "UPDATE stock SET units = units - CAST(-4 AS INTEGER) WHERE id = 1",
+    };
+    assert_eq!(run(&resource, &global, give).await, Ok(1));
+    assert_eq!(run(&resource, &other, TAKE).await, Err(ROW_LOCKED.to_owned()));
+    stage.roll_back(global).await;
+    assert_eq!(units(&stage, 1).await, 100);
+}
+
+async fn a_value_that_is_no_number_is_held_alone<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(STOCK).await;
+    let at = declare(&stage).counter("stock", "loose", Counter::unbounded());
+    let resource = at.lock_timeout(Duration::from_millis(1)).await.unwrap();
+    let (global, other) = (stage.begin().await, stage.begin().await);
+    let add = "UPDATE stock SET loose = loose + 1 WHERE id = 1";
+    assert_eq!(run(&resource, &global, add).await, Ok(1), "NULL stays NULL");
+    assert_eq!(run(&resource, &other, add).await, Err(ROW_LOCKED.to_owned()));
+    stage.roll_back(global).await;
+    stage.roll_back(other).await;
+}
+
+async fn what_cannot_be_a_counter_is_refused<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(STOCK).await;
+    for column in ["id", "name", "tag", "nothing"] {
+        let at = stage.handfast.at(stage.pool.clone());
+        let resource = at.counter("stock", column, Counter::unbounded()).await.unwrap();
+        let global = stage.begin().await;
+        let refused = run(&resource, &global, TAKE).await;
+        assert_eq!(refused, Err("HF-AT-COUNTER-UNFIT".to_owned()), "{column}");
+        stage.roll_back(global).await;
+    }
+}
+
+async fn a_missing_row_needs_an_operator<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(STOCK).await;
+    let resource = impatient(&stage).await;
+    let global = stage.begin().await;
+    assert_eq!(run(&resource, &global, TAKE).await, Ok(1));
+    DB::raw(&stage.pool, "DELETE FROM stock WHERE id = 1").await.unwrap();
+    let (error, columns) = refuse(&stage, global, Resolution::AcceptCurrent).await;
+    assert!(error.contains("dirty write: 1 of 1 rows"), "{error}");
+    let texts = |it: &str| Some(it.to_owned());
+    assert_eq!(columns, [("units".to_owned(), texts("100"), texts("99"), None)]);
+}
+
+/// The counters of a branch are shown as it saw them, and its other rows decide.
+async fn an_operator_sees_counters_and_gives_them_back<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(STOCK).await;
+    let resource = impatient(&stage).await;
+    let (global, other) = (stage.begin().await, stage.begin().await);
+    let name = "UPDATE stock SET name = 'mine' WHERE id = 2";
+    assert_eq!(branch(&resource, &global, &[name, TAKE, TAKE]).await, Ok(()));
+    assert_eq!(run(&resource, &other, TAKE).await, Ok(1));
+    stage.commit(other).await;
+    DB::raw(&stage.pool, "UPDATE stock SET name = 'theirs' WHERE id = 2").await.unwrap();
+    let (_, columns) = refuse(&stage, global, Resolution::ForceBefore).await;
+    let text = |it: &str| Some(it.to_owned());
+    let shown = [
+        ("name".to_owned(), None, text("mine"), text("theirs")),
+        ("units".to_owned(), text("100"), text("98"), text("97")),
+    ];
+    assert_eq!(columns, shown);
+    // Not 100, which would undo what the other global has taken.
+    assert_eq!(units(&stage, 1).await, 99);
+    assert_eq!(stage.value("SELECT name FROM stock WHERE id = 2").await, None);
+}
+
+type ShownColumn = (String, Option<String>, Option<String>, Option<String>);
+
+/// Rolls a global back that needs an operator, and gives the answer. Returns the error and the
+/// columns of all rows that the operator sees.
+async fn refuse<DB: TestDatabase>(
+    stage: &Stage<DB>,
+    global: Global,
+    resolution: Resolution,
+) -> (String, Vec<ShownColumn>) {
+    let xid = global.xid().clone();
+    let _ = global.rollback("test").await;
+    stage.await_status(&xid, |status| matches!(status, GlobalStatus::NeedsOperator(_))).await;
+    let (_, number) = xid.as_str().rsplit_once(':').unwrap();
+    let number = handfast_core::Xid(number.parse().unwrap());
+    let view = stage.tc.engine().view(move |coordinator| coordinator.global(number)).await;
+    let branch = view.unwrap().unwrap().branches.remove(0);
+    let BranchState::Refused(error, rows) = &branch.state else { unreachable!("{branch:?}") };
+    let columns = rows.listed.iter().flat_map(|row| &row.columns);
+    let columns = columns
+        .map(|it| (it.name.clone(), it.before.clone(), it.after.clone(), it.current.clone()));
+    let shown = (error.to_string(), columns.collect());
+    let action = OperatorAction::Resolve { branch: branch.id, resolution };
+    let command = Command::Operate { xid: number, action, operator: "tester".into() };
+    stage.tc.engine().call(command).await.unwrap();
+    stage.await_status(&xid, |status| matches!(status, GlobalStatus::RolledBack(_))).await;
+    shown
+}
+
+const CLIENTS: usize = 8;
+const ROUNDS: usize = 12;
+
+/// The form in which a statement is run.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Alone,
+    Closure,
+}
+
+async fn a_hot_stock_is_right_in_closure_form<DB: TestDatabase>() {
+    hot_stock::<DB>(Form::Closure).await;
+}
+
+async fn a_hot_stock_is_right_by_single_statements<DB: TestDatabase>() {
+    hot_stock::<DB>(Form::Alone).await;
+}
+
+/// Clients sell and deliver until nothing is left; every fifth global is rolled back. What is in
+/// stock is never less than nothing, whatever is undecided, and right at the end.
+async fn hot_stock<DB: TestDatabase>(form: Form) {
+    let stage = Stage::<DB>::new(STOCK).await;
+    let resource = declare(&stage).await.unwrap();
+    let (sold, is_over, least) = (AtomicI64::new(0), AtomicBool::new(false), AtomicI64::new(100));
+    let client = async |number: usize| {
+        for round in 0..ROUNDS {
+            let delivers = (number + round) % 8 == 0;
+            let sql = if delivers {
+                "UPDATE stock SET units = units + 3 WHERE id = 1"
+            } else {
+                "UPDATE stock SET units = units - 2 WHERE id = 1 AND units >= 2"
+            };
+            let global = stage.begin().await;
+            let work = async {
+                match form {
+                    Form::Alone => DB::run_alone(&resource, sql).await,
+                    Form::Closure => {
+                        resource.transaction(async |mut local| DB::run(&mut local, sql).await).await
+                    }
+                }
+            };
+            let changed = i64::try_from(global.scope(work).await.unwrap()).unwrap();
+            if (number * ROUNDS + round) % 5 == 0 {
+                stage.roll_back(global).await;
+            } else {
+                global.commit().await.unwrap();
+                sold.fetch_add(changed * if delivers { -3 } else { 2 }, Ordering::SeqCst);
+            }
+        }
+    };
+    let watch = async {
+        while !is_over.load(Ordering::SeqCst) {
+            least.fetch_min(units(&stage, 1).await, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+        }
+    };
+    let clients = async {
+        futures::future::join_all((0..CLIENTS).map(client)).await;
+        is_over.store(true, Ordering::SeqCst);
+    };
+    tokio::join!(watch, clients);
+    assert!(least.into_inner() >= 0);
+    assert!(sold.load(Ordering::SeqCst) > 0);
+    assert_eq!(units(&stage, 1).await, 100 - sold.into_inner());
+}
