@@ -242,8 +242,8 @@ pub struct BeginReply {
     #[prost(enumeration = "RollbackReason", tag = "41")]
     pub rollback_reason: i32,
 }
-/// XIDs for later begins of the same client over the same stream. One that is never used is given back
-/// when the client has gone for a while.
+/// XIDs for later begins of the same client over the same stream. One that is never used is given
+/// back when the client has gone for a while.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct XidLoan {
     /// The number of the first one, behind the address of the reply's XID. The others follow it.

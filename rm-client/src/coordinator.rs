@@ -77,9 +77,9 @@ impl Coordinator {
         self.link.spawn(task);
     }
 
-    /// Begins a global. Where the coordinator has lent this process an XID, its answer is not waited
-    /// for, and nothing but requests over this connection may tell others of the global before it
-    /// has come.
+    /// Begins a global. Where the coordinator has lent this process an XID, its answer is not
+    /// waited for, and nothing but requests over this connection may tell others of the global
+    /// before it has come.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).

@@ -1,5 +1,5 @@
-//! Begins that are not waited for, against a real coordinator: what their callers are told, and what
-//! the coordinator knows, when answers are lost, the coordinator dies, or it refuses.
+//! Begins that are not waited for, against a real coordinator: what their callers are told, and
+//! what the coordinator knows, when answers are lost, the coordinator dies, or it refuses.
 
 #![expect(
     clippy::unwrap_used,

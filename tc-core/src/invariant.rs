@@ -60,8 +60,8 @@ impl Outcome {
 }
 
 impl Coordinator {
-    /// Checks DEADLINE, LOCK-OWNER, LEASE, QUEUE, VOTES, LAST-BRANCH and LENT, and that counts agree
-    /// with what is counted. For tests, since it reads the whole state.
+    /// Checks DEADLINE, LOCK-OWNER, LEASE, QUEUE, VOTES, LAST-BRANCH and LENT, and that counts
+    /// agree with what is counted. For tests, since it reads the whole state.
     ///
     /// # Errors
     /// The first invariant found broken, for operators.

@@ -166,7 +166,7 @@ fn a_begin_that_comes_again_is_answered_alike() {
     assert_eq!(world.begin_with(CLIENT, xid), Ok(Some(GlobalStatus::Active)));
 }
 
-/// What has begun with it may have been decided, carried out and forgotten.
+/// The global that has begun with it may have been decided, carried out and forgotten.
 #[test]
 fn an_xid_begins_no_second_global_under_its_leader() {
     let mut world = World::with(Limits { history_max: 1, ..Limits::default() });

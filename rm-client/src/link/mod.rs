@@ -1,8 +1,8 @@
 //! The one connection of this process to the coordinator, and everything that goes over it.
 //!
 //! `handfast_rm_core::link` decides, as a state machine without IO. `driver` owns the sockets, the
-//! clock and the tasks; `resource_queues` run phase two; `begin` keeps the answers of begins that are not
-//! waited for; `codec` puts frames on the wire; `dial` knows endpoints, TLS and tokens.
+//! clock and the tasks; `resource_queues` run phase two; `begin` keeps the answers of begins that
+//! are not waited for; `codec` puts frames on the wire; `dial` knows endpoints, TLS and tokens.
 
 mod begin;
 mod call_spans;

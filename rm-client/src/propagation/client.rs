@@ -16,8 +16,8 @@ use crate::trace;
 /// nothing.
 ///
 /// The XID is that of the task that makes the call, so the layer belongs outside any buffer. It is
-/// not ready before the coordinator knows the global, so it is to be made ready within the global, as
-/// generated clients do.
+/// not ready before the coordinator knows the global, so it is to be made ready within the global,
+/// as generated clients do.
 ///
 /// ```no_run
 /// use handfast::propagation::CarryXidLayer;

@@ -21,9 +21,9 @@
 //! the transaction: so is everything that a handler does after it has returned its response.
 //!
 //! The coordinator's answer to a begin is not always waited for, so the calling sides wait for it
-//! before they send the XID of its global: `XidMiddleware` in the call, [`CarryXidLayer`] while it is
-//! made ready for one. An interceptor cannot wait. Therefore begins are waited for in a process that
-//! has once called [`with_xid`].
+//! before they send the XID of its global: `XidMiddleware` in the call, [`CarryXidLayer`] while it
+//! is made ready for one. An interceptor cannot wait. Therefore begins are waited for in a process
+//! that has once called [`with_xid`].
 //!
 //! [`begun_xid`]: crate::begun_xid
 //! [`Xid::scope`]: crate::Xid::scope

@@ -13,8 +13,8 @@ use crate::xid::Xid;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransactionError<E> {
-    /// The global did not begin, and no branch of it was registered. The closure has not run, unless
-    /// the answer to the begin came after it: it succeeded then, without a branch.
+    /// The global did not begin, and no branch of it was registered. The closure has not run,
+    /// unless the answer to the begin came after it: it succeeded then, without a branch.
     #[error("transaction not begun: {0}")]
     NotBegun(#[source] Error),
     /// The closure failed, and this call had nothing to decide: it had joined a transaction that

@@ -93,8 +93,8 @@ impl Global {
         })
     }
 
-    /// Returns the global's XID. The coordinator may not know it yet: before it is handed to another
-    /// process in any other way than through the [propagation](crate::propagation) layers,
+    /// Returns the global's XID. The coordinator may not know it yet: before it is handed to
+    /// another process in any other way than through the [propagation](crate::propagation) layers,
     /// [`begun`](Self::begun) is to be awaited.
     #[must_use]
     pub fn xid(&self) -> &Xid {

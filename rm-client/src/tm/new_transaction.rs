@@ -195,8 +195,8 @@ impl NewTransaction {
     /// # Errors
     /// [`Error::NotExplicit`] for the other kinds, [`Error::TransactionForbidden`] for `Required`
     /// inside a transaction, and the error of the coordinator if the global could not begin. The
-    /// coordinator's answer is not always waited for: its refusal may come as the error of the first
-    /// branch, or of the commit. [`Global::begun`] waits for it.
+    /// coordinator's answer is not always waited for: its refusal may come as the error of the
+    /// first branch, or of the commit. [`Global::begun`] waits for it.
     pub async fn begin(self) -> Result<Global, Error> {
         match self.propagation {
             Propagation::Required | Propagation::RequiresNew => {}

@@ -39,7 +39,7 @@ enum Failure {
     Lost(RequestError),
 }
 
-/// What becomes of a request that is refused as about an unknown XID.
+/// The fate of a request that is refused as about an unknown XID.
 #[derive(Debug, PartialEq)]
 pub(super) enum Unknown {
     /// It is sent again behind its begin.

@@ -197,8 +197,8 @@ pub enum Reply {
         address: Arc<str>,
         /// The timeout in force.
         timeout_ms: u64,
-        /// How the global stands that has the key or the lent XID of the begin already, unless the same client has
-        /// begun it and nothing has been done in it: the reply may have been lost.
+        /// How the global stands that has the key or the lent XID of the begin already, unless the
+        /// same client has begun it and nothing has been done in it: the reply may have been lost.
         found: Option<GlobalStatus>,
         /// XIDs for later begins, if the begin wanted some and there is room to lend.
         loan: Option<XidLoan>,

@@ -18,7 +18,7 @@ const UNUSED_PER_CLIENT_MAX: u32 = 1_024;
 /// the leader changed, before their begins were answered.
 const EARLIER_PER_CLIENT_MAX: usize = 1_024;
 
-/// What is lent, by client. BOUNDED for each client here, and in all by its user.
+/// The loans, by client. BOUNDED for each client here, and in all by its user.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LoanTable {
     by_client: BTreeMap<ClientId, ClientLoans>,

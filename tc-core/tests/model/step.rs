@@ -235,7 +235,8 @@ impl Leader {
     }
 }
 
-/// The global of a request that is answered. One about an unknown XID is sent again behind the begin.
+/// The global of a request that is answered. One about an unknown XID is sent again behind the
+/// begin.
 fn answered_global(effect: &Effect) -> Option<usize> {
     let Effect::Reply { to, reply, .. } = effect else { return None };
     let is_unknown = matches!(reply, Reply::Rejected(Rejection::UnknownXid(_)));

@@ -111,7 +111,7 @@ pub(crate) struct World {
     pub(crate) now: Timestamp,
     pub(crate) epoch: u64,
     pub(crate) begun: Vec<Xid>,
-    /// What was lent, and to which client.
+    /// Every XID that was lent, with its client.
     lent: Vec<(ClientId, Xid)>,
     /// The last XID that was drawn for a begin or a loan.
     drawn: Xid,

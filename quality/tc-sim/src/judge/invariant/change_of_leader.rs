@@ -28,8 +28,11 @@ pub(super) struct ChangeOfLeader {
     led_since: (u64, Epoch),
     asked_to_end: BTreeSet<Xid>,
     asked_to_roll_back: BTreeSet<Xid>,
-    /// When each global that was begun runs out at the earliest.
-    begun: BTreeMap<Xid, u64>,
+    /// The epoch in which each coordinator led last.
+    epochs: BTreeMap<usize, Epoch>,
+    /// The epoch in which each global was begun, and when it runs out at the earliest. That epoch
+    /// is not in its XID if an earlier leader has lent it.
+    begun: BTreeMap<Xid, (Epoch, u64)>,
 }
 
 impl Invariant for ChangeOfLeader {
@@ -43,16 +46,18 @@ impl Invariant for ChangeOfLeader {
                 self.note_end(request);
             }
             Observation::ReplySent {
+                server,
                 request: Some(asked),
                 reply: ServerBody::Begin(reply),
-                ..
             } => {
                 if let Ok(XidText { xid, .. }) = XidText::parse(&reply.xid) {
-                    self.begun.insert(xid, asked.at + reply.timeout_ms * MS);
+                    let epoch = self.epochs.get(server).copied().unwrap_or_default();
+                    self.begun.insert(xid, (epoch, asked.at + reply.timeout_ms * MS));
                 }
             }
-            Observation::Lead(LeadEvent::Marked { epoch, .. }) => {
+            Observation::Lead(LeadEvent::Marked { server, epoch, .. }) => {
                 self.led_since = (ledger.now, *epoch);
+                self.epochs.insert(*server, *epoch);
             }
             Observation::Lead(LeadEvent::Resigned { epoch }) => {
                 self.check_resigned(ledger, *epoch, verdict);
@@ -133,8 +138,8 @@ impl ChangeOfLeader {
 
     /// Checks that every begun global is stored that has neither ended nor run out.
     fn check_resigned(&self, ledger: &Ledger, epoch: Epoch, verdict: &mut Verdict) {
-        let own = self.begun.iter().filter(|(xid, _)| xid.0 >> 40 == epoch.0);
-        for (xid, runs_out_at) in own {
+        let own = self.begun.iter().filter(|(_, (begun_in, _))| *begun_in == epoch);
+        for (xid, (_, runs_out_at)) in own {
             let is_over = ledger.now + ROUNDED >= *runs_out_at || self.asked_to_end.contains(xid);
             verdict.require(is_over || ledger.globals.contains_key(xid), || {
                 format!("{xid} was begun, and a planned stop of epoch {} forgot it", epoch.0)

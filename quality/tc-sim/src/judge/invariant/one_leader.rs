@@ -154,8 +154,8 @@ impl OneLeader {
     }
 }
 
-/// Returns the epoch that a greeting names, or the XID of a begun global. A lent XID has the epoch of
-/// the leader that has lent it.
+/// Returns the epoch that a greeting names, or the XID of a begun global. A lent XID has the epoch
+/// of the leader that has lent it.
 fn epoch_in(request: &ClientBody, reply: &ServerBody) -> Option<Epoch> {
     if let ServerBody::Hello(hello) = reply {
         return Some(Epoch(hello.epoch));
