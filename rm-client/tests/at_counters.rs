@@ -390,7 +390,7 @@ async fn hot_stock<DB: TestDatabase>(form: Form) {
     let (sold, is_over, least) = (AtomicI64::new(0), AtomicBool::new(false), AtomicI64::new(100));
     let client = async |number: usize| {
         for round in 0..ROUNDS {
-            let delivers = (number + round) % 8 == 0;
+            let delivers = (number + round).is_multiple_of(8);
             let sql = if delivers {
                 "UPDATE stock SET units = units + 3 WHERE id = 1"
             } else {
@@ -406,7 +406,7 @@ async fn hot_stock<DB: TestDatabase>(form: Form) {
                 }
             };
             let changed = i64::try_from(global.scope(work).await.unwrap()).unwrap();
-            if (number * ROUNDS + round) % 5 == 0 {
+            if (number * ROUNDS + round).is_multiple_of(5) {
                 stage.roll_back(global).await;
             } else {
                 global.commit().await.unwrap();
