@@ -13,7 +13,13 @@ use std::time::Duration;
 
 use at::{Stage, TestDatabase, code, on_every_database};
 use handfast::{AtResource, Counter, Global, GlobalStatus};
-use handfast_core::{BranchState, Command, LockFilter, OperatorAction, PageBounds, Resolution};
+use handfast_core::{
+    BranchState, Command, DecidedBy, Decision, LockFilter, OperatorAction, PageBounds, ReplyWhen,
+    Resolution, VotingRounds,
+};
+use handfast_test_services::until;
+use sqlx::pool::PoolOptions;
+use sqlx::{Pool, Postgres};
 
 const STOCK: &[&str] = &[
     "CREATE TABLE stock (id BIGINT NOT NULL PRIMARY KEY, units INT NOT NULL, \
@@ -42,6 +48,7 @@ on_every_database!(
     an_operator_sees_counters_and_gives_them_back,
     a_hot_stock_is_right_in_closure_form,
     a_hot_stock_is_right_by_single_statements,
+    a_global_that_ends_in_a_crowd_fails_alone,
 );
 
 /// A process that has declared the counters, and waits for no lock.
@@ -390,7 +397,7 @@ async fn hot_stock<DB: TestDatabase>(form: Form) {
     let (sold, is_over, least) = (AtomicI64::new(0), AtomicBool::new(false), AtomicI64::new(100));
     let client = async |number: usize| {
         for round in 0..ROUNDS {
-            let delivers = (number + round) % 8 == 0;
+            let delivers = (number + round).is_multiple_of(8);
             let sql = if delivers {
                 "UPDATE stock SET units = units + 3 WHERE id = 1"
             } else {
@@ -406,7 +413,7 @@ async fn hot_stock<DB: TestDatabase>(form: Form) {
                 }
             };
             let changed = i64::try_from(global.scope(work).await.unwrap()).unwrap();
-            if (number * ROUNDS + round) % 5 == 0 {
+            if (number * ROUNDS + round).is_multiple_of(5) {
                 stage.roll_back(global).await;
             } else {
                 global.commit().await.unwrap();
@@ -428,4 +435,107 @@ async fn hot_stock<DB: TestDatabase>(form: Form) {
     assert!(least.into_inner() >= 0);
     assert!(sold.load(Ordering::SeqCst) > 0);
     assert_eq!(units(&stage, 1).await, 100 - sold.into_inner());
+}
+
+/// Globals whose statements wait for a row that a local transaction of no global keeps locked.
+struct Crowd<DB: TestDatabase> {
+    outside: Pool<DB>,
+    globals: Vec<Global>,
+}
+
+impl<DB: TestDatabase> Crowd<DB> {
+    async fn new(stage: &Stage<DB>, resource: &AtResource<DB>, count: usize) -> Self {
+        // The plan is in memory then.
+        let first = stage.begin().await;
+        assert_eq!(run(resource, &first, TAKE).await, Ok(1));
+        stage.commit(first).await;
+        let options = stage.pool.connect_options().as_ref().clone();
+        let outside = PoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+        let begin = if DB::NAME_IN_TESTS == "sqlite" { "BEGIN IMMEDIATE" } else { "BEGIN" };
+        DB::raw(&outside, begin).await.unwrap();
+        DB::raw(&outside, "UPDATE stock SET name = name WHERE id = 1").await.unwrap();
+        let globals = futures::future::join_all((0..count).map(|_| stage.begin())).await;
+        Self { outside, globals }
+    }
+
+    /// Runs the statement in all globals, lets the row go once all but the first hold its global
+    /// lock and `meanwhile` is done, and returns what each has got.
+    async fn take(
+        &self,
+        stage: &Stage<DB>,
+        resource: &AtResource<DB>,
+        meanwhile: impl AsyncFnOnce(),
+    ) -> Vec<Result<u64, String>> {
+        let taken = self.globals.iter().map(|global| run(resource, global, TAKE));
+        let let_go = async {
+            until("all but the first are registered", async || {
+                let locks = |coordinator: &handfast_core::Coordinator| {
+                    coordinator.locks(&LockFilter::default(), None, PageBounds::NONE).items
+                };
+                let locks = stage.tc.engine().view(locks).await.unwrap();
+                let held: usize = locks.iter().map(|lock| lock.holders.len()).sum();
+                held >= self.globals.len() - 1
+            })
+            .await;
+            meanwhile().await;
+            DB::raw(&self.outside, "ROLLBACK").await.unwrap();
+        };
+        tokio::join!(futures::future::join_all(taken), let_go).0
+    }
+}
+
+/// The undo row of one of them finds a guard row in its place, which fails the local transaction of
+/// all.
+async fn a_global_that_ends_in_a_crowd_fails_alone<DB: TestDatabase>() {
+    // The guard row needs a writer, and SQLite has one.
+    if DB::NAME_IN_TESTS == "sqlite" {
+        return;
+    }
+    let stage = Stage::<DB>::new(STOCK).await;
+    let resource = declare(&stage).await.unwrap();
+    let mut crowd = Crowd::new(&stage, &resource, 8).await;
+    let ended = crowd.globals[5].xid().clone();
+    let end = async || {
+        let number =
+            handfast_core::Xid(ended.as_str().rsplit_once(':').unwrap().1.parse().unwrap());
+        let by = DecidedBy::Operator;
+        let command = Command::End {
+            xid: number,
+            decision: Decision::RollBack,
+            rounds: VotingRounds::PrepareOnly,
+            by,
+            reason: "test".into(),
+            reply_when: ReplyWhen::Decided,
+        };
+        stage.tc.engine().call(command).await.unwrap();
+        stage.await_status(&ended, |status| matches!(status, GlobalStatus::RolledBack(_))).await;
+    };
+    let taken = crowd.take(&stage, &resource, end).await;
+    for (at, taken) in taken.into_iter().enumerate() {
+        let finished = Err("HF-AT-GLOBAL-FINISHED".to_owned());
+        assert_eq!(taken, if at == 5 { finished } else { Ok(1) }, "{at}");
+    }
+    drop(crowd.globals.remove(5));
+    for global in crowd.globals {
+        stage.commit(global).await;
+    }
+    assert_eq!(units(&stage, 1).await, 100 - 1 - 7);
+}
+
+/// All but the first two share one local transaction, which PostgreSQL shows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_shares_a_local_transaction() {
+    let stage = Stage::<Postgres>::new(STOCK).await;
+    let resource = declare(&stage).await.unwrap();
+    let crowd = Crowd::new(&stage, &resource, 8).await;
+    let taken = crowd.take(&stage, &resource, async || {}).await;
+    assert_eq!(taken, vec![Ok(1); 8]);
+    let transactions = stage.value("SELECT COUNT(DISTINCT xmin::text) FROM undo_log").await;
+    let transactions: usize = transactions.unwrap().parse().unwrap();
+    assert!(transactions <= 3, "{transactions} local transactions for 8 branches");
+    for (at, global) in crowd.globals.into_iter().enumerate() {
+        if at % 2 == 0 { stage.commit(global).await } else { stage.roll_back(global).await }
+    }
+    assert_eq!(units(&stage, 1).await, 100 - 1 - 4);
+    assert_eq!(stage.undo_rows().await, 0);
 }

@@ -14,6 +14,8 @@
 //! | `before-local-commit` | the same: the database has the undo row, and drops it |
 //! | `before-check` | nothing: a globally committed read that its reader has not seen |
 //! | `after-local-commit` | a whole branch |
+//! | `before-joint-commit` | branches with locks and without undo rows, of several globals |
+//! | `after-joint-commit` | whole branches of several globals |
 //! | `before-phase-one-report` | a branch that committed or did not, as its undo row shows |
 //! | `in-phase-two-before-commit` | an unfinished branch; another process finishes it |
 //! | `in-rollback-before-commit` | the same, of rollbacks alone |

@@ -1,5 +1,7 @@
 //! A client in a child process: one branch of a global, and then an RM that waits for phase two.
 
+use std::time::Duration;
+
 use handfast::{AtResource, Counter, Handfast};
 use serde::{Deserialize, Serialize};
 use sqlx::pool::PoolOptions;
@@ -18,6 +20,9 @@ pub(crate) enum Work {
     Last(Vec<String>),
     /// The same, where the amounts of the accounts are counters.
     Counted(Vec<String>),
+    /// So many globals of one statement each, at the same time, where the amounts of the accounts
+    /// are counters.
+    Crowd(String, usize),
     /// A globally committed read in a global of its own.
     Read(String),
 }
@@ -36,7 +41,7 @@ async fn play_on<DB: TestDatabase>(input: ClientInput<Work>) {
     let handfast = input.connect().await;
     let pool = PoolOptions::<DB>::new().max_connections(5).connect(&input.url).await.unwrap();
     let mut at = handfast.at(pool);
-    if matches!(input.work, Work::Counted(_)) {
+    if matches!(input.work, Work::Counted(_) | Work::Crowd(..)) {
         at = at.counter("account", "cents", Counter::at_least(0));
     }
     let resource = at.await.unwrap();
@@ -45,6 +50,7 @@ async fn play_on<DB: TestDatabase>(input: ClientInput<Work>) {
             report(&read(&handfast, &resource, sql).await);
             std::future::pending().await
         }
+        Work::Crowd(sql, count) => crowd(&handfast, &resource, sql, *count, input.timeout).await,
         Work::Statements(statements) | Work::Last(statements) | Work::Counted(statements) => {
             let statements: Vec<&str> = statements.iter().map(String::as_str).collect();
             let is_last = matches!(input.work, Work::Last(_));
@@ -54,6 +60,31 @@ async fn play_on<DB: TestDatabase>(input: ClientInput<Work>) {
             input.run(&handfast, branch).await;
         }
     }
+}
+
+/// Runs a statement in a global that commits, then in many that stay undecided. Reports that the
+/// first one is done, and then waits for its death.
+async fn crowd<DB: TestDatabase>(
+    handfast: &Handfast,
+    resource: &AtResource<DB>,
+    sql: &str,
+    count: usize,
+    timeout: Duration,
+) {
+    let begin = async || handfast.transaction("child").timeout(timeout).begin().await.unwrap();
+    let first = begin().await;
+    first.scope(DB::run_alone(resource, sql)).await.unwrap();
+    first.commit().await.unwrap();
+    report("done");
+    let member = async |_| {
+        let global = begin().await;
+        let taken = global.scope(DB::run_alone(resource, sql)).await;
+        // Dropping the global would roll it back.
+        std::mem::forget(global);
+        taken.unwrap();
+    };
+    futures::future::join_all((0..count).map(member)).await;
+    std::future::pending().await
 }
 
 /// Returns the first field of a globally committed read.

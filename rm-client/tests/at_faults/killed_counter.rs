@@ -1,13 +1,18 @@
 //! A client dies that has taken from a counter which others are taking from. What it has taken
 //! is given back once, by any process, and what the others have taken stays taken.
 
+use std::time::Duration;
+
 use handfast::{AtResource, Counter, Handfast};
 
 use crate::at::{TestDatabase, on_every_database};
 use crate::client::Work;
 use crate::scene::{Scene, roll_back};
 
-on_every_database!(what_a_killed_client_has_taken_is_given_back_once);
+on_every_database!(
+    what_a_killed_client_has_taken_is_given_back_once,
+    what_a_killed_crowd_has_taken_is_given_back,
+);
 
 const TAKE: &str = "UPDATE account SET cents = cents - 10 WHERE id = 1 AND cents >= 10";
 
@@ -58,6 +63,32 @@ async fn what_a_killed_client_has_taken_is_given_back_once<DB: TestDatabase>() {
         rolled_back.await.unwrap().unwrap();
         other.commit().await.unwrap();
         cents -= 10;
+        scene.until_finished().await;
+        assert_eq!(scene.bank.cents(1).await, cents, "{point}");
+        assert_eq!(scene.bank.undo_rows().await.0, 0, "{point}");
+        handfast.close().await;
+    }
+}
+
+const CROWD: usize = 12;
+/// Short, since nothing but the timeout ends the globals of a process that has died.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Several globals share the local transaction in which the process dies.
+async fn what_a_killed_crowd_has_taken_is_given_back<DB: TestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let mut cents = scene.bank.cents(1).await;
+    for point in ["before-joint-commit", "after-joint-commit"] {
+        let client = scene.client(None, &[]).timeout(TIMEOUT);
+        let work = Work::Crowd(TAKE.to_owned(), CROWD);
+        let mut client = crate::child::ClientInput { work, ..client }.crash_at(point);
+        assert_eq!(client.next_report::<String>().await, "done");
+        cents -= 10;
+        client.crashed().await;
+        if point == "after-joint-commit" {
+            assert!(scene.bank.undo_rows().await.0 > 0, "some have committed locally");
+        }
+        let (handfast, _resource) = rescuer(&scene).await;
         scene.until_finished().await;
         assert_eq!(scene.bank.cents(1).await, cents, "{point}");
         assert_eq!(scene.bank.undo_rows().await.0, 0, "{point}");

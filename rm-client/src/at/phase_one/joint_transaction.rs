@@ -42,7 +42,7 @@ pub(super) async fn run<DB: AtDatabase>(
 ) {
     match commit_together(shared, &mut members).await {
         Ok(steps) => {
-            crash_point("after-local-commit");
+            crash_point("after-joint-commit");
             for (member, steps) in members.into_iter().zip(steps) {
                 member.answer(shared, JointEnd::Committed(steps));
             }
@@ -123,7 +123,6 @@ async fn commit<DB: AtDatabase>(
 ) -> Result<(), Failure> {
     let AtTransaction { mut local, shared, .. } = local;
     shared.note_prepared(local.connection());
-    crash_point("before-undo-insert");
     let Some((witness, _)) = logs.first() else {
         // Nothing was changed.
         let _ = local.rollback().await;
@@ -131,8 +130,8 @@ async fn commit<DB: AtDatabase>(
     };
     let rows = logs.iter().map(|(branch, log)| (&branch.xid, branch.id, log.as_slice()));
     let (insert, arguments) = undo_table::insert_many::<DB>(rows);
+    crash_point("before-joint-commit");
     if local.is_merged() {
-        crash_point("before-local-commit");
         let call = BoundQuery::ours(compound::insert_and_commit(&insert, None), arguments);
         let Err(error) = local.commit_by(call).await else { return Ok(()) };
         if error.as_database_error().is_none() {
@@ -154,7 +153,6 @@ async fn commit<DB: AtDatabase>(
         let _ = local.rollback().await;
         return Err(rolled_back(&error));
     }
-    crash_point("before-local-commit");
     let Err(error) = local.commit().await else { return Ok(()) };
     let is_certain = error.as_database_error().is_some_and(DB::says_rolled_back);
     Err(if is_certain { rolled_back(&error) } else { Failure::Unknown(error.to_string()) })

@@ -60,11 +60,10 @@ impl RowLocks {
     pub(crate) fn cover(&self, others: &Self) -> bool {
         others.tables.iter().all(|(table, rows)| {
             let held = self.tables.get(table);
-            let covers = |(key, mode): (&Box<[u8]>, &RowLockMode)| {
+            rows.iter().all(|(key, mode)| {
                 let held = held.and_then(|held| held.get(key));
                 held.is_some_and(|held| held == mode || *held == RowLockMode::Exclusive)
-            };
-            rows.iter().all(covers)
+            })
         })
     }
 

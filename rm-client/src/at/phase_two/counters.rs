@@ -15,8 +15,8 @@ impl<DB: Backend> Restore<'_, DB> {
     /// twice: the undo row goes in the same local transaction.
     pub(super) async fn give_back(
         &mut self,
-        before: &Vec<Value>,
-        after: Option<&Vec<Value>>,
+        before: &[Value],
+        after: Option<&[Value]>,
     ) -> Result<(), Obstacle> {
         let Some(after) = after else { return Ok(()) };
         let (mut counters, mut amounts) = (Vec::new(), Vec::new());

@@ -315,7 +315,7 @@ impl<DB: Backend> Restore<'_, DB> {
             if !places.is_empty() {
                 self.write_places(&places, row).await?;
             }
-            self.give_back(row, after).await?;
+            self.give_back(row, after.map(Vec::as_slice)).await?;
         }
         Ok(())
     }
