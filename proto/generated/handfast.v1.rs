@@ -325,9 +325,9 @@ pub struct RowKeys {
     /// database's own text form folded by the column's collation and length counts its bytes.
     #[prost(bytes = "vec", repeated, tag = "3")]
     pub keys: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
-    /// Of LOCK_MODE_DELTA: the kind of the change, never 0. Changes of one kind commute with each other,
-    /// as their undo does. It is for the client to see to that, and to give a kind the same number in
-    /// every process.
+    /// Of LOCK_MODE_DELTA: the kind of the change, never 0. Changes of one kind commute with each
+    /// other, as their undo does. It is for the client to see to that, and to give a kind the same
+    /// number in every process.
     #[prost(fixed64, tag = "4")]
     pub delta_tag: u64,
 }
