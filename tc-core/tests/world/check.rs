@@ -82,13 +82,8 @@ impl World {
 
     /// DEADLINE: the next tick is due when the first of all that can expire does.
     fn check_deadline(&self, globals: &[GlobalView], locks: &[LockView]) {
-        // Once it is asked whether it has committed, the last branch decides in its own time.
-        let is_asked = |it: &&GlobalView| {
-            let last = it.branches.last().map(|branch| &branch.state);
-            last == Some(&BranchState::Deciding) && it.record.deadline <= self.now
-        };
         let undecided = globals.iter().filter(|global| global.status == GlobalStatus::Active);
-        let (asked, timed): (Vec<_>, Vec<_>) = undecided.partition(is_asked);
+        let (asked, timed): (Vec<_>, Vec<_>) = undecided.partition(|it| self.asks_its_last(it));
         let retention = self.limits.retention_ms;
         let finished = globals.iter().filter_map(|global| global.record.finished_at());
         let waiters = locks.iter().flat_map(|lock| &lock.queue);
@@ -102,12 +97,25 @@ impl World {
         assert!(due == next || is_not_asked_yet, "DEADLINE: {next:?} and not {due:?}");
     }
 
+    /// Returns whether the time of a global is over that its last branch decides. Once that is asked
+    /// whether it has committed, it decides in its own time.
+    fn asks_its_last(&self, global: &GlobalView) -> bool {
+        let last = global.branches.last().map(|branch| &branch.state);
+        last == Some(&BranchState::Deciding) && global.record.deadline <= self.now
+    }
+
     /// BOUNDED: nothing grows past its limit, and the counts are those of what is shown.
     fn check_bounded(&self, globals: &[GlobalView], locks: &[LockView]) {
         let counts = self.coordinator.counts();
         let of = |kind| globals.iter().filter(|global| global.status.kind() == kind).count();
         let decided = globals.iter().filter(|global| global.status != GlobalStatus::Active);
-        let pending = decided.flat_map(|global| &global.branches).filter(|it| is_owed(&it.state));
+        let owed = decided.flat_map(|global| &global.branches).filter(|it| is_owed(&it.state));
+        let undecided = globals.iter().filter(|global| global.status == GlobalStatus::Active);
+        let asked = undecided.filter(|global| self.asks_its_last(global)).count();
+        // The tick that asks may still be due.
+        let is_ticked = self.coordinator.next_deadline().is_none_or(|next| next > self.now);
+        let (owed, asked_least) = (owed.count(), if is_ticked { asked } else { 0 });
+        let pending = counts.pending_branches.clamp(owed + asked_least, owed + asked);
         let counted = Counts {
             active: of(StatusKind::Active),
             committing: of(StatusKind::Committing),
@@ -116,7 +124,7 @@ impl World {
             remembered: of(StatusKind::Committed) + of(StatusKind::RolledBack),
             locks: locks.len(),
             waiters: self.pending.values().filter(|pending| pending.holding.is_some()).count(),
-            pending_branches: pending.count(),
+            pending_branches: pending,
             // This world takes no named locks; `tests/leases.rs` does.
             leases: 0,
             lock_queue: 0,
