@@ -99,8 +99,13 @@ fn the_steps_of_the_next_coordinator_stand_in_the_same_trace() -> Result<()> {
     let run = TracedRun::new(PROGRAM, collector.endpoint())?;
     let report = run.place_the_order_over_a_crash("mid-dispatch:2", &[])?;
     ensure!(report["committed"] == 1, "{report}");
-    let confirmed =
-        |trace: &Trace| trace.named(SHOP, "step confirm").len() == 1 && root(trace).is_some();
+    // The collector writes what each process has sent when it gets to it.
+    let has =
+        |trace: &Trace, service, step| trace.named(service, &format!("step {step}")).len() == 1;
+    let confirmed = |trace: &Trace| {
+        let called = STEPS[1..].iter().all(|(step, ..)| has(trace, COORDINATOR, step));
+        called && has(trace, SHOP, "confirm") && root(trace).is_some()
+    };
     let trace = collector.wait_for(WITHIN, confirmed)?;
 
     let saga = trace.only(SHOP, "saga place-order")?;
