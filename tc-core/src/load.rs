@@ -53,8 +53,9 @@ impl Coordinator {
         Self::load_in_order(epoch, address, limits, records)
     }
 
-    /// Loads as [`Coordinator::load`] does, without holding the records: they must be in the order of
-    /// [`Record::place_to_load`], or at least those of the branches of each global behind its own.
+    /// Loads as [`Coordinator::load`] does, without holding the records: they must be in the order
+    /// of [`Record::place_to_load`], or at least those of the branches of each global behind its
+    /// own.
     ///
     /// # Errors
     /// As [`Coordinator::load`]. A branch in another place counts as one without a global.

@@ -60,8 +60,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// and without harm.
     fn lead(&self, at_least: Epoch) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>>;
 
-    /// Leads as [`Store::lead`] does, but returns the records while they are read. The default is for
-    /// a store that has read them all by then.
+    /// Leads as [`Store::lead`] does, but returns the records while they are read. The default is
+    /// for a store that has read them all by then.
     fn lead_and_feed(
         &self,
         at_least: Epoch,

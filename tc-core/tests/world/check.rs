@@ -97,8 +97,8 @@ impl World {
         assert!(due == next || is_not_asked_yet, "DEADLINE: {next:?} and not {due:?}");
     }
 
-    /// Returns whether the time of a global is over that its last branch decides. Once that is asked
-    /// whether it has committed, it decides in its own time.
+    /// Returns whether the time of a global is over that its last branch decides. Once that is
+    /// asked whether it has committed, it decides in its own time.
     fn asks_its_last(&self, global: &GlobalView) -> bool {
         let last = global.branches.last().map(|branch| &branch.state);
         last == Some(&BranchState::Deciding) && global.record.deadline <= self.now
