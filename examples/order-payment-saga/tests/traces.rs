@@ -100,11 +100,9 @@ fn the_steps_of_the_next_coordinator_stand_in_the_same_trace() -> Result<()> {
     let report = run.place_the_order_over_a_crash("mid-dispatch:2", &[])?;
     ensure!(report["committed"] == 1, "{report}");
     // The collector writes what each process has sent when it gets to it.
-    let has =
-        |trace: &Trace, service, step| trace.named(service, &format!("step {step}")).len() == 1;
     let confirmed = |trace: &Trace| {
-        let called = STEPS[1..].iter().all(|(step, ..)| has(trace, COORDINATOR, step));
-        called && has(trace, SHOP, "confirm") && root(trace).is_some()
+        let called = STEPS[1..].iter().all(|(step, ..)| has_step(trace, COORDINATOR, step));
+        called && has_step(trace, SHOP, "confirm") && root(trace).is_some()
     };
     let trace = collector.wait_for(WITHIN, confirmed)?;
 
@@ -155,6 +153,10 @@ async fn a_signal_and_a_cancellation_are_in_the_trace_of_their_caller() -> Resul
     ensure!(refused.attributes["code"] == "HF-TC-UNKNOWN-SIGNAL", "{refused:?}");
     ensure!(refused.attributes["signal"] == "sale", "{refused:?}");
     Ok(())
+}
+
+fn has_step(trace: &Trace, service: &str, step: &str) -> bool {
+    trace.named(service, &format!("step {step}")).len() == 1
 }
 
 fn root(trace: &Trace) -> Option<&Span> {
