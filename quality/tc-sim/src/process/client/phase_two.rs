@@ -112,7 +112,8 @@ impl ClientProcess {
             let Some(call) = call else { return };
             let (mode, at) = (self.call_queues[at].mode, self.call_queues[at].database);
             let database = &self.installation.databases[at];
-            let outcomes = match (mode, decision) {
+            // A question waits in the queue of the rollbacks.
+            let outcomes = match (mode, call.decision()) {
                 (ResourceMode::Xa, _) => self.finish_xa_branches(database, &call).await,
                 (ResourceMode::Tcc, _) => self.finish_tcc_branches(database, &call).await,
                 (ResourceMode::Saga, _) => self.run_saga_steps(database, &call).await,
