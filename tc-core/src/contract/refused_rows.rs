@@ -24,9 +24,11 @@ pub struct DirtyRow {
     pub columns: Vec<DirtyColumn>,
     /// How it compares with its images.
     pub standing: RowStanding,
-    /// The change that [`Resolution::RestoreClean`](super::Resolution::RestoreClean) would make, if it is known.
+    /// The change that [`Resolution::RestoreClean`](super::Resolution::RestoreClean) would make, if
+    /// it is known.
     pub on_restore_clean: Option<RowChange>,
-    /// The change that [`Resolution::ForceBefore`](super::Resolution::ForceBefore) would make, if it is known.
+    /// The change that [`Resolution::ForceBefore`](super::Resolution::ForceBefore) would make, if
+    /// it is known.
     pub on_force_before: Option<RowChange>,
 }
 
