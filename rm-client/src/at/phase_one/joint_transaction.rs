@@ -124,7 +124,7 @@ async fn commit<DB: AtDatabase>(
     let AtTransaction { mut local, shared, .. } = local;
     shared.note_prepared(local.connection());
     let Some((witness, _)) = logs.first() else {
-        // Nothing was changed.
+        // Nothing was changed, so that it makes no difference whether this succeeds.
         let _ = local.rollback().await;
         return Ok(());
     };
@@ -150,6 +150,7 @@ async fn commit<DB: AtDatabase>(
         Err(error) => Err(error),
     };
     if let Err(error) = inserted {
+        // The database does the same when it notices that the connection is gone.
         let _ = local.rollback().await;
         return Err(rolled_back(&error));
     }
