@@ -64,7 +64,8 @@ fn contention() -> impl Strategy<Value = Step> {
         outcome: Some(PhaseOneOutcome::Failed),
         data: "",
     });
-    let check = (0..GLOBALS, vec(0..KEYS, 1..3)).prop_map(move |(global, rows)| Step::Check {
+    let checked = vec((0..KEYS, lock_mode()), 1..3);
+    let check = (0..GLOBALS, checked).prop_map(move |(global, rows)| Step::Check {
         global: Some(global),
         resource: 0,
         rows,
@@ -149,7 +150,7 @@ fn report() -> impl Strategy<Value = Step> {
 
 fn check() -> impl Strategy<Value = Step> {
     let global = proptest::option::of(any::<usize>());
-    (global, 0..RESOURCES.len(), vec(0..KEYS, 1..4), lock_wait())
+    (global, 0..RESOURCES.len(), vec((0..KEYS, lock_mode()), 1..4), lock_wait())
         .prop_map(|(global, resource, rows, wait)| Step::Check { global, resource, rows, wait })
 }
 

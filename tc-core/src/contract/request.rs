@@ -87,7 +87,7 @@ pub enum Command {
         /// The error.
         error: Arc<str>,
     },
-    /// Waits until no other global holds the rows; takes nothing.
+    /// Waits until no other global holds the rows in a mode that conflicts; takes nothing.
     CheckLocks {
         /// The asking global, whose own locks are no conflict.
         xid: Option<Xid>,

@@ -67,8 +67,7 @@ impl Globals<'_> {
         wait: LockWait,
     ) -> HandlerResult {
         xid.map_or(Ok(()), |xid| self.undecided(xid).map(|_| ()))?;
-        // A check is compatible like a shared lock: it reads.
-        let rows = self.distinct_rows(rows.into_iter().map(RowLock::shared).collect())?;
+        let rows = self.distinct_rows(rows)?;
         let wanted = self.wanted_rows(xid, resource, &rows)?;
         if let Some(blocker) = self.rows.blocker(xid, &wanted, WaitId(u64::MAX)) {
             return self.wait_or_refuse(to, WaitGoal::Check(xid), wanted, wait, blocker);
@@ -287,12 +286,6 @@ enum LockPlan {
     Take { sequence: u32, missing: WantedRows },
     /// None: the branch holds every row, and the answer is that of the grant.
     HasAll(Reply),
-}
-
-impl RowLock {
-    fn shared(self) -> Self {
-        Self { mode: LockMode::Shared, ..self }
-    }
 }
 
 impl Branch {

@@ -49,7 +49,7 @@ pub(crate) enum Step {
     Check {
         global: Option<usize>,
         resource: usize,
-        rows: Vec<usize>,
+        rows: Vec<(usize, LockMode)>,
         wait: LockWait,
     },
     End {
@@ -351,7 +351,7 @@ impl World {
             }
             Step::Check { global, resource, rows, wait } => {
                 let xid = global.and_then(|global| self.pick(global));
-                let rows: Vec<_> = rows.iter().map(|&key| row(key, LockMode::Shared)).collect();
+                let rows: Vec<_> = rows.into_iter().map(|(key, mode)| row(key, mode)).collect();
                 let pending = waiting(xid, resource, &rows, wait);
                 let resource = RESOURCES[resource].into();
                 return Some((Command::CheckLocks { xid, resource, rows, wait }, Some(pending)));
