@@ -19,6 +19,7 @@ mod journal;
 mod lease;
 mod nodes;
 mod pages;
+mod recent_batches;
 mod record_pages;
 mod retries;
 mod schema;

@@ -1,8 +1,10 @@
 //! Carries batches over from the journal into the records, and deletes them from it.
 //!
 //! ```text
-//! read batches ─▶ one transaction: mark, last change of each key, delete the batches but the last
+//! batches ─▶ one transaction: mark, last change of each key, delete the batches but the last
 //! ```
+//!
+//! Most batches are still here from when they were stored ([`RecentBatches`]). The others are read.
 //!
 //! Rows of the journal never change, so any process may carry them over. The mark ensures that it
 //! is done once: a transaction sets it only if it is still where the batches were read from. So a
@@ -14,13 +16,15 @@
 //! The last batch stays, as the row behind which the next is stored. Compaction locks nothing that
 //! a commit needs: a commit reads that row and adds another one.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hashbrown::HashMap;
 
 use super::connection::{Connection, ConnectionSlot, SqlDatabase, Value};
 use super::dialect::CallError;
-use super::pages;
+use super::pages::{self, StoredBatch};
+use super::recent_batches::RecentBatches;
 use super::retries::Retries;
 use super::snapshot::read_applied;
 use crate::store::journal::frame::Seed;
@@ -33,7 +37,7 @@ const RECORDS_IN_A_STATEMENT: usize = 200;
 const BYTES_IN_A_STATEMENT: usize = 1 << 20;
 
 /// The last change of each key; `None` deletes it.
-type Changes = HashMap<Vec<u8>, Option<Vec<u8>>>;
+type Changes<'b> = HashMap<&'b [u8], Option<&'b [u8]>>;
 
 /// Carries over all up to a row of the journal. Logs a failure: the journal is all there then, and
 /// a later compaction goes on.
@@ -42,11 +46,12 @@ pub(super) async fn compact(
     last: u64,
     seed: Seed,
     stored: Arc<Mutex<StoredKeys>>,
+    recent: RecentBatches,
 ) {
     let mut slot = ConnectionSlot::new(database.clone());
     let mut retries = Retries::of("compacting the journal");
     loop {
-        match compact_some(&mut slot, last, seed, &stored).await {
+        match compact_some(&mut slot, last, seed, &stored, &recent).await {
             Ok(Progress::Some) => retries.succeeded(),
             Ok(Progress::Done) => return,
             Err(failure) => {
@@ -71,6 +76,7 @@ async fn compact_some(
     last: u64,
     seed: Seed,
     stored: &Mutex<StoredKeys>,
+    recent: &RecentBatches,
 ) -> Result<Progress, CallError> {
     let database = slot.database().clone();
     let mut connection = slot.take().await?;
@@ -78,12 +84,15 @@ async fn compact_some(
     if applied >= last {
         return Ok(Progress::Done);
     }
-    let read = read_changes(&mut connection, &database, applied, last, seed).await;
-    if read.is_err() && read_applied(&mut connection, &database).await? != applied {
+    let older = read_older(&mut connection, &database, applied..last, recent).await;
+    if older.is_err() && read_applied(&mut connection, &database).await? != applied {
         // Another process has carried over and deleted what was being read.
         return Ok(Progress::Done);
     }
-    let (upto, changes) = read?;
+    let older = older?;
+    let batches = batches_to_carry(&older, recent, applied..last);
+    let Some(upto) = batches.last().map(|batch| batch.number) else { return Ok(Progress::Done) };
+    let changes = changes_of(&batches, seed)?;
     // What was read before this transaction is still true: rows of the journal never change, and
     // the mark shows below whether another process has carried them over.
     connection.run(database.dialect.statements().begin).await?;
@@ -101,25 +110,51 @@ async fn compact_some(
     Ok(Progress::Some)
 }
 
-/// Reads batches up to a limit of bytes. Returns the number of the last one.
-async fn read_changes(
+/// Reads the batches behind a number up to a last one, as far as they are not kept, or up to a limit
+/// of bytes.
+async fn read_older(
     connection: &mut Connection,
     database: &SqlDatabase,
-    applied: u64,
-    last: u64,
-    seed: Seed,
-) -> Result<(u64, Changes), CallError> {
-    let (mut upto, mut bytes, mut changes) = (applied, 0, Changes::new());
+    Range { start: applied, end: last }: Range<u64>,
+    recent: &RecentBatches,
+) -> Result<Vec<StoredBatch>, CallError> {
+    let first_kept = recent.first().filter(|first| *first > applied);
+    let last = first_kept.map_or(last, |first| last.min(first - 1));
+    let (mut older, mut bytes) = (Vec::new(), 0);
+    let mut upto = if recent.has(applied + 1) { last } else { applied };
     while upto < last && bytes < BYTES_AT_A_TIME {
         for batch in pages::batches(connection, database, upto, last).await? {
-            bytes += batch.bytes.len();
-            upto = batch.number;
-            batch.visit(seed, |key, value| {
-                changes.insert(key.to_vec(), value.map(<[u8]>::to_vec));
-            })?;
+            (upto, bytes) = (batch.number, bytes + batch.bytes.len());
+            older.push(batch);
         }
     }
-    Ok((upto, changes))
+    Ok(older)
+}
+
+/// The batches behind a number up to a last one, as many as are carried over in one transaction.
+fn batches_to_carry<'b>(
+    older: &'b [StoredBatch],
+    recent: &'b RecentBatches,
+    Range { start: applied, end: last }: Range<u64>,
+) -> Vec<&'b StoredBatch> {
+    let mut bytes = 0;
+    let is_one_more = |batch: &&StoredBatch| {
+        let fits = bytes < BYTES_AT_A_TIME && batch.number <= last;
+        bytes += batch.bytes.len();
+        fits
+    };
+    let read_upto = older.last().map_or(applied, |batch| batch.number);
+    older.iter().chain(recent.behind(read_upto)).take_while(is_one_more).collect()
+}
+
+fn changes_of<'b>(batches: &[&'b StoredBatch], seed: Seed) -> Result<Changes<'b>, CallError> {
+    let mut changes = Changes::new();
+    for batch in batches {
+        batch.visit(seed, |key, value| {
+            changes.insert(key, value);
+        })?;
+    }
+    Ok(changes)
 }
 
 /// Sets the mark, unless another process has set it since it was read.
@@ -137,14 +172,14 @@ async fn advance(
 async fn write(
     connection: &mut Connection,
     database: &SqlDatabase,
-    changes: &Changes,
+    changes: &Changes<'_>,
     stored: &Mutex<StoredKeys>,
 ) -> Result<(), CallError> {
     let mut puts: Vec<(&[u8], &[u8])> = Vec::new();
     let mut deletes: Vec<&[u8]> = Vec::new();
     {
         let mut stored = stored.lock().unwrap_or_else(PoisonError::into_inner);
-        for (key, value) in changes {
+        for (&key, &value) in changes {
             match value {
                 Some(value) => puts.push((key, value)),
                 None if stored.may_have(key) => deletes.push(key),

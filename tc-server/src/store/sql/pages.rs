@@ -83,10 +83,10 @@ fn last_that_fits<K>(rows: Vec<(K, u64)>) -> Option<K> {
 
 impl StoredBatch {
     /// Calls `change` with each key and value; without a value it is deleted.
-    pub(super) fn visit(
-        &self,
+    pub(super) fn visit<'b>(
+        &'b self,
         seed: Seed,
-        mut change: impl FnMut(&[u8], Option<&[u8]>),
+        mut change: impl FnMut(&'b [u8], Option<&'b [u8]>),
     ) -> Result<(), CallError> {
         if self.bytes.is_empty() {
             return Ok(());

@@ -11,6 +11,8 @@ use super::connection::{ConnectionSlot, SqlDatabase};
 use super::dialect::CallError;
 use super::journal::{self, Appended, Position, Witness};
 use super::lease::Tenure;
+use super::pages::StoredBatch;
+use super::recent_batches::RecentBatches;
 use super::retries::Retries;
 use super::schema::Ground;
 use crate::store::StoreError;
@@ -40,6 +42,8 @@ struct State {
     slot: Option<ConnectionSlot>,
     /// Bytes of the journal since the last compaction was begun.
     bytes: u64,
+    /// The batches since then, as far as they are not too many.
+    recent: RecentBatches,
     /// Ends with the term: it would disturb the next leader.
     compaction: Option<AbortOnDropHandle<()>>,
 }
@@ -69,7 +73,8 @@ impl Term {
     ) -> Self {
         let Beginning { slot, mark, journal_bytes: bytes, stored } = beginning;
         let database = slot.database().clone();
-        let state = State { last: Some(mark), slot: Some(slot), bytes, compaction: None };
+        let recent = RecentBatches::default();
+        let state = State { last: Some(mark), slot: Some(slot), bytes, recent, compaction: None };
         let (state, stored) = (Mutex::new(state), Arc::new(Mutex::new(stored)));
         let term = Self { database, witness, tenure, ground, compact_bytes, stored, state };
         term.compact_if_due(&mut term.lock());
@@ -107,7 +112,7 @@ impl Term {
             stored = self.store(&mut writing, &frame) => stored,
         };
         match stored {
-            Ok(()) => self.end_write(writing, frame.len()),
+            Ok(()) => self.end_write(writing, frame),
             Err(error) => {
                 self.tenure.end();
                 return Err(error);
@@ -154,11 +159,12 @@ impl Term {
         Ok(())
     }
 
-    fn end_write(&self, writing: Writing, bytes: usize) {
+    fn end_write(&self, writing: Writing, frame: Vec<u8>) {
         let mut state = self.lock();
         state.last = Some(writing.last);
         state.slot = Some(writing.slot);
-        state.bytes += bytes as u64;
+        state.bytes += frame.len() as u64;
+        state.recent.push(StoredBatch { number: writing.last.number, bytes: frame });
         self.compact_if_due(&mut state);
     }
 
@@ -168,7 +174,8 @@ impl Term {
         if state.bytes >= self.compact_bytes {
             state.bytes = 0;
             let (database, stored) = (self.database.clone(), Arc::clone(&self.stored));
-            let compact = compaction::compact(database, last.number, self.ground.seed, stored);
+            let (seed, recent) = (self.ground.seed, state.recent.take());
+            let compact = compaction::compact(database, last.number, seed, stored, recent);
             state.compaction = Some(AbortOnDropHandle::new(tokio::spawn(compact)));
         }
     }
