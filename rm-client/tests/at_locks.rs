@@ -35,6 +35,8 @@ on_every_database!(
     a_failed_closure_rolls_back,
     a_waiting_branch_makes_way_for_its_holder,
     a_checked_transaction_makes_way_for_its_holder,
+    a_checked_closure_waits_with_nothing_held,
+    a_checked_write_respects_readers,
 );
 
 async fn amount<DB: TestDatabase>(stage: &Stage<DB>, id: u32) -> i64 {
@@ -218,7 +220,51 @@ async fn a_checked_transaction_respects_globals<DB: TestDatabase>() {
     let global = stage.begin().await;
     let refused = global.scope(stage.resource.begin_checked()).await.unwrap_err();
     assert_eq!(code(&refused), "HF-AT-CHECKED-INSIDE-GLOBAL");
+    let refused = global.scope(DB::run_alone(&stage.resource.checked(), sql)).await.unwrap_err();
+    assert_eq!(code(&refused), "HF-AT-CHECKED-INSIDE-GLOBAL");
     stage.commit(global).await;
+}
+
+/// The rollback of the holder needs the row, on SQLite the only writer lock.
+async fn a_checked_closure_waits_with_nothing_held<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ACCOUNT).await;
+    let holder = stage.begin().await;
+    stage.branch(&holder, &["UPDATE account SET amount = 1 WHERE id = 1"]).await;
+    let (attempts, checked) = (AtomicU32::new(0), stage.resource.checked());
+    let work = checked.transaction(async |mut local| {
+        attempts.fetch_add(1, Ordering::Relaxed);
+        DB::run(&mut local, "UPDATE account SET amount = amount + 5 WHERE id = 1").await
+    });
+    // The work is polled first, and finds the row locked.
+    let (worked, ()) = tokio::join!(work, stage.roll_back(holder));
+    assert_eq!(worked.unwrap(), 1);
+    assert_eq!(attempts.load(Ordering::Relaxed), 2);
+    let statement = "UPDATE account SET amount = amount * 2 WHERE id = 1";
+    assert_eq!(DB::run_alone(&checked, statement).await.unwrap(), 1);
+    assert_eq!((amount(&stage, 1).await, stage.undo_rows().await), (10, 0));
+}
+
+async fn a_checked_write_respects_readers<DB: TestDatabase>() {
+    let share = match DB::NAME_IN_TESTS {
+        "sqlite" => return, // It has no locking reads.
+        "mysql" => "LOCK IN SHARE MODE",
+        _ => "FOR SHARE",
+    };
+    let stage = Stage::<DB>::new(ACCOUNT).await;
+    let impatient = stage.handfast.at(stage.pool.clone()).lock_timeout(Duration::from_millis(1));
+    let impatient = impatient.await.unwrap().checked();
+    let reader = stage.begin().await;
+    let read = format!("SELECT amount FROM account WHERE id = 1 {share}");
+    stage.branch(&reader, &[&read]).await;
+    let mut local = impatient.begin().await.unwrap();
+    DB::run(&mut local, &read).await.unwrap();
+    local.commit().await.unwrap();
+    let sql = "UPDATE account SET amount = 2 WHERE id = 1";
+    let refused = DB::run_alone(&impatient, sql).await.unwrap_err();
+    assert_eq!(code(&refused), "HF-TC-ROW-LOCKED");
+    stage.commit(reader).await;
+    DB::run_alone(&impatient, sql).await.unwrap();
+    assert_eq!(amount(&stage, 1).await, 2);
 }
 
 async fn committed_reads_wait_for_the_holder<DB: TestDatabase>() {

@@ -176,7 +176,7 @@ async fn the_page_tells_how_many_statements_are_sent() {
         checked(&apart).await,
         checked(&sqlite.resource).await,
     ];
-    let name = "UPDATE of one row by its key, by `begin_checked()` outside of a global";
+    let name = "UPDATE of one row by its key, by `checked()` outside of a global";
     table += &format!("| {name} | {} |\n", cells.join(" | "));
     let path = format!("{}/../docs/at.md", env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(&path).unwrap();

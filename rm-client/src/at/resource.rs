@@ -10,7 +10,7 @@ use super::database::bound_query::BoundQuery;
 use super::database::catalogue::Managed;
 use super::database::{AtDatabase, Steps};
 use super::error::AtError;
-use super::phase_one::{AtTransaction, Attempt, Attempts};
+use super::phase_one::{AtTransaction, Attempt, Attempts, Part};
 use super::resource_state::ResourceState;
 use crate::context;
 use crate::executor::Route;
@@ -36,13 +36,13 @@ use crate::guard::TransactionGuard;
 /// ```
 pub struct AtResource<DB: AtDatabase> {
     pub(super) shared: Arc<ResourceState<DB>>,
-    /// Whether the branches that it makes are the last ones of their globals.
-    pub(super) is_last: bool,
+    /// The part that its local transactions take in globals.
+    pub(super) part: Part,
 }
 
 impl<DB: AtDatabase> Clone for AtResource<DB> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), is_last: self.is_last }
+        Self { shared: Arc::clone(&self.shared), part: self.part }
     }
 }
 
@@ -98,7 +98,34 @@ impl<DB: AtDatabase> AtResource<DB> {
     /// coordinator asks the database when the global's timeout is over, and commits.
     #[must_use]
     pub fn last(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), is_last: true }
+        Self { shared: Arc::clone(&self.shared), part: Part::LastBranch }
+    }
+
+    /// Returns this resource for work in this database alone, outside of any global: transactions in
+    /// one phase, whose commit makes sure that no global holds the rows that they have written, or
+    /// read FOR UPDATE. They take no lock, leave no undo row, and cost one round trip to the
+    /// coordinator, which stores nothing.
+    ///
+    /// So an action that changes one database needs no global and is still isolated from those that
+    /// change several. [`transaction`](Self::transaction) and single statements wait with nothing
+    /// held, and are repeated; [`begin`](Self::begin) waits holding its rows.
+    ///
+    /// ```no_run
+    /// # async fn example(stock: handfast::AtResource<sqlx::Sqlite>) -> Result<(), sqlx::Error> {
+    /// let count = "UPDATE stock SET units = 40 WHERE product_id = 7";
+    /// sqlx::query(count).execute(&stock.checked()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// If the answer to the commit is lost, the outcome is unknown as it is without a coordinator:
+    /// nothing but the rows themselves tells it.
+    ///
+    /// Within a global a local transaction of it does not begin:
+    /// [`AtError::CheckedInsideGlobal`].
+    #[must_use]
+    pub fn checked(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), part: Part::Checked }
     }
 
     /// Begins a local transaction: a branch of the ambient global, or a plain one outside of any.
@@ -111,8 +138,7 @@ impl<DB: AtDatabase> AtResource<DB> {
     /// As `sqlx::Pool::begin`; [`AtError::OutsideGlobal`] outside of a global, if the resource is
     /// [for globals only](super::At::only_in_global).
     pub async fn begin(&self) -> Result<AtTransaction<'static, DB>, sqlx::Error> {
-        let context = self.shared.context()?;
-        AtTransaction::begin(Arc::clone(&self.shared), context, self.is_last).await
+        AtTransaction::begin(Arc::clone(&self.shared), self.part).await
     }
 
     /// Begins a local transaction outside of any global one, whose commit makes sure that no global
@@ -122,10 +148,7 @@ impl<DB: AtDatabase> AtResource<DB> {
     /// # Errors
     /// [`AtError::CheckedInsideGlobal`] inside a global, else as `sqlx::Pool::begin`.
     pub async fn begin_checked(&self) -> Result<AtTransaction<'static, DB>, sqlx::Error> {
-        if let Some(context) = context::current() {
-            return Err(AtError::CheckedInsideGlobal { xid: context.xid.to_string() }.into());
-        }
-        AtTransaction::begin_checked(Arc::clone(&self.shared)).await
+        self.checked().begin().await
     }
 
     /// Runs a closure in a local transaction and commits it. Inside a global this is a branch that
@@ -205,7 +228,7 @@ impl<DB: AtDatabase> AtResource<DB> {
         R: Future<Output = Result<T, E>>,
         E: From<sqlx::Error>,
     {
-        let mut attempts = Attempts::new(Arc::clone(&self.shared), self.is_last)?;
+        let mut attempts = Attempts::new(Arc::clone(&self.shared), self.part)?;
         loop {
             let (guard, back) = TransactionGuard::lend(attempts.begin().await?);
             let ended = Box::pin(work(guard)).await;
@@ -229,7 +252,7 @@ impl<DB: AtDatabase> AtResource<DB> {
         query: BoundQuery<DB>,
         managed: Managed,
     ) -> Result<Steps<DB>, sqlx::Error> {
-        let mut attempts = Attempts::new(Arc::clone(&self.shared), self.is_last)?;
+        let mut attempts = Attempts::new(Arc::clone(&self.shared), self.part)?;
         let _running = match &managed {
             Managed::Statement(statement) => attempts.take_ahead(&query, statement).await?,
             Managed::Savepoint(_) | Managed::Several(_) => None,
@@ -254,8 +277,12 @@ impl<DB: AtDatabase> AtResource<DB> {
 
     /// Decides how a query goes to the database. A statement is parsed here and nowhere else.
     pub(super) fn classify(&self, query: &BoundQuery<DB>) -> Result<Route<Managed>, sqlx::Error> {
-        let Some(context) = context::current() else { return self.classify_outside(query) };
-        let reads = if context.read_committed { Reads::Committed } else { Reads::Local };
+        let reads = match context::current() {
+            Some(context) if context.read_committed => Reads::Committed,
+            Some(_) => Reads::Local,
+            None if self.part == Part::Checked => Reads::Local,
+            None => return self.classify_outside(query),
+        };
         match self.shared.catalogue.classify(reads, query.sql())? {
             Route::Plain => Ok(Route::Plain),
             route @ Route::Planned(Managed::Statement(_) | Managed::Several(_)) => Ok(route),

@@ -15,7 +15,7 @@ use super::database::catalogue::Catalogue;
 use super::database::{AtDatabase, Backend, LOCK_TIMEOUT};
 use super::error::AtError;
 use super::guarded::{Releases, remove_released};
-use super::phase_one::JointQueues;
+use super::phase_one::{JointQueues, Part};
 use super::phase_two::{AtBranchHandler, remove_stale_guards};
 use super::resource::AtResource;
 use super::resource_state::{OutsideWatch, PreparedWatch, ResourceState};
@@ -195,7 +195,7 @@ impl<DB: AtDatabase> At<DB> {
         // Last of all: phase two may be asked for as soon as the coordinator knows the resource.
         let handler = Arc::new(AtBranchHandler::new(Arc::clone(&shared)));
         shared.coordinator.register_resource(shared.identity.resource(v1::Mode::At), handler);
-        Ok(AtResource { shared, is_last: false })
+        Ok(AtResource { shared, part: Part::Branch })
     }
 }
 

@@ -18,7 +18,7 @@ use handfast_proto::v1;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::branch::{Branch, OnConflict, Role};
+use super::branch::{OnConflict, Part, Role};
 use super::registration::{check_locks, failed_if_dropped, registration, report_failed};
 use super::row_locks::RowLocks;
 use super::transaction::AtTransaction;
@@ -47,16 +47,8 @@ pub(crate) struct Attempts<DB: AtDatabase> {
 }
 
 impl<DB: AtDatabase> Attempts<DB> {
-    pub(crate) fn new(shared: Arc<ResourceState<DB>>, is_last: bool) -> Result<Self, sqlx::Error> {
-        let role = match shared.context()? {
-            None => Role::Plain,
-            Some(context) => {
-                let resource = &shared.identity.resource_id;
-                let (dialect, fail) = (DB::DIALECT, OnConflict::Fail);
-                let branch = Branch::new(&shared.branches, resource, dialect, context, fail);
-                Role::Branch(branch.ending_global(is_last))
-            }
-        };
+    pub(crate) fn new(shared: Arc<ResourceState<DB>>, part: Part) -> Result<Self, sqlx::Error> {
+        let role = Role::of(&shared, part, OnConflict::Fail)?;
         let deadline = Instant::now() + shared.lock_timeout;
         Ok(Self { shared, role, deadline, repeats: 0 })
     }
@@ -84,7 +76,10 @@ impl<DB: AtDatabase> Attempts<DB> {
             Some(ours) if ours.is_row_locked() => {
                 // The commit has rolled back, so nothing is held in the database while this waits:
                 // a cycle of such waiters is in the coordinator's wait-for graph, which refuses it.
-                self.wait_and_take(&locks).await?;
+                match &self.role {
+                    Role::Checked(_) => self.wait_for(&locks).await?,
+                    Role::Branch(_) | Role::Plain => self.wait_and_take(&locks).await?,
+                }
                 crash_point("before-replay");
                 return Ok(Attempt::Again);
             }
@@ -107,8 +102,8 @@ impl<DB: AtDatabase> Attempts<DB> {
 
     fn may_repeat(&mut self) -> bool {
         self.repeats += 1;
-        // Outside of a global this is a plain local transaction, whose closure runs once.
-        matches!(self.role, Role::Branch(_))
+        // The closure of a plain local transaction runs once.
+        !matches!(self.role, Role::Plain)
             && self.repeats <= REPEATS_MAX
             && Instant::now() < self.deadline
     }
@@ -154,10 +149,13 @@ impl<DB: AtDatabase> Attempts<DB> {
         }
     }
 
-    /// Waits until no other global holds rows that were read.
+    /// Waits until no other global holds rows that were read, or changed outside of any.
     async fn wait_for(&mut self, rows: &RowLocks) -> Result<(), sqlx::Error> {
-        let Role::Branch(branch) = &self.role else { return Ok(()) };
-        let (xid, left) = (branch.xid.as_str(), self.left());
+        let (xid, left) = match &self.role {
+            Role::Plain => return Ok(()),
+            Role::Checked(_) => ("", self.left()),
+            Role::Branch(branch) => (branch.xid.as_str(), self.left()),
+        };
         let waited = check_locks(&self.shared, xid, rows, left, v1::Holding::Nothing).await;
         if let Err(error) = waited {
             self.abandon().await;

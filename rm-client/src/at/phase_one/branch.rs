@@ -6,11 +6,25 @@ use handfast_rm_core::plan::{Dialect, Reads};
 use tracing::Span;
 
 use super::row_locks::RowLocks;
+use crate::at::database::Backend;
+use crate::at::error::AtError;
+use crate::at::resource_state::ResourceState;
 use crate::at::running_branches::{RunningBranch, RunningBranches};
-use crate::context::Context;
+use crate::context::{self, Context};
 use crate::last_commit::Known;
 use crate::trace;
 use crate::xid::Xid;
+
+/// The part that the local transactions of a resource take in globals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Branches of the ambient global, or plain ones outside of any.
+    Branch,
+    /// The same, and a branch is the last one of its global.
+    LastBranch,
+    /// None: they are outside of any global, and respect the rows that globals hold.
+    Checked,
+}
 
 /// The role of a local transaction in a global.
 #[derive(Clone, Debug)]
@@ -18,7 +32,7 @@ pub(super) enum Role {
     /// None: exactly sqlx's transaction.
     Plain,
     /// None, but its commit respects the rows that globals hold.
-    Checked,
+    Checked(OnConflict),
     /// A branch of a global.
     Branch(Branch),
 }
@@ -54,8 +68,33 @@ pub(super) enum OnConflict {
     Fail,
 }
 
+impl Role {
+    /// Returns the role of a local transaction that begins now.
+    ///
+    /// # Errors
+    /// [`AtError::CheckedInsideGlobal`] and [`AtError::OutsideGlobal`].
+    pub(super) fn of<DB: Backend>(
+        shared: &ResourceState<DB>,
+        part: Part,
+        on_conflict: OnConflict,
+    ) -> Result<Self, AtError> {
+        if part == Part::Checked {
+            return match context::current() {
+                Some(Context { xid, .. }) => {
+                    Err(AtError::CheckedInsideGlobal { xid: xid.to_string() })
+                }
+                None => Ok(Self::Checked(on_conflict)),
+            };
+        }
+        let Some(context) = shared.context()? else { return Ok(Self::Plain) };
+        let (branches, resource) = (&shared.branches, &shared.identity.resource_id);
+        let branch = Branch::new(branches, resource, DB::DIALECT, context, on_conflict);
+        Ok(Self::Branch(Branch { is_last: part == Part::LastBranch, ..branch }))
+    }
+}
+
 impl Branch {
-    pub(super) fn new(
+    fn new(
         branches: &Arc<RunningBranches>,
         resource: &str,
         dialect: Dialect,
@@ -79,10 +118,6 @@ impl Branch {
             context,
             span,
         }
-    }
-
-    pub(super) fn ending_global(self, is_last: bool) -> Self {
-        Self { is_last, ..self }
     }
 
     /// Returns whether its local commit may decide the global, as far as this process knows.

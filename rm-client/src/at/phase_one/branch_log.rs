@@ -2,6 +2,7 @@
 
 use handfast_rm_core::plan::DeltaKind;
 
+use super::branch::Role;
 use super::row_locks::{RowLockMode, RowLocks};
 use crate::at::database::{Backend, LoadedTable};
 use crate::at::undo::image::{Image, ImageRow};
@@ -31,6 +32,8 @@ pub(crate) struct BranchLog {
     pub(crate) gaps_locked: bool,
     /// Whether the local transaction is marked for the triggers of guarded tables.
     pub(crate) marked: bool,
+    /// Whether nothing of it is ever undone, so that rows are noted alone.
+    pub(crate) is_checked: bool,
     /// Whether an event was emitted, even if a savepoint has taken it back since.
     pub(crate) events: BranchEvents,
     savepoints: Vec<Savepoint>,
@@ -49,6 +52,11 @@ struct Savepoint {
 }
 
 impl BranchLog {
+    /// The log of a local transaction in this role.
+    pub(super) fn of(role: &Role) -> Self {
+        Self { is_checked: matches!(role, Role::Checked(_)), ..Self::default() }
+    }
+
     pub(crate) fn items(&self) -> &[UndoItem] {
         &self.items
     }
@@ -110,7 +118,10 @@ impl BranchLog {
         before: ImageRow,
         after: ImageRow,
     ) {
-        self.lock(loaded, RowLockMode::Delta(kind), [after.key.clone()]);
+        // Outside of a global, changes of counters wait for those within one.
+        let of_global = RowLockMode::Delta(kind);
+        let mode = if self.is_checked { RowLockMode::Exclusive } else { of_global };
+        self.lock(loaded, mode, [after.key.clone()]);
         if before.values != after.values {
             self.items.push(UndoItem::counted(loaded, columns, vec![before], vec![after]));
         }

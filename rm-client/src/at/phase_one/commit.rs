@@ -55,8 +55,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     pub async fn commit(mut self) -> Result<(), sqlx::Error> {
         match self.role.clone() {
             Role::Plain => self.local.commit().await,
-            Role::Checked => {
-                let prepared = self.prepare_checked().await;
+            Role::Checked(on_conflict) => {
+                let prepared = self.prepare_checked(on_conflict).await;
                 self.end_checked(prepared).await
             }
             Role::Branch(mut branch) => {
@@ -97,12 +97,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             crash_point("before-local-commit");
             return Ok(ending);
         }
-        let wait = match branch.on_conflict {
-            // On SQLite a branch holds the only writer lock, which the rollback of the row's holder
-            // needs.
-            OnConflict::Wait if DB::WAITS_WITH_LOCKS => shared.lock_timeout,
-            OnConflict::Wait | OnConflict::Fail => Duration::ZERO,
-        };
+        let wait = wait_for_rows(&shared, branch.on_conflict);
         let mut request = registration(&shared, branch, self.log.locks(), wait, HOLDING_LOCKS);
         // LAST-BRANCH: the undo row is what tells the coordinator later that it has committed.
         request.is_last = self.has_undo_row() && branch.may_decide();
@@ -123,10 +118,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// if there is one, so that the same COMMIT makes it durable with the application's work.
     fn notes(&self, branch: &Branch) -> Result<(Option<BoundQuery<DB>>, Ending<DB>), sqlx::Error> {
         if !self.has_undo_row() {
-            // There is no INSERT that would fail instead, and PostgreSQL reports success for COMMIT
-            // of a failed transaction.
-            let asked = || BoundQuery::plain("SELECT 1".to_owned());
-            return Ok((DB::COMMIT_HIDES_FAILURE.then(asked), Ending::Commit));
+            // There is no INSERT that would fail instead.
+            return Ok((failing_if_failed::<DB>(), Ending::Commit));
         }
         let (insert, row) = self.undo_row(branch)?;
         crash_point("before-undo-insert");
@@ -207,19 +200,17 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         }
     }
 
-    async fn prepare_checked(&mut self) -> Result<(), sqlx::Error> {
+    async fn prepare_checked(&mut self, on_conflict: OnConflict) -> Result<(), sqlx::Error> {
         self.refuse_incomplete()?;
         self.unmark().await?;
-        // PostgreSQL answers COMMIT of a failed transaction with a silent ROLLBACK. This statement
-        // fails in its place.
-        if DB::COMMIT_HIDES_FAILURE {
-            self.send(Some(BoundQuery::plain("SELECT 1".to_owned()))).await?;
-        }
-        let wait = if DB::WAITS_WITH_LOCKS { self.shared.lock_timeout } else { Duration::ZERO };
+        let shared = Arc::clone(&self.shared);
+        let (wait, rows) = (wait_for_rows(&shared, on_conflict), self.log.locks().clone());
         // The database keeps the rows locked until COMMIT, so no branch can write them after this
         // check.
-        check_locks(&self.shared, "", self.log.locks(), wait, HOLDING_LOCKS).await?;
-        Ok(())
+        let checked = check_locks(&shared, "", &rows, wait, HOLDING_LOCKS);
+        let (alive, checked) = futures::join!(self.send(failing_if_failed::<DB>()), checked);
+        alive?;
+        Ok(checked?)
     }
 
     async fn end_checked(self, prepared: Result<(), sqlx::Error>) -> Result<(), sqlx::Error> {
@@ -250,6 +241,21 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         }
         Ok(checked?)
     }
+}
+
+/// Returns how long a local transaction may wait with its rows locked for those that others hold.
+fn wait_for_rows<DB: Backend>(shared: &ResourceState<DB>, on_conflict: OnConflict) -> Duration {
+    match on_conflict {
+        // On SQLite it holds the only writer lock, which the rollback of the row's holder needs.
+        OnConflict::Wait if DB::WAITS_WITH_LOCKS => shared.lock_timeout,
+        OnConflict::Wait | OnConflict::Fail => Duration::ZERO,
+    }
+}
+
+/// PostgreSQL answers COMMIT of a failed transaction with a silent ROLLBACK. Returns a statement
+/// that fails in its place.
+fn failing_if_failed<DB: AtDatabase>() -> Option<BoundQuery<DB>> {
+    DB::COMMIT_HIDES_FAILURE.then(|| BoundQuery::plain("SELECT 1".to_owned()))
 }
 
 /// How a branch's local transaction is committed.

@@ -37,11 +37,11 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
                 self.log.events = BranchEvents::Held;
                 Within::Held(&branch.xid, branch.id)
             }
-            Role::Plain | Role::Checked => Within::Itself,
+            Role::Plain | Role::Checked(_) => Within::Itself,
         };
         let span = match &self.role {
             Role::Branch(branch) => branch.span.clone(),
-            Role::Plain | Role::Checked => Span::current(),
+            Role::Plain | Role::Checked(_) => Span::current(),
         };
         let connection = self.local.begun().await?;
         let inserted = outbox::insert::<DB>(connection, event, within).instrument(span);

@@ -90,7 +90,7 @@ async fn change_all<DB: AtDatabase>(
     let mut bytes_left = local.shared.identity.undo_bytes_max;
     for member in members {
         local.role = Role::Branch(member.branch.clone());
-        local.log = BranchLog::default();
+        local.log = BranchLog::of(&local.role);
         answers.push(local.run(member.query.clone(), member.managed.clone()).await?);
         let Some(log) = undo_log(&local.log, &member.branch)? else { continue };
         bytes_left = bytes_left.checked_sub(log.len()).ok_or_else(|| too_large(log.len()))?;

@@ -22,5 +22,6 @@ mod statement;
 mod transaction;
 
 pub(crate) use attempts::{Attempt, Attempts};
+pub(crate) use branch::Part;
 pub(crate) use joint_queue::JointQueues;
 pub use transaction::AtTransaction;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use handfast_rm_core::plan::{Reads, Savepoint, Statement, StatementRefusal};
 use sqlx::SqlStr;
 
-use super::branch::{Branch, OnConflict, Role};
+use super::branch::{OnConflict, Part, Role};
 use super::branch_log::BranchLog;
 use super::compound;
 use super::local_transaction::LocalTransaction;
@@ -19,7 +19,6 @@ use crate::at::database_wait::reported;
 use crate::at::error::AtError;
 use crate::at::guarded::{self, Mark};
 use crate::at::resource_state::ResourceState;
-use crate::context::Context;
 use crate::executor::Route;
 use crate::xid::Xid;
 
@@ -41,38 +40,25 @@ pub struct AtTransaction<'t, DB: AtDatabase> {
 impl<DB: AtDatabase> AtTransaction<'static, DB> {
     pub(crate) async fn begin(
         shared: Arc<ResourceState<DB>>,
-        context: Option<Context>,
-        is_last: bool,
+        part: Part,
     ) -> Result<Self, sqlx::Error> {
-        let role = match context {
-            None => Role::Plain,
-            Some(context) => {
-                let resource = &shared.identity.resource_id;
-                let (dialect, wait) = (DB::DIALECT, OnConflict::Wait);
-                let branch = Branch::new(&shared.branches, resource, dialect, context, wait);
-                Role::Branch(branch.ending_global(is_last))
-            }
-        };
+        let role = Role::of(&shared, part, OnConflict::Wait)?;
         Self::begin_as(shared, role).await
-    }
-
-    pub(crate) async fn begin_checked(shared: Arc<ResourceState<DB>>) -> Result<Self, sqlx::Error> {
-        Self::begin_as(shared, Role::Checked).await
     }
 
     pub(super) async fn begin_as(
         shared: Arc<ResourceState<DB>>,
         role: Role,
     ) -> Result<Self, sqlx::Error> {
-        let mut log = BranchLog::default();
+        let mut log = BranchLog::of(&role);
         let local = match &role {
             // As sqlx begins it: on SQLite a branch takes the writer lock at BEGIN, a plain one
             // does not.
             Role::Plain => LocalTransaction::Driven(begin(&shared.pool).await?),
-            Role::Checked | Role::Branch(_) if shared.merges => {
+            Role::Checked(_) | Role::Branch(_) if shared.merges => {
                 LocalTransaction::merged(shared.pool.acquire().await?)
             }
-            Role::Checked | Role::Branch(_) => {
+            Role::Checked(_) | Role::Branch(_) => {
                 let mark = shared.catalogue.knows_guards().then(|| mark_of(&role)).flatten();
                 let marked = mark.and_then(|mark| mark.begin::<DB>());
                 log.marked = marked.is_some();
@@ -92,7 +78,7 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
     pub fn xid(&self) -> Option<&Xid> {
         match &self.role {
             Role::Branch(branch) => Some(&branch.xid),
-            Role::Plain | Role::Checked => None,
+            Role::Plain | Role::Checked(_) => None,
         }
     }
 
@@ -174,7 +160,7 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
     pub(super) fn reads(&self) -> Reads {
         match &self.role {
             Role::Branch(branch) => branch.reads,
-            Role::Plain | Role::Checked => Reads::Local,
+            Role::Plain | Role::Checked(_) => Reads::Local,
         }
     }
 
@@ -370,7 +356,7 @@ impl<DB: AtDatabase> fmt::Debug for AtTransaction<'_, DB> {
 fn mark_of(role: &Role) -> Option<Mark> {
     match role {
         Role::Plain => None,
-        Role::Checked => Some(Mark::Pass),
+        Role::Checked(_) => Some(Mark::Pass),
         Role::Branch(branch) => Some(Mark::Branch(branch.xid.clone(), branch.id)),
     }
 }

@@ -19,8 +19,14 @@ const BRANCH: [(Product, Statement, [f64; 3]); 5] = [
     (Product::Sqlite, Statement::Point, [1.5, 1.5, 1.5]),
 ];
 
-/// The same for a whole global with 32 clients.
-const GLOBAL: [(Product, f64); 2] = [(Product::Mysql, 2.8), (Product::Postgres, 2.4)];
+/// The same for a whole global whose last branch decides.
+const GLOBAL: [(Product, [f64; 3]); 3] = [
+    (Product::Mysql, [2.2, 2.2, 2.0]),
+    (Product::Postgres, [2.2, 2.2, 2.0]),
+    (Product::Sqlite, [2.0, 2.0, 2.0]),
+];
+/// The same for a checked local transaction, with any number of clients.
+const CHECKED: f64 = 1.5;
 
 impl ProductOptions<'_> {
     /// Measures the rows of a product, and adds their goals.
@@ -53,7 +59,8 @@ impl ProductOptions<'_> {
             let way = ways.iter().find(|way| row.name.ends_with(way.name()));
             let wanted = match way {
                 Some(WorkMethod::Branch) => Some(wanted),
-                Some(WorkMethod::Global) if clients == CLIENTS[2] => global(product),
+                Some(WorkMethod::GlobalLast) => global(product, clients),
+                Some(WorkMethod::Checked) => Some(CHECKED),
                 _ => None,
             };
             let goal =
@@ -92,6 +99,7 @@ fn hot_goals(row: &Row) -> Vec<Goal> {
     alone.into()
 }
 
-fn global(product: Product) -> Option<f64> {
-    GLOBAL.iter().find(|(of, _)| *of == product).map(|(_, wanted)| *wanted)
+fn global(product: Product, clients: usize) -> Option<f64> {
+    let (_, wanted) = GLOBAL.iter().find(|(of, _)| *of == product)?;
+    CLIENTS.iter().position(|number| *number == clients).map(|at| wanted[at])
 }

@@ -115,7 +115,7 @@ impl<DB: BenchDatabase> AtSetup<DB> {
                     self.global(&self.first_resource.last(), statement, item).await?;
                 }
                 WorkMethod::Checked => {
-                    let mut local = self.first_resource.begin_checked().await?;
+                    let mut local = self.first_resource.checked().begin().await?;
                     DB::update_branch(&mut local, statement, item).await?;
                     local.commit().await?;
                 }
