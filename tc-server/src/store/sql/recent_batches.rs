@@ -66,7 +66,7 @@ mod tests {
         assert_eq!([6, 7, 9, 10].map(|number| recent.has(number)), [false, true, true, false]);
         let behind = |number| recent.behind(number).map(|batch| batch.number).collect::<Vec<_>>();
         assert_eq!([behind(6), behind(8)], [vec![7, 8, 9], vec![9]]);
-        assert_eq!([behind(5), behind(9)], [vec![], vec![]], "no gap is passed over");
+        assert!(behind(5).is_empty() && behind(9).is_empty(), "no gap is passed over");
     }
 
     #[test]
