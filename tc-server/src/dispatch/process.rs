@@ -1,4 +1,4 @@
-//! What the dispatcher knows of the processes that it calls, and what they give it to be called by.
+//! Processes that the dispatcher calls: their resources, and the sink that takes their calls.
 
 use std::fmt;
 use std::sync::Arc;
