@@ -113,8 +113,8 @@ impl Coordinator {
 
     /// Adds every call that phase two owes, for a server that has just taken the lead.
     pub fn owed(&self, out: &mut Outcome) {
-        // Votes are not owed: a voting lives in memory alone, and the client asks for its commit
-        // again.
+        // Votes are not owed: a voting lives in memory alone. The client asks for its commit again,
+        // and a last branch is asked when the global's time is over.
         for global in self.globals.iter() {
             out.effects.extend(global.due().map(Effect::PhaseTwo));
         }

@@ -12,6 +12,7 @@ mod driver;
 mod next_attempt;
 mod owed_call;
 mod pick;
+mod process;
 mod process_names;
 mod queue;
 mod resource_queue;
@@ -24,11 +25,9 @@ use handfast_core::Effect;
 
 pub use backoff::Backoff;
 pub use call::{Ask, Call, CallBatch, CallReply, ProcessId, ResourceKey};
-pub use driver::{
-    CallSink, Dispatcher, NewProcess, ProcessRegistration, ProcessView, RegisteredResource,
-    ResourceMatcher,
-};
+pub use driver::{Dispatcher, ProcessRegistration};
 pub use next_attempt::{AttemptWait, NextAttempt};
+pub use process::{CallSink, NewProcess, ProcessView, RegisteredResource, ResourceMatcher};
 pub use queue::Queue;
 pub use resource_queue::ResourceLoad;
 pub use standing::{CallStanding, OverdueCalls};

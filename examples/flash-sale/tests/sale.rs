@@ -39,7 +39,7 @@ fn on_mysql() -> Result<()> {
 }
 
 #[test]
-fn with_more_segments_than_units_nobody_goes_home_too_early() -> Result<()> {
+fn with_more_segments_than_units_no_buyer_leaves_too_early() -> Result<()> {
     sells_exactly("sqlite", [40, 3], &["--segments", "16"])
 }
 

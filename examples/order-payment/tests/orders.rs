@@ -15,7 +15,7 @@ handfast_example_shop::trials!(sqlite, postgres, mysql);
 /// Runs on a coordinator that is running already, as `handfast serve` starts it, and leaves it
 /// clean.
 #[tokio::test(flavor = "multi_thread")]
-async fn sqlite_on_a_coordinator_of_somebody_else() -> Result<()> {
+async fn sqlite_on_a_coordinator_that_runs_already() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let server = Server::start(Config {

@@ -1,4 +1,4 @@
-//! Lost, doubled and late messages: T-REPLY.
+//! Lost, doubled and late messages: the reply to each request is lost once.
 
 use std::sync::Arc;
 

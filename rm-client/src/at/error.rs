@@ -122,7 +122,8 @@ pub enum AtError {
     },
     /// The global was rolled back while phase one still ran. The local transaction is rolled back.
     #[error(
-        "xid {xid} is already rolled back: the local transaction came too late ({})",
+        "xid {xid} is already rolled back: the local transaction came too late; give the global a \
+         longer timeout if its work takes longer ({})",
         self.code()
     )]
     GlobalFinished {
@@ -131,7 +132,11 @@ pub enum AtError {
     },
     /// COMMIT of the local transaction got no answer. The coordinator knows, so the global can only
     /// be rolled back, which undoes the local transaction if it was committed.
-    #[error("whether the local transaction was committed is unknown: {reason} ({})", self.code())]
+    #[error(
+        "whether the local transaction was committed is unknown, and the global can only be rolled \
+         back; begin another one: {reason} ({})",
+        self.code()
+    )]
     CommitUnknown {
         /// The driver's message.
         reason: String,
@@ -188,7 +193,8 @@ pub enum AtError {
     /// A statement has taken a counter beyond its bound. The local transaction can only be rolled
     /// back.
     #[error(
-        "the statement would leave {value} in {table}.{column}, beyond the counter's bound: guard          it by a condition, such as `AND c >= ?`, or raise the bound ({})",
+        "the statement would leave {value} in {table}.{column}, beyond the counter's bound: guard \
+         it by a condition, such as `AND {column} >= ?`, or declare another bound ({})",
         self.code()
     )]
     CounterBound {

@@ -46,8 +46,8 @@ pub(super) enum Unknown {
     Overtook,
     /// The refusal of its begin is its answer.
     Refused(v1::Rejection),
-    /// Its global is unknown.
-    Everywhere,
+    /// No begin of this link has to do with it: the refusal stands.
+    Unrelated,
 }
 
 impl Begins {
@@ -107,7 +107,7 @@ impl Begins {
         }
         match self.failed.get(xid) {
             Some(Failure::Refused(refusal)) => Unknown::Refused(refusal.clone()),
-            Some(Failure::Lost(_)) | None => Unknown::Everywhere,
+            Some(Failure::Lost(_)) | None => Unknown::Unrelated,
         }
     }
 

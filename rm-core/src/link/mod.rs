@@ -1,12 +1,19 @@
 //! The link to the coordinator as a state machine: what to send, when to dial, how requests end.
 //!
-//! [`Protocol`] takes requests, frames and the time, and gives back [`Event`]s and [`Frame`]s. The
-//! module `search` decides where to dial, `epochs` whether a coordinator that greets may lead,
-//! `heartbeat` whether it is alive,
-//! `send_queue` what goes into a frame, `stock` which XIDs are lent, `begins` which begins are not
-//! waited for, `reports` which commits wait for a report, `releases` which
-//! releases of locks are sent again, `resources` which resources are announced. Sockets, timers and
-//! tasks are the caller's.
+//! [`Protocol`] takes requests, frames and the time, and gives back [`Event`]s and [`Frame`]s.
+//! Sockets, timers and tasks are the caller's.
+//!
+//! | module | decides |
+//! | --- | --- |
+//! | `search` | where to dial |
+//! | `epochs` | whether a coordinator that greets may lead |
+//! | `heartbeat` | whether the coordinator is alive |
+//! | `send_queue` | what goes into a frame |
+//! | `stock` | which XIDs are lent |
+//! | `begins` | what follows a begin that is not waited for |
+//! | `reports` | which commits wait for a report |
+//! | `releases` | which releases of locks are sent again |
+//! | `resources` | which resources are announced |
 
 mod begins;
 mod epochs;

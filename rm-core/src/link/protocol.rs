@@ -21,8 +21,9 @@
 //!
 //! A request lives from `submit` until it is answered, runs out of time, or is cancelled, whatever
 //! happens to connections meanwhile: after a reconnect every unanswered one is sent again under its
-//! id. All requests of the API may be repeated; a repeated `Begin` leaves an orphan that expires.
-//! Releases of locks answered shortly before are sent again too: see [`Releases`].
+//! id. All requests of the API may be repeated. A `Begin` with a lent XID begins one global however
+//! often it is sent; one without leaves an orphan that expires. Releases of locks that were
+//! answered shortly before are sent again too: see [`Releases`].
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

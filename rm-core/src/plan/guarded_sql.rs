@@ -39,7 +39,7 @@ pub fn routine(dialect: Dialect, schema: &str) -> Vec<String> {
     }
 }
 
-/// The statements that put a guard on a table, or put it there anew.
+/// The statements that put a guard on a table, or put it there again.
 pub fn install(dialect: Dialect, schema: &str, table: &Table) -> Vec<String> {
     let mut statements = remove(dialect, schema, table);
     match dialect {

@@ -40,8 +40,8 @@ impl Globals<'_> {
         let owner = Asker { client: self.on.asker.client, application: application.clone() };
         check_share(limits, &[self.globals.open()], &owner, what, 1, limits.globals_max)?;
         let timeout_ms = timeout_ms.unwrap_or(limits.timeout_ms_default).min(limits.timeout_ms_max);
-        // A begin that was refused leaves its lent XID unused, so that it is decided anew if it
-        // comes again.
+        // A begin that was refused leaves its lent XID unused, and is decided again if it comes
+        // again.
         let (xid, address) = match loan.xid {
             Some(LentXid { xid, address }) => {
                 self.take_lent(xid);

@@ -91,13 +91,25 @@ mod tests {
     fn a_frame_of_every_kind_is_answered() {
         let bodies = [
             Body::Hello(wire::Hello::default()),
+            Body::RegisterResources(wire::RegisterResources::default()),
             Body::Begin(wire::BeginRequest::default()),
             Body::RegisterBranch(wire::RegisterBranchRequest::default()),
+            Body::ReportBranch(wire::ReportBranchRequest::default()),
+            Body::CheckLocks(wire::CheckLocksRequest::default()),
+            Body::ReportDatabaseWait(wire::ReportDatabaseWaitRequest::default()),
+            Body::End(wire::EndRequest::default()),
             Body::GetStatus(wire::GetStatusRequest { xid: "x:1099511627777".to_owned() }),
             Body::Finished(wire::PhaseTwoOutcome::default()),
             Body::StartSaga(wire::StartSagaRequest::default()),
-            Body::ReportOutbox(wire::ReportOutboxRequest::default()),
             Body::GetSaga(wire::GetSagaRequest { xid: "x:7".to_owned(), reply_when: 1 }),
+            Body::SignalSaga(wire::SignalSagaRequest::default()),
+            Body::CancelSaga(wire::CancelSagaRequest::default()),
+            Body::AcquireLock(wire::AcquireLockRequest::default()),
+            Body::RenewLocks(wire::RenewLocksRequest::default()),
+            Body::ReleaseLock(wire::ReleaseLockRequest::default()),
+            Body::FindLock(wire::FindLockRequest::default()),
+            Body::TryBranch(wire::TryBranchRequest::default()),
+            Body::ReportOutbox(wire::ReportOutboxRequest::default()),
         ];
         let messages =
             bodies.into_iter().map(|body| wire::ClientMessage { id: 1, body: Some(body) });

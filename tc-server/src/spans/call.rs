@@ -246,6 +246,7 @@ mod tests {
         for (ask, step, name) in [
             (Ask::Vote(VoteRequest::CanCommit), None, "can commit"),
             (Ask::Vote(VoteRequest::Prepare), None, "prepare"),
+            (Ask::Vote(VoteRequest::Settle), None, "settle"),
             (COMMIT, None, "phase two commit"),
             (ROLL_BACK, None, "phase two roll back"),
             (COMMIT, Some("billing/charge"), "step billing/charge"),

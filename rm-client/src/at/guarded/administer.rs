@@ -1,4 +1,4 @@
-//! Guards are put on tables, taken away and listed, over a pool and without a coordinator.
+//! Guards are put on tables and taken away, over a pool and without a coordinator.
 
 use handfast_rm_core::plan::guarded_sql;
 use handfast_rm_core::plan::{Dialect, TableKind, TableName};
@@ -6,7 +6,9 @@ use sqlx::Pool;
 use sqlx::pool::PoolConnection;
 
 use super::error::GuardError;
-use super::{OF_BRANCHES, has_tables, sweep};
+use super::listing::{GuardMode, GuardedTable, find};
+use super::sql::{now, parameters};
+use super::{OF_BRANCHES, require_database, sweep};
 use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::{AtDatabase, Backend, LoadedTable, Purpose, execute, rows};
 use crate::at::error::AtError;
@@ -19,15 +21,6 @@ const GRACE_SECONDS: u32 = 120;
 /// wait behind it meanwhile.
 const LOCK_SECONDS: u32 = 5;
 
-/// The effect of a guard on a write from outside to a row of an undecided global.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GuardMode {
-    /// It refuses the write.
-    Refuse,
-    /// It lets the write pass, and notes who wrote: a rollback that finds the row dirty tells.
-    Watch,
-}
-
 /// When a guard takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuardStart {
@@ -35,49 +28,6 @@ pub enum GuardStart {
     WhenKnown,
     /// At once: no process is using the table in a global.
     AtOnce,
-}
-
-/// A guarded table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct GuardedTable {
-    /// Its full name.
-    pub table: String,
-    /// The mode of its guard.
-    pub mode: GuardMode,
-    /// The time from which on the guard takes effect, in UTC.
-    pub effective_from: String,
-    /// Whether that has passed.
-    pub in_force: bool,
-    /// How many rows of the table are kept as guarded, those without effect included.
-    pub rows: u64,
-}
-
-/// A branch whose rows are guarded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct GuardHolder {
-    /// The global.
-    pub xid: String,
-    /// The branch.
-    pub branch: u64,
-    /// The table.
-    pub table: String,
-    /// How many of its rows.
-    pub rows: u64,
-    /// When the first of them was written, in UTC.
-    pub since: String,
-    /// Whether the branch's undo row is there. Without it the guarded rows hold off no write.
-    pub in_force: bool,
-}
-
-impl GuardMode {
-    fn stored(self) -> &'static str {
-        match self {
-            Self::Refuse => "refuse",
-            Self::Watch => "watch",
-        }
-    }
 }
 
 /// Guards a table, or changes the mode of its guard. Until a guard that is put on takes effect it
@@ -148,50 +98,6 @@ pub async fn disable<DB: AtDatabase>(pool: &Pool<DB>, table: &str) -> Result<(),
     change::<DB>(connection, &full_name, statements.collect()).await
 }
 
-/// Lists the guarded tables by name.
-///
-/// # Errors
-/// [`GuardError`].
-pub async fn list<DB: AtDatabase>(pool: &Pool<DB>) -> Result<Vec<GuardedTable>, GuardError> {
-    let mut connection = pool.acquire().await?;
-    require_database::<DB>(&mut connection).await?;
-    tables::<DB>(&mut connection, None).await
-}
-
-/// Lists the branches whose rows are kept as guarded, the oldest first.
-///
-/// # Errors
-/// [`GuardError`].
-pub async fn holders<DB: AtDatabase>(
-    pool: &Pool<DB>,
-    limit: u32,
-) -> Result<Vec<GuardHolder>, GuardError> {
-    let mut connection = pool.acquire().await?;
-    require_database::<DB>(&mut connection).await?;
-    let (branch, count) = (DB::as_number("g.branch_id"), DB::as_number("COUNT(*)"));
-    let text = format!(
-        "SELECT g.xid, {branch}, g.table_name, {count}, {}, {} FROM guarded_row g \
-         LEFT JOIN undo_log u ON u.xid = g.xid AND u.branch_id = g.branch_id AND u.log_status = 0 \
-         GROUP BY g.xid, g.branch_id, g.table_name, u.xid ORDER BY MIN(g.written_at) LIMIT {limit}",
-        time::<DB>("MIN(g.written_at)"),
-        DB::as_number("CASE WHEN u.xid IS NULL THEN 0 ELSE 1 END"),
-    );
-    let mut holders = Vec::new();
-    for row in rows::<DB>(&mut connection, text, DB::Arguments::default()).await? {
-        let text = |index| DB::text(&row, index).map(Option::unwrap_or_default);
-        let number = |index| DB::number(&row, index).map(Option::unwrap_or_default);
-        holders.push(GuardHolder {
-            xid: text(0)?,
-            branch: u64::try_from(number(1)?).unwrap_or_default(),
-            table: text(2)?,
-            rows: u64::try_from(number(3)?).unwrap_or_default(),
-            since: text(4)?,
-            in_force: number(5)? != 0,
-        });
-    }
-    Ok(holders)
-}
-
 /// Deletes what is kept of branches without an undo row, which holds off no write; of this global
 /// also with one, so that its rows are guarded no more. Returns of how many branches, or, of a
 /// global, how many rows.
@@ -218,20 +124,6 @@ pub async fn clean<DB: AtDatabase>(pool: &Pool<DB>, xid: Option<&str>) -> Result
         deleted += execute::<DB>(&mut connection, text, arguments).await?;
     }
     Ok(deleted)
-}
-
-async fn require_database<DB: Backend>(connection: &mut DB::Connection) -> Result<(), GuardError> {
-    if DB::DIALECT == Dialect::Sqlite {
-        return Err(GuardError::Database { database: "SQLite" });
-    }
-    if !has_tables::<DB>(connection).await? {
-        return Err(GuardError::At(AtError::ClientTableMissing {
-            table: handfast_migrations::GUARD_TABLES[0].to_owned(),
-            resource: format!("this {} database", DB::NAME),
-            folder: DB::FOLDER,
-        }));
-    }
-    Ok(())
 }
 
 /// The level that sessions of others begin with: what one of them sets for itself is not known.
@@ -303,49 +195,6 @@ fn require_suitable<DB: Backend>(
     Ok(())
 }
 
-async fn find<DB: Backend>(
-    connection: &mut DB::Connection,
-    full_name: &str,
-) -> Result<Option<GuardedTable>, GuardError> {
-    Ok(tables::<DB>(connection, Some(full_name)).await?.pop())
-}
-
-async fn tables<DB: Backend>(
-    connection: &mut DB::Connection,
-    only: Option<&str>,
-) -> Result<Vec<GuardedTable>, GuardError> {
-    let [one] = parameters::<DB, 1>();
-    let mut arguments = DB::Arguments::default();
-    let condition = match only {
-        Some(name) => {
-            DB::bind_text(&mut arguments, name);
-            format!(" WHERE t.table_name = {one}")
-        }
-        None => String::new(),
-    };
-    let counted =
-        DB::as_number("(SELECT COUNT(*) FROM guarded_row g WHERE g.table_name = t.table_name)");
-    let text = format!(
-        "SELECT t.table_name, t.mode, {}, {}, {counted} FROM guarded_table t{condition} \
-         ORDER BY t.table_name",
-        time::<DB>("t.effective_from"),
-        DB::as_number(&format!("CASE WHEN t.effective_from <= {} THEN 1 ELSE 0 END", now::<DB>())),
-    );
-    let mut tables = Vec::new();
-    for row in rows::<DB>(connection, text, arguments).await? {
-        let text = |index| DB::text(&row, index).map(Option::unwrap_or_default);
-        let number = |index| DB::number(&row, index).map(Option::unwrap_or_default);
-        tables.push(GuardedTable {
-            table: text(0)?,
-            mode: if text(1)? == "watch" { GuardMode::Watch } else { GuardMode::Refuse },
-            effective_from: text(2)?,
-            in_force: number(3)? != 0,
-            rows: u64::try_from(number(4)?).unwrap_or_default(),
-        });
-    }
-    Ok(tables)
-}
-
 /// The statement that writes the table down as guarded.
 fn register<DB: Backend>(
     full_name: &str,
@@ -383,7 +232,7 @@ fn register<DB: Backend>(
 
 /// Changes the triggers of a table, and what is written down about it: in one transaction on
 /// PostgreSQL. MySQL commits each statement by itself; triggers of a table that is not written down
-/// let every write pass, and are made anew by another attempt.
+/// let every write pass, and are made again by another attempt.
 async fn change<DB: AtDatabase>(
     connection: PoolConnection<DB>,
     full_name: &str,
@@ -427,31 +276,4 @@ async fn change<DB: AtDatabase>(
         DB::steps(&mut connection, BoundQuery::plain(last.to_owned())).await?;
     }
     Ok(())
-}
-
-/// The time at which a statement runs, as the tables of guards keep it.
-fn now<DB: Backend>() -> &'static str {
-    match DB::DIALECT {
-        Dialect::Postgres => "clock_timestamp()",
-        Dialect::MySql | Dialect::Sqlite => "UTC_TIMESTAMP(6)",
-    }
-}
-
-/// A time as text, in UTC.
-fn time<DB: Backend>(expression: &str) -> String {
-    match DB::DIALECT {
-        Dialect::Postgres => {
-            format!(r#"to_char({expression} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')"#)
-        }
-        Dialect::MySql | Dialect::Sqlite => {
-            format!("DATE_FORMAT({expression}, '%Y-%m-%dT%H:%i:%sZ')")
-        }
-    }
-}
-
-fn parameters<DB: Backend, const N: usize>() -> [String; N] {
-    std::array::from_fn(|index| match DB::DIALECT {
-        Dialect::Postgres => format!("${}", index + 1),
-        Dialect::MySql | Dialect::Sqlite => "?".to_owned(),
-    })
 }

@@ -9,7 +9,9 @@
 
 mod administer;
 mod error;
+mod listing;
 mod notes;
+mod sql;
 
 use std::sync::Arc;
 
@@ -18,14 +20,14 @@ use handfast_rm_core::plan::guarded_sql::PASS;
 use sqlx::{AssertSqlSafe, Pool, SqlSafeStr, SqlStr};
 use tokio::sync::mpsc;
 
-pub use administer::{
-    GuardHolder, GuardMode, GuardStart, GuardedTable, clean, disable, enable, holders, list,
-};
+pub use administer::{GuardStart, clean, disable, enable};
 pub use error::GuardError;
+pub use listing::{GuardHolder, GuardMode, GuardedTable, holders, list};
 pub(crate) use notes::with_notes;
 
 use super::database::bound_query::BoundQuery;
 use super::database::{AtDatabase, Backend, rows};
+use super::error::AtError;
 use super::undo::table::{DELETE_MAX, delete_named};
 use crate::xid::Xid;
 
@@ -173,6 +175,21 @@ async fn remove<DB: Backend>(
     }
     for table in OF_BRANCHES {
         delete_named::<DB>(connection, table, branches).await?;
+    }
+    Ok(())
+}
+
+/// Refuses a database that has no guards, or none of the tables that they need.
+async fn require_database<DB: Backend>(connection: &mut DB::Connection) -> Result<(), GuardError> {
+    if DB::DIALECT == Dialect::Sqlite {
+        return Err(GuardError::Database { database: "SQLite" });
+    }
+    if !has_tables::<DB>(connection).await? {
+        return Err(GuardError::At(AtError::ClientTableMissing {
+            table: handfast_migrations::GUARD_TABLES[0].to_owned(),
+            resource: format!("this {} database", DB::NAME),
+            folder: DB::FOLDER,
+        }));
     }
     Ok(())
 }

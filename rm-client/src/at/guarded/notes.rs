@@ -1,8 +1,7 @@
 //! The writers of a row of a branch, as the guard of a watched table has noted them.
 
-use handfast_rm_core::plan::Dialect;
-
 use super::has_tables;
+use super::sql::{parameters, time};
 use crate::at::database::{AtDatabase, rows};
 use crate::at::resource_state::ResourceState;
 
@@ -46,19 +45,11 @@ async fn read<DB: AtDatabase>(
     if !has_tables::<DB>(connection).await? {
         return Ok(Vec::new());
     }
-    let (names, time) = match DB::DIALECT {
-        Dialect::Postgres => (
-            ["$1", "$2"],
-            r#"to_char(written_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')"#,
-        ),
-        Dialect::MySql | Dialect::Sqlite => {
-            (["?", "?"], "DATE_FORMAT(written_at, '%Y-%m-%dT%H:%i:%sZ')")
-        }
-    };
+    let [one, two] = parameters::<DB, 2>();
     let text = format!(
-        "SELECT statement, table_name, row_key, db_user, application, address, {time} \
-         FROM guarded_note WHERE xid = {} AND branch_id = {} ORDER BY written_at",
-        names[0], names[1]
+        "SELECT statement, table_name, row_key, db_user, application, address, {} \
+         FROM guarded_note WHERE xid = {one} AND branch_id = {two} ORDER BY written_at",
+        time::<DB>("written_at"),
     );
     let mut arguments = DB::Arguments::default();
     DB::bind_text(&mut arguments, xid);

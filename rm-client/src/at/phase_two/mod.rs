@@ -5,6 +5,7 @@ mod dirty_row;
 mod last_branch;
 mod load_table;
 mod obstacle;
+mod put_back;
 mod referring;
 mod report;
 mod restore;

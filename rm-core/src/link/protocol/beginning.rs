@@ -77,7 +77,7 @@ impl Protocol {
             Some(ask) => match self.begins.of_unknown(id, &ask) {
                 Unknown::Overtook => return,
                 Unknown::Refused(refusal_of_begin) => refusal_of_begin,
-                Unknown::Everywhere => refusal,
+                Unknown::Unrelated => refusal,
             },
             None => refusal,
         };

@@ -72,6 +72,8 @@ impl Bulk {
         targets: &[Target],
         whole: &str,
     ) -> Result<Vec<BulkItem>, ApiError> {
+        // Before anything is done: what is done must not be answered by the failure of a view.
+        let names = names(state, targets).await?;
         let recorded: Vec<Action> =
             targets.iter().map(|target| self.recorded(state, *target, whole)).collect();
         let asked: Vec<_> = recorded.iter().map(|action| (action, ActionStage::Asked)).collect();
@@ -88,7 +90,6 @@ impl Bulk {
             outcome: format!("{} of {} targets", self.act.name(), targets.len()),
             error: error.to_string(),
         })?;
-        let names = names(state, targets).await?;
         let items = names.iter().zip(outcomes);
         Ok(items.map(|(target, outcome)| item(target, outcome)).collect())
     }

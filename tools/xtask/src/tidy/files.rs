@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_nobody_declares_is_found() {
+    fn a_module_without_a_declaration_is_found() {
         let found = stray(&[("a/src/lib.rs", "mod b;\n"), ("a/src/b.rs", ""), ("a/src/c.rs", "")]);
         assert_eq!(found, ["a/src/c.rs: no file declares this module"]);
     }

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_of_somebodys_home_is_found() {
+    fn a_path_of_a_home_is_found() {
         let line = format!("See {}someone/notes.txt.\n", FOLDERS[2]);
         assert_eq!(check(&[SourceFile::sample("README.md", &line)]).len(), 1);
     }
