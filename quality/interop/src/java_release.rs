@@ -35,7 +35,7 @@ impl JavaRelease {
     /// Fetches the release, and builds the programs with it and these Maven profiles.
     ///
     /// # Errors
-    /// If `mvn` cannot be run, or fails.
+    /// If Java or Maven is missing, or Maven fails.
     pub fn build(&self, profiles: &[&str]) -> Result<()> {
         let properties = [("seata.package", self.package), ("seata.version", self.version)];
         let properties = properties.map(|(name, value)| format!("-D{name}={value}"));

@@ -11,6 +11,26 @@ use crate::{built, maven_package, sources};
 /// The newest release of Seata Server in Maven's repository.
 pub const VERSION: &str = "2.0.0";
 
+/// When a file of decisions is synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// The default: some time after the reply.
+    Later,
+    /// Before the reply: `flush-disk-mode=sync`.
+    BeforeReply,
+}
+
+impl Flush {
+    /// Returns it in words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Later => "not synced",
+            Self::BeforeReply => "synced",
+        }
+    }
+}
+
 /// Settings without which the server does not start.
 const NEEDED: [&str; 4] = [
     "seata.security.secretKey=abcdefghijklmnopqrstuvwxyzabcdefghijkl",
@@ -22,18 +42,23 @@ const NEEDED: [&str; 4] = [
 /// Fetches the release.
 ///
 /// # Errors
-/// If `mvn` cannot be run, or fails.
+/// If Java or Maven is missing, or Maven fails.
 pub fn build() -> Result<()> {
     let version = format!("-Dseata.version={VERSION}");
     maven_package(&sources("seata-server"), &[version], &built_server()?)
 }
 
-/// Returns the command that runs it in file mode with its defaults, by which decisions are not
-/// synced before the reply, with its files in a folder.
+/// Returns the command that runs it in file mode, with its files in a folder. All settings but this
+/// one have their defaults.
 ///
 /// # Errors
 /// If this program is not in a target folder.
-pub fn command(folder: &Path, address: SocketAddr, console: SocketAddr) -> Result<Command> {
+pub fn command(
+    folder: &Path,
+    address: SocketAddr,
+    console: SocketAddr,
+    flush: Flush,
+) -> Result<Command> {
     let mut java = Command::new("java");
     java.args(["-Xmx1g", "-Dseata.config.type=file", "-Dseata.registry.type=file"]);
     java.args(NEEDED.iter().map(|setting| format!("-D{setting}")));
@@ -41,6 +66,9 @@ pub fn command(folder: &Path, address: SocketAddr, console: SocketAddr) -> Resul
     java.args(log_levels.map(|name| format!("-Dlogging.level.{name}=warn")));
     java.arg(format!("-Duser.home={}", folder.display()));
     java.arg(format!("-Dseata.store.file.dir={}", folder.join("store").display()));
+    if flush == Flush::BeforeReply {
+        java.arg("-Dseata.store.file.flush-disk-mode=sync");
+    }
     java.args([
         format!("-Dserver.address={}", console.ip()),
         format!("-Dserver.port={}", console.port()),

@@ -3,6 +3,7 @@
 //! A child is this program under a hidden subcommand. It ends with its parent, even if the parent
 //! is killed: the parent holds the other end of its standard input, and never writes.
 
+use std::fs::File;
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use handfast_interop::seata_server::{self, Flush};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -36,6 +38,26 @@ pub(crate) enum Role {
     },
     /// The server that the bound is measured with.
     Echo(bound::EchoOptions),
+}
+
+/// The data that a Redis server keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RedisKeeps {
+    Nothing,
+    /// Its default: a snapshot now and then.
+    Snapshots,
+    /// Every change, synced before the reply.
+    Changes,
+}
+
+impl RedisKeeps {
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Nothing => &["--save", ""],
+            Self::Snapshots => &[],
+            Self::Changes => &["--save", "", "--appendonly", "yes", "--appendfsync", "always"],
+        }
+    }
 }
 
 /// A server in a child process. Dropping it kills it.
@@ -79,16 +101,25 @@ impl Server {
         Self::start(command, address).await
     }
 
-    /// Starts a Redis server on a folder of its own. It stores nothing, or, if it is `durable`,
-    /// writes and syncs every change before it replies. It is another program, and survives if this
+    /// Starts Seata Server in file mode, with its files in a folder. It is another program, and
+    /// survives if this one is killed.
+    pub(crate) async fn seata_server(folder: &Path, flush: Flush) -> Result<Self> {
+        let (address, console) = (free_address()?, free_address()?);
+        let mut java = seata_server::command(folder, address, console, flush)?;
+        let log = File::create(folder.join("seata-server.log")).context("making a log")?;
+        java.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        Self::start(java, address).await.context("Seata Server")
+    }
+
+    /// Starts a Redis server on a folder of its own. It is another program, and survives if this
     /// one is killed.
-    pub(crate) async fn redis(program: &Path, folder: &Path, durable: bool) -> Result<Self> {
+    pub(crate) async fn redis(program: &Path, folder: &Path, keeps: RedisKeeps) -> Result<Self> {
         std::fs::create_dir(folder).with_context(|| folder.display().to_string())?;
         let address = free_address()?;
         let mut command = Command::new(program);
         command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string()]);
-        command.args(["--save", "", "--loglevel", "warning", "--appendfsync", "always"]);
-        command.args(["--appendonly", if durable { "yes" } else { "no" }, "--dir"]).arg(folder);
+        command.args(["--loglevel", "warning", "--dir"]).arg(folder);
+        command.args(keeps.flags());
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let started = Self::start(command, address).await;
         started.with_context(|| format!("{}, which Redis is run by", program.display()))

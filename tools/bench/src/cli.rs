@@ -7,7 +7,9 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use crate::report::Report;
-use crate::{at, bound, child, core, locks, modes, plot, recovery, shared, soak, table, tc, views};
+use crate::{
+    at, bound, child, core, locks, modes, peers, plot, recovery, shared, soak, table, tc, views,
+};
 
 /// Repeatable benchmarks of Handfast, each beside a bound measured in the same run.
 #[derive(Debug, Parser)]
@@ -45,6 +47,9 @@ pub(crate) enum Command {
     Soak(soak::Options),
     /// Every row of the goals beside its bound, measured in the same run.
     Table(table::Options),
+    /// Handfast beside Seata Server, Seata's Java client, Redisson and Curator, in turns. Needs a
+    /// JDK and Maven, which fetches them.
+    Peers(peers::Options),
     /// A server in a child process.
     #[command(subcommand, hide = true)]
     Child(child::Role),

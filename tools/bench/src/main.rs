@@ -11,10 +11,12 @@ mod cli;
 mod core;
 mod goal;
 mod idle;
+mod java;
 mod load;
 mod locks;
 mod measure;
 mod modes;
+mod peers;
 mod plot;
 mod recovery;
 mod report;
@@ -64,6 +66,7 @@ async fn run(command: &Command) -> Result<Report> {
         Command::Core(options) => core::run(options).await,
         Command::Recovery(options) => recovery::run(options).await,
         Command::Table(options) => Ok(table::run(options).await),
+        Command::Peers(options) => peers::run(options).await,
         Command::Shared(options) => shared::run(options).await,
         Command::Views(options) => views::run(options).await,
         Command::Soak(options) => soak::run(options).await,

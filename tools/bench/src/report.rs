@@ -28,6 +28,9 @@ pub(crate) struct Report {
 /// One measured thing, over all its runs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Row {
+    /// The table that it belongs to, if the report has several.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) table: String,
     pub(crate) name: String,
     pub(crate) runs: usize,
     /// Operations a second.
@@ -70,6 +73,11 @@ impl Report {
     pub(crate) fn push(&mut self, row: Row) {
         eprint_progress(&row);
         self.rows.push(row);
+    }
+
+    /// Adds a row to a table of its own name. Rows of a table are added one after the other.
+    pub(crate) fn push_to(&mut self, table: &str, row: Row) {
+        self.push(Row { table: table.to_owned(), ..row });
     }
 
     /// Returns the errors of all rows.
@@ -154,33 +162,45 @@ fn figures(runs: &[(Sample, Disturbance)]) -> BTreeMap<String, Spread> {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new();
-        table.load_style(UTF8_FULL_CONDENSED);
-        table.set_header([
-            "what",
-            "per second",
-            "p50 µs",
-            "p90",
-            "p99",
-            "p99.9",
-            "CPU µs c+s",
-            "resident",
-            "errors",
-            "foreign cores",
-            "more",
-        ]);
-        for row in &self.rows {
-            table.add_row(cells(row));
-        }
-        for column in 1..10 {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
         writeln!(f, "{}: {} cores; {}", self.name, self.cores, self.command.join(" "))?;
-        writeln!(f, "{table}")?;
-        self.rows.iter().try_for_each(|row| write_goals(f, row))
+        for rows in self.rows.chunk_by(|a, b| a.table == b.table) {
+            if let [Row { table, .. }, ..] = rows
+                && !table.is_empty()
+            {
+                writeln!(f, "\n{table}")?;
+            }
+            writeln!(f, "{}", table_of(rows))?;
+            rows.iter().try_for_each(|row| write_goals(f, row))?;
+        }
+        Ok(())
     }
+}
+
+fn table_of(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_header([
+        "what",
+        "per second",
+        "p50 µs",
+        "p90",
+        "p99",
+        "p99.9",
+        "CPU µs c+s",
+        "resident",
+        "errors",
+        "foreign cores",
+        "more",
+    ]);
+    for row in rows {
+        table.add_row(cells(row));
+    }
+    for column in 1..10 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
 }
 
 fn write_goals(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
@@ -310,6 +330,17 @@ mod tests {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert_eq!(report.errors_total(), 1);
+    }
+
+    #[test]
+    fn rows_of_different_tables_are_apart() {
+        let mut report = Report::new("peers");
+        for (table, name) in [("one", "a"), ("one", "b"), ("other", "c")] {
+            report.push_to(table, Row::of(name, vec![run(1.0, 30)]));
+        }
+        let text = report.to_string();
+        assert_eq!(text.matches("per second").count(), 2, "{text}");
+        assert!(text.find("\none\n").unwrap() < text.find("\nother\n").unwrap(), "{text}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
 
 /// A process that is watched: this one or a child.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process(Pid);
 
 impl Process {

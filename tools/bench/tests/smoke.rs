@@ -247,6 +247,17 @@ fn the_table_of_goals_is_printed() {
     assert_eq!(report.rows.len(), 6 + 3 + 2 + 1);
 }
 
+/// The programs of others cannot be had offline, so what they do is measured elsewhere.
+#[test]
+fn without_java_the_command_says_what_to_install() {
+    let empty = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_handfast-bench"));
+    let output = command.arg("peers").env("PATH", empty.path()).output().unwrap();
+    assert!(!output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("java, javac, mvn not in the path: install a JDK"), "{errors}");
+}
+
 /// A report that a part fails to fill in still holds what the other parts have measured.
 #[test]
 fn a_part_of_the_table_that_fails_is_a_row_of_it() {

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use handfast_interop::seata_server;
+use handfast_interop::seata_server::{self, Flush};
 use handfast_test_services::free_address;
 
 use crate::service::{Said, Service};
@@ -30,7 +30,7 @@ impl SeataServer {
         fs::create_dir_all(&folder)?;
         let address = free_address(Ipv4Addr::LOCALHOST.into())?;
         let console = free_address(Ipv4Addr::LOCALHOST.into())?;
-        let mut java = seata_server::command(&folder, address, console)?;
+        let mut java = seata_server::command(&folder, address, console, Flush::Later)?;
         let log = File::create(folder.join("log")).context("making a log")?;
         java.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let server = Self { child: java.spawn().context("running java")?, address };

@@ -18,16 +18,18 @@ use rand::rngs::SmallRng;
 use tokio::time::{Instant, sleep};
 
 use super::database::{BenchDatabase, Fresh, Statement};
-use super::seata::SeataSetup;
+use super::seata::{JavaProgram, SeataSetup};
 use super::setup::AtSetup;
+use crate::java::{JavaClients, JavaResult, JavaRun};
 use crate::measure::Measure;
 use crate::report::Row;
 use crate::sample::Sample;
+use crate::usage::Process;
 use crate::workers::{OperationEnd, work};
 
 /// The rows that the globals change.
-pub(super) const ROWS: i64 = 400;
-// The Java client has the same statements and branches, in `ContentionClient.java`.
+const ROWS: i64 = 400;
+// The Java client has the same statements and branches, in `Contention.java`.
 const STATEMENTS: [Statement; 2] = [Statement::Point, Statement::General];
 const BRANCHES: usize = 2;
 
@@ -35,10 +37,10 @@ const BRANCHES: usize = 2;
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-pub(super) const ON_PURPOSE: &str = "rolled back on purpose";
-pub(super) const BY_COORDINATOR: &str = "rolled back by the coordinator";
+const ON_PURPOSE: &str = "rolled back on purpose";
+const BY_COORDINATOR: &str = "rolled back by the coordinator";
 pub(super) const ROW_LOCKED: &str = "refused: row locked";
-pub(super) const BY_DATABASE: &str = "ended by the database";
+const BY_DATABASE: &str = "ended by the database";
 
 /// The end of a closure that fails.
 #[derive(Debug)]
@@ -55,11 +57,16 @@ impl From<sqlx::Error> for Failure {
 
 /// A run and what it committed.
 #[derive(Debug)]
-pub(super) struct ContendedRun {
-    pub(super) sample: Sample,
-    pub(super) foreign_cores: f64,
+struct ContendedRun {
+    sample: Sample,
+    foreign_cores: f64,
     /// The globals that were committed, also outside of the window.
-    pub(super) commits: u64,
+    commits: u64,
+}
+
+/// Returns the program that runs it by Seata's client.
+pub(super) fn program() -> JavaProgram {
+    JavaProgram { class: "Contention", arguments: vec![ROWS.to_string()] }
 }
 
 /// Measures it with each number of clients, by this library and by Seata's client.
@@ -80,8 +87,9 @@ pub(crate) async fn measure<DB: BenchDatabase>(
                 let run = async || library(setup, clients, times).await;
                 return checked(&setup.first, run).await;
             };
-            let SeataSetup { database, java, server, .. } = &mut others[other];
-            checked(database, async || java.run(clients, times, server).await).await
+            let servers = others[other].servers()?;
+            let SeataSetup { database, java, .. } = &mut others[other];
+            checked(database, async || by_java(java, clients, times, &servers).await).await
         };
         measured.extend(measure.rows(&names, run).await?);
     }
@@ -107,6 +115,29 @@ async fn checked<DB: BenchDatabase>(
         sample.errors.insert(format!("the rows add up to {found} instead of {due}"), 1);
     }
     Ok((sample, foreign_cores))
+}
+
+/// Runs it by Seata's client.
+async fn by_java(
+    java: &mut JavaClients,
+    clients: usize,
+    times: (Duration, Duration),
+    servers: &[Process],
+) -> Result<ContendedRun> {
+    let run = JavaRun { operation: "mix", clients, times, servers, expected };
+    let JavaResult { sample, foreign_cores, ended } = java.run(&run).await?;
+    Ok(ContendedRun { sample, foreign_cores, commits: ended })
+}
+
+/// Returns what a global of Seata's client that did not commit is counted as.
+fn expected(reason: &str) -> Option<&'static str> {
+    match reason {
+        "purpose" => Some(ON_PURPOSE),
+        "coordinator" => Some(BY_COORDINATOR),
+        "row-locked" => Some(ROW_LOCKED),
+        "database" => Some(BY_DATABASE),
+        _ => None,
+    }
 }
 
 /// Runs it by this library.

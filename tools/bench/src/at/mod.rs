@@ -10,7 +10,8 @@ mod counters;
 mod database;
 mod goals;
 mod hot;
-mod java;
+mod jdbc;
+mod peers;
 mod polling;
 mod seata;
 mod setup;
@@ -26,6 +27,7 @@ use seata::{SeataCoordinator, SeataSetup};
 use setup::AtSetup;
 
 pub(crate) use database::{BenchDatabase, Fresh, ITEMS, Statement};
+pub(crate) use peers::build_peers;
 pub(crate) use setup::{DATABASE_PROGRAMS, branch};
 
 /// `handfast-bench at`.
@@ -249,8 +251,8 @@ impl ProductOptions<'_> {
         let setup = AtSetup::<DB>::open(self.url, self.place, most(clients)).await?;
         let mut others = Vec::new();
         for &coordinator in beside {
-            let rows = contention::ROWS;
-            others.push(SeataSetup::open(coordinator, self.url, self.place, rows).await?);
+            let program = contention::program();
+            others.push(SeataSetup::open(coordinator, self.url, self.place, &program).await?);
         }
         let rows = contention::measure(&setup, &mut others, clients, self.measure).await;
         for other in others {

@@ -1,25 +1,38 @@
 //! Seata's Java client on a coordinator, with a database of its own.
 
-use std::fs::File;
+use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::Command;
 
 use anyhow::{Context, Result};
-use handfast_interop::{JavaRelease, seata_server};
+use handfast_interop::seata_server::Flush;
+use handfast_interop::{JavaRelease, JavaSettings, seata_server};
 use tempfile::TempDir;
 
 use super::database::{BenchDatabase, Fresh};
-use super::java::{JavaClients, JdbcAddress};
-use crate::child::{Server, free_address};
+use super::jdbc::JdbcAddress;
+use super::setup::DATABASE_PROGRAMS;
+use crate::child::Server;
+use crate::java::{FLAGS, JavaClients};
 use crate::measure::RunDirectory;
+use crate::usage::Process;
 
 /// The coordinator of a Seata client.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SeataCoordinator {
     /// The coordinator that is measured, on its port for Seata's clients.
     Handfast,
     /// Seata's own, in file mode with its defaults: decisions are not synced before the reply.
     SeataServer,
+}
+
+/// A program with the client in it.
+#[derive(Clone, Debug)]
+pub(crate) struct JavaProgram {
+    /// The class that is run.
+    pub(crate) class: &'static str,
+    /// The arguments after the address of the database.
+    pub(crate) arguments: Vec<String>,
 }
 
 /// One that runs, with a client.
@@ -50,25 +63,46 @@ impl SeataCoordinator {
     async fn start(self, folder: &Path) -> Result<Server> {
         match self {
             Self::Handfast => Server::seata_coordinator(&folder.join("coordinator"), &[]).await,
-            Self::SeataServer => start_seata_server(folder).await,
+            Self::SeataServer => Server::seata_server(folder, Flush::Later).await,
         }
     }
 
-    fn name(self) -> String {
+    pub(super) fn name(self) -> String {
         match self {
             Self::Handfast => "Handfast".to_owned(),
-            Self::SeataServer => format!("Seata Server {}, not synced", seata_server::VERSION),
+            Self::SeataServer => {
+                format!("Seata Server {}, {}", seata_server::VERSION, Flush::Later.name())
+            }
         }
     }
 }
 
+impl JavaProgram {
+    /// Returns the command that runs it on a database, with the client's settings in a folder if it
+    /// is to be a client of a coordinator.
+    pub(super) fn command(
+        &self,
+        database: &JdbcAddress,
+        coordinator: Option<SocketAddr>,
+        folder: &Path,
+    ) -> Result<Command> {
+        let settings = folder.join("java");
+        if let Some(coordinator) = coordinator {
+            JavaSettings::at(&coordinator.to_string()).write(&settings)?;
+        }
+        let mut java = JavaRelease::NEWEST.command(&FLAGS, &settings, self.class)?;
+        java.args(database.arguments()).args(&self.arguments);
+        Ok(java)
+    }
+}
+
 impl<DB: BenchDatabase> SeataSetup<DB> {
-    /// Starts the coordinator and a client on a fresh database with rows to contend for.
+    /// Starts the coordinator and a program with the client on a fresh database with rows.
     pub(crate) async fn open(
         coordinator: SeataCoordinator,
         url: &str,
         place: &RunDirectory,
-        rows: i64,
+        program: &JavaProgram,
     ) -> Result<Self> {
         let dialect =
             DB::SEATA.with_context(|| format!("Seata's Java client cannot use {}", DB::PRODUCT))?;
@@ -81,7 +115,8 @@ impl<DB: BenchDatabase> SeataSetup<DB> {
         }
         let server = coordinator.start(folder).await?;
         let address = JdbcAddress::new(dialect.jdbc, url, &database.name)?;
-        let java = JavaClients::start(server.address(), &address, rows, folder).await?;
+        let command = program.command(&address, Some(server.address()), folder)?;
+        let java = JavaClients::start(command, folder.join("java.log")).await?;
         Ok(Self { java, server, database, coordinator, _directory: directory })
     }
 
@@ -92,20 +127,17 @@ impl<DB: BenchDatabase> SeataSetup<DB> {
         format!("Seata {version} in Java, 30 lock retries, on {}", self.coordinator.name())
     }
 
+    /// Returns the processes that work for the client.
+    pub(super) fn servers(&self) -> Result<Vec<Process>> {
+        let mut servers = Process::named(&DATABASE_PROGRAMS)?;
+        servers.push(self.server.process()?);
+        Ok(servers)
+    }
+
     /// Ends everything.
     pub(crate) async fn close(self, url: &str) -> Result<()> {
         let Self { java, server, database, .. } = self;
         drop((java, server));
         database.remove(url).await
     }
-}
-
-/// Starts Seata Server in file mode, with its files in a folder. It is another program, and
-/// survives if this one is killed.
-async fn start_seata_server(folder: &Path) -> Result<Server> {
-    let (address, console) = (free_address()?, free_address()?);
-    let mut java = seata_server::command(folder, address, console)?;
-    let log = File::create(folder.join("seata-server.log")).context("making a log")?;
-    java.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    Server::start(java, address).await.context("Seata Server")
 }

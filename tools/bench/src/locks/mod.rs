@@ -7,6 +7,7 @@
 
 mod contender;
 mod etcd;
+mod peers;
 mod recipe;
 mod servers;
 mod zookeeper;
@@ -26,6 +27,8 @@ use crate::workers::{OperationEnd, work};
 
 use contender::Contender;
 use servers::LockServers;
+
+pub(crate) use peers::peers;
 
 /// `handfast-bench locks`.
 #[derive(Debug, Args)]
@@ -61,6 +64,9 @@ enum Backend {
     Coordinator,
     /// A Redis server that keeps nothing.
     Redis,
+    /// A Redis server with its default settings.
+    #[value(skip)]
+    RedisDefault,
     /// A Redis server with `appendfsync always`.
     RedisAlways,
     /// Three Redis servers that keep nothing.
@@ -81,6 +87,7 @@ impl Backend {
         match self {
             Self::Coordinator => "coordinator",
             Self::Redis => "Redis",
+            Self::RedisDefault => "Redis, default settings",
             Self::RedisAlways => "Redis, appendfsync always",
             Self::Redlock => "Redlock of three",
             Self::Postgres => "PostgreSQL",

@@ -20,7 +20,7 @@ use super::recipe::Recipe;
 use super::zookeeper::ByHand;
 use super::{Backend, Options};
 use crate::at::{BenchDatabase, Fresh};
-use crate::child::Server;
+use crate::child::{RedisKeeps, Server};
 
 /// The lease of locks over several Redis servers, which vote when they have run for this long.
 const REDLOCK_LEASE: Duration = Duration::from_secs(2);
@@ -36,6 +36,8 @@ const ZOOKEEPER_LEASE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct LockServers {
     pub(super) contenders: Vec<Contender>,
+    /// The addresses of those whose clients need not be of this project.
+    addresses: Vec<(Backend, String)>,
     coordinator: Server,
     handfast: Handfast,
     redis_servers: Vec<Server>,
@@ -85,6 +87,7 @@ impl LockServers {
         let handfast = Handfast::connect(coordinator.endpoint()).application("bench").await?;
         let mut servers = Self {
             contenders: Vec::new(),
+            addresses: Vec::new(),
             coordinator,
             handfast,
             redis_servers: Vec::new(),
@@ -98,6 +101,12 @@ impl LockServers {
             servers.add(backend, options).await.with_context(|| backend.name())?;
         }
         Ok(servers)
+    }
+
+    /// Returns the address of a backend's server.
+    pub(super) fn address(&self, backend: Backend) -> Result<&str> {
+        let found = self.addresses.iter().find(|(of, _)| *of == backend);
+        found.map(|(_, address)| address.as_str()).context("a server that is not started")
     }
 
     /// Ends all of them.
@@ -123,13 +132,13 @@ impl LockServers {
                 let contender = Contender::library(backend, locks);
                 self.contenders.push(contender.on(self.coordinator.process()?));
             }
-            Backend::Redis | Backend::RedisAlways => {
-                let urls = self.redis(options, backend == Backend::RedisAlways, 1).await?;
-                let locks = Locks::over(RedisLocks::connect(&urls[0]).await?);
-                self.add_both(backend, locks, Recipe::set_nx(&urls).await?)?;
+            Backend::Redis => self.add_redis(backend, RedisKeeps::Nothing, options).await?,
+            Backend::RedisDefault => {
+                self.add_redis(backend, RedisKeeps::Snapshots, options).await?;
             }
+            Backend::RedisAlways => self.add_redis(backend, RedisKeeps::Changes, options).await?,
             Backend::Redlock => {
-                let urls = self.redis(options, false, 3).await?;
+                let urls = self.redis(options, RedisKeeps::Nothing, 3).await?;
                 let recipe = Recipe::set_nx(&urls).await?;
                 let redlock = redlock(&urls).await?;
                 self.add_both(backend, Locks::over(redlock).lease(REDLOCK_LEASE), recipe)?;
@@ -163,6 +172,7 @@ impl LockServers {
             }
             Backend::Zookeeper => {
                 let cluster = self.server(ServerKind::ZooKeeper).await?;
+                self.addresses.push((backend, cluster.clone()));
                 let recipe = ByHand::connect(&cluster).await?;
                 let locks = ZooKeeperLocks::connect(&cluster, ZOOKEEPER_LEASE).await?;
                 let locks = Locks::over(locks).lease(ZOOKEEPER_LEASE);
@@ -174,6 +184,19 @@ impl LockServers {
             }
         }
         Ok(())
+    }
+
+    async fn add_redis(
+        &mut self,
+        backend: Backend,
+        keeps: RedisKeeps,
+        options: &Options,
+    ) -> Result<()> {
+        let urls = self.redis(options, keeps, 1).await?;
+        let locks = Locks::over(RedisLocks::connect(&urls[0]).await?);
+        let recipe = Recipe::set_nx(&urls).await?;
+        self.addresses.extend(urls.into_iter().map(|url| (backend, url)));
+        self.add_both(backend, locks, recipe)
     }
 
     fn add_both(&mut self, backend: Backend, locks: LocksBuilder, recipe: Recipe) -> Result<()> {
@@ -196,13 +219,13 @@ impl LockServers {
     async fn redis(
         &mut self,
         options: &Options,
-        durable: bool,
+        keeps: RedisKeeps,
         count: usize,
     ) -> Result<Vec<String>> {
         let mut urls = Vec::new();
         for _ in 0..count {
             let folder = self.directory.path().join(format!("redis-{}", self.redis_servers.len()));
-            let server = Server::redis(&options.redis_server, &folder, durable).await?;
+            let server = Server::redis(&options.redis_server, &folder, keeps).await?;
             urls.push(server.redis_url());
             self.redis_servers.push(server);
         }

@@ -1,104 +1,95 @@
 package handfast.interop;
 
-import java.io.BufferedReader;
-import java.io.IOException;
-import java.io.InputStreamReader;
+import handfast.load.Load;
+import handfast.load.Operation;
 import java.io.PrintStream;
-import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
-import java.util.List;
-import java.util.concurrent.CyclicBarrier;
+import java.sql.SQLException;
+import java.util.concurrent.ThreadLocalRandom;
 import javax.sql.DataSource;
 
 /**
  * Clients that run globals over few rows, in each other's way: the mix of {@code handfast-bench at
- * --contention} by the client of Seata, for {@code handfast-bench} to start and to read.
- *
- * <p>A line of standard input is a run, {@code CLIENTS WARM_UP_MILLIS MILLIS}. It is answered by
- * {@code open} when each client has run a global, with which the warm-up begins, and in the end by
- * the counts of every client and {@code done}.
+ * --contention} by the client of Seata.
  */
-public final class Contention {
+public final class Contention implements Operation {
+    private static final int BRANCHES = 2;
+    private static final String GENERAL =
+        "UPDATE item SET cnt = cnt + 1 WHERE id BETWEEN ? AND ?";
+    private static final int TIMEOUT_MILLIS = 60_000;
+
     private final DataSource source;
     private final long rows;
-    private final PrintStream answers;
 
-    private Contention(DataSource source, long rows, PrintStream answers) {
+    private Contention(DataSource source, long rows) {
         this.source = source;
         this.rows = rows;
-        this.answers = answers;
     }
 
     /** Arguments: the database's URL, user and password, and the number of rows. */
     public static void main(String[] arguments) throws Exception {
-        PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        // Whatever a library prints must not pass for an answer.
-        System.setOut(System.err);
+        PrintStream answers = Load.answers();
         String url = arguments[0];
         Databases databases = Databases.at(url, url, arguments[1], arguments[2]);
         Seata.start("contention");
-        DataSource source = databases.at();
-        answers.println("ready");
-        new Contention(source, Long.parseLong(arguments[3]), answers).serve();
+        Operation mix = new Contention(databases.at(), Long.parseLong(arguments[3]));
+        Load.serve(answers, name -> mix);
         // The client's threads would keep the process.
         System.exit(0);
     }
 
-    private void serve() throws IOException, InterruptedException {
-        InputStreamReader characters = new InputStreamReader(System.in, StandardCharsets.UTF_8);
-        BufferedReader lines = new BufferedReader(characters);
-        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-            String[] words = line.split(" ");
-            long warmUpMillis = Long.parseLong(words[1]);
-            run(Integer.parseInt(words[0]), new Window(warmUpMillis, Long.parseLong(words[2])));
-            answers.println("done");
-        }
+    /** What the application throws for the client to roll back. */
+    private static final class RollBack extends Exception {
+        private static final long serialVersionUID = 1L;
     }
 
-    private void run(int count, Window window) throws InterruptedException {
-        CyclicBarrier opening = new CyclicBarrier(count, () -> {
-            window.open();
-            answers.println("open");
-        });
-        List<ContentionClient> clients = new ArrayList<>();
-        List<Thread> threads = new ArrayList<>();
-        for (int number = 0; number < count; number++) {
-            ContentionClient client = new ContentionClient(source, rows, opening, window);
-            Thread thread = new Thread(client, "client-" + number);
-            thread.start();
-            clients.add(client);
-            threads.add(thread);
+    /** Runs a global. */
+    @Override
+    public End run(int client) {
+        // Unless the work fails, the coordinator is what rolls back.
+        String[] reason = {"coordinator"};
+        String end;
+        try {
+            end = Seata.inGlobal(TIMEOUT_MILLIS, () -> {
+                try {
+                    runBranches();
+                } catch (Exception failure) {
+                    reason[0] = reason(failure);
+                    throw failure;
+                }
+            });
+        } catch (Throwable failure) {
+            failure.printStackTrace();
+            return End.failed("BeginFailure");
         }
-        for (int number = 0; number < count; number++) {
-            threads.get(number).join();
-            clients.get(number).print(number, answers);
-        }
+        return switch (end) {
+            case "Committed" -> End.WELL;
+            case "RollbackDone", "Rollbacking" -> End.failed(reason[0]);
+            default -> End.failed(end);
+        };
     }
 
-    /** The time within which globals count. */
-    static final class Window {
-        private final long warmUpMillis;
-        private final long millis;
-        private long fromNanos;
-        private long untilNanos;
-
-        Window(long warmUpMillis, long millis) {
-            this.warmUpMillis = warmUpMillis;
-            this.millis = millis;
+    private static String reason(Exception failure) {
+        if (failure instanceof RollBack) {
+            return "purpose";
         }
+        return Seata.isLockFailure(failure) ? "row-locked" : "database";
+    }
 
-        /** Begins the warm-up. Clients that pass the same barrier see it. */
-        void open() {
-            fromNanos = System.nanoTime() + warmUpMillis * 1_000_000;
-            untilNanos = fromNanos + millis * 1_000_000;
+    private void runBranches() throws SQLException, RollBack {
+        ThreadLocalRandom random = ThreadLocalRandom.current();
+        boolean isKept = random.nextBoolean();
+        long[] items = random.longs(0, rows).distinct().limit(BRANCHES * 2).toArray();
+        for (int at = 0; at < items.length; at += 2) {
+            long first = items[at];
+            long second = items[at + 1];
+            Sql.inTransaction(source, connection -> {
+                Sql.update(connection, Updates.POINT, first);
+                Sql.update(connection, GENERAL, second, second);
+                return null;
+            });
         }
-
-        boolean holds(long nanos) {
-            return nanos - fromNanos >= 0 && !isOver(nanos);
-        }
-
-        boolean isOver(long nanos) {
-            return nanos - untilNanos >= 0;
+        if (!isKept) {
+            throw new RollBack();
         }
     }
 }

@@ -52,6 +52,17 @@ final class Sql {
         }
     }
 
+    /** One statement with numbers for its marks, which changes rows. */
+    static void update(Connection connection, String statement, long... values)
+            throws SQLException {
+        try (PreparedStatement prepared = connection.prepareStatement(statement)) {
+            for (int at = 0; at < values.length; at++) {
+                prepared.setLong(at + 1, values[at]);
+            }
+            prepared.executeUpdate();
+        }
+    }
+
     private static String execute(Connection connection, String statement) throws SQLException {
         try (PreparedStatement prepared = connection.prepareStatement(statement.trim())) {
             boolean hasRows = prepared.execute();
