@@ -92,15 +92,15 @@ impl Coordinator {
 
     fn check_indexes(&self) -> Result<(), String> {
         let mut anew = LabelIndex::default();
-        self.globals.iter().for_each(|global| anew.insert(&global.labels, global.xid));
-        self.history.iter().for_each(|global| anew.insert(&global.labels, global.xid));
+        self.globals.iter().for_each(|global| anew.insert(global.labels(), global.xid));
+        self.history.iter().for_each(|global| anew.insert(global.labels(), global.xid));
         ensure(anew == self.labels, || "labels: wrong index".to_owned())?;
         let mut keys = BeginKeys::default();
         for global in self.globals.iter() {
-            keys.insert(&global.origin.application, global.key.as_deref(), global.xid);
+            keys.insert(&global.origin.application, global.key(), global.xid);
         }
         for global in self.history.iter() {
-            keys.insert(&global.application, global.key.as_ref(), global.xid);
+            keys.insert(&global.origin.application, global.key(), global.xid);
         }
         ensure(keys == self.keys, || "keys: wrong index".to_owned())?;
         let needing = self.globals.needing_is_consistent();
@@ -140,7 +140,7 @@ impl Coordinator {
         let is_timed = |it: &&Global| it.phase == Phase::Active && !is_asked(it.xid);
         let undecided = self.globals.iter().filter(is_timed);
         let deadlines: BTreeSet<_> = undecided.map(|it| (it.deadline, it.xid)).collect();
-        ensure(deadlines == *self.globals.deadlines(), || "DEADLINE: wrong set".to_owned())?;
+        ensure(self.globals.deadlines().eq(&deadlines), || "DEADLINE: wrong set".to_owned())?;
         let mut counts = Counts::default();
         for global in self.globals.iter() {
             counts.enter(global.counted());
@@ -154,7 +154,7 @@ impl Coordinator {
         let open = global.branches.iter().filter(|branch| !branch.is_finished()).count();
         ensure(open == global.unfinished as usize, || format!("xid {xid}: wrong branch count"))?;
         let rows: usize = global.branches.iter().map(|branch| branch.locks.len()).sum();
-        ensure(rows == global.rows, || format!("xid {xid}: wrong row count"))?;
+        ensure(rows == global.rows as usize, || format!("xid {xid}: wrong row count"))?;
         ensure(global.branches.is_sorted_by_key(|branch| branch.sequence), || {
             format!("xid {xid}: branches out of order")
         })?;
@@ -166,7 +166,7 @@ impl Coordinator {
         let last = global.branches.last().map(|branch| branch.id);
         let deciding = global.branches.iter().filter(|it| it.stage == BranchStage::Deciding);
         let is_sound = |branch: &Branch| {
-            Some(branch.id) == last && !global.rollback_only && !must_vote(global)
+            Some(branch.id) == last && !global.is_rollback_only() && !must_vote(global)
         };
         ensure(global.phase != Phase::Active || deciding.clone().all(is_sound), || {
             format!("LAST-BRANCH: xid {xid} is decided by a branch that may not")

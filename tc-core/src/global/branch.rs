@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use crate::collections::interner::Name;
+use crate::collections::interner::BranchSite;
 use crate::contract::{
-    BranchId, BranchRecord, BranchState, Event, EventKind, FencingToken, FinishedBranch, Mode,
-    RefusedRows, RequestTrace, Resolution, RowLock, Timestamp, Xid, noted_of_branch,
+    BranchId, BranchRecord, BranchState, Event, EventKind, FencingToken, Mode, RefusedRows,
+    RequestTrace, Resolution, RowLock, Timestamp, Xid, noted_of_branch,
 };
 use crate::row_lock::held_locks::HeldLocks;
 use crate::row_lock::table::{LockId, LockTable};
@@ -19,8 +19,7 @@ pub(crate) struct Branch {
     pub(crate) sequence: u32,
     pub(crate) mode: Mode,
     pub(crate) stage: BranchStage,
-    pub(crate) resource: Name,
-    pub(crate) registered_by: Option<Name>,
+    pub(crate) site: Arc<BranchSite>,
     pub(crate) token: FencingToken,
     pub(crate) registered_at: Timestamp,
     /// When phase one was reported done; 0 if it was not.
@@ -70,7 +69,7 @@ impl Branch {
         match self.mode {
             Mode::Saga => RollbackOrder::Saga,
             Mode::At | Mode::Tcc | Mode::Xa | Mode::TwoPhase => {
-                RollbackOrder::Resource(&self.resource)
+                RollbackOrder::Resource(&self.site.resource)
             }
         }
     }
@@ -89,7 +88,11 @@ impl Branch {
 
     /// The process that registered it, where that is known.
     pub(crate) fn registered_by(&self) -> Option<Arc<str>> {
-        self.registered_by.as_deref().cloned()
+        self.site.registered_by.clone()
+    }
+
+    pub(crate) fn resource(&self) -> &Arc<str> {
+        &self.site.resource
     }
 
     pub(crate) fn resolution(&self) -> Option<Resolution> {
@@ -124,7 +127,7 @@ impl Branch {
         self.extras.as_ref().and_then(|extras| extras.trace)
     }
 
-    fn events(&self) -> Arc<[Event]> {
+    pub(crate) fn events(&self) -> Arc<[Event]> {
         self.extras.as_ref().map(|extras| extras.events.clone()).unwrap_or_default()
     }
 
@@ -153,7 +156,7 @@ impl Branch {
             xid,
             id: self.id,
             sequence: self.sequence,
-            resource: Arc::clone(&self.resource),
+            resource: self.resource().clone(),
             mode: self.mode,
             rows,
             token: self.token,
@@ -184,25 +187,8 @@ impl Branch {
         }
     }
 
-    pub(crate) fn finished(&self) -> FinishedBranch {
-        FinishedBranch {
-            id: self.id,
-            resource: Arc::clone(&self.resource),
-            mode: self.mode,
-            registered_at: self.registered_at,
-            finished_at: self.finished_at,
-            attempts: self.attempts(),
-            phase_one_at: self.phase_one_at(),
-            events: self.events(),
-        }
-    }
-
     /// The branch of a record, without its rows: the caller takes their locks.
-    pub(crate) fn restore(
-        resource: Name,
-        registered_by: Option<Name>,
-        record: BranchRecord,
-    ) -> Self {
+    pub(crate) fn restore(site: Arc<BranchSite>, record: BranchRecord) -> Self {
         let BranchRecord { application_data, attempts, last_failure, events, trace, .. } = record;
         let trace = trace.map(|trace| *trace);
         let finished_at = match record.state {
@@ -231,8 +217,7 @@ impl Branch {
             sequence: record.sequence,
             mode: record.mode,
             stage,
-            resource,
-            registered_by,
+            site,
             token: record.token,
             registered_at: record.registered_at,
             phase_one_at: record.phase_one_at.unwrap_or_default(),

@@ -11,6 +11,7 @@ pub(crate) mod branches;
 pub(crate) mod course;
 pub(crate) mod departed;
 pub(crate) mod end;
+pub(crate) mod finished;
 pub(crate) mod globals;
 pub(crate) mod history;
 pub(crate) mod label_index;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::branch::{Branch, BranchStage};
 use super::globals::Globals;
-use super::state::Global;
+use super::state::{Global, row_count};
 use crate::contract::{
     BranchId, Change, Decision, Effect, PhaseTwoCall, PhaseTwoOutcome, Record, RefusedRows,
     Timestamp, Xid,
@@ -128,7 +128,7 @@ fn mark_finished(global: &mut Global, id: BranchId, now: Timestamp) -> Option<(u
     branch.finished_at = now;
     let done = (branch.sequence, std::mem::take(&mut branch.locks));
     global.unfinished -= 1;
-    global.rows -= done.1.len();
+    global.rows -= row_count(done.1.len());
     global.refused -= u32::from(before == BranchStage::Refused);
     Some(done)
 }
@@ -137,7 +137,7 @@ fn mark_finished(global: &mut Global, id: BranchId, now: Timestamp) -> Option<(u
 /// before it in the same `RollbackOrder`.
 fn next_after(global: &Global, sequence: u32) -> Option<PhaseTwoCall> {
     // A commit has called all of its branches at once.
-    if global.paused || !global.is_rolling_back() {
+    if global.is_paused() || !global.is_rolling_back() {
         return None;
     }
     let finished = global.branch_at(sequence)?;
