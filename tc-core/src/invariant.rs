@@ -153,12 +153,12 @@ impl Coordinator {
         let xid = global.xid;
         let open = global.branches.iter().filter(|branch| !branch.is_finished()).count();
         ensure(open == global.unfinished as usize, || format!("xid {xid}: wrong branch count"))?;
-        let rows: usize = global.branches.iter().map(|branch| branch.locks.len()).sum();
+        let rows: usize = global.branches.iter().map(|branch| branch.locks().len()).sum();
         ensure(rows == global.rows as usize, || format!("xid {xid}: wrong row count"))?;
         ensure(global.branches.is_sorted_by_key(|branch| branch.sequence), || {
             format!("xid {xid}: branches out of order")
         })?;
-        let holds = |branch: &Branch| branch.locks.len() > 0;
+        let holds = |branch: &Branch| branch.locks().len() > 0;
         let may_hold = |branch: &Branch| global.phase != Phase::Committing && !branch.is_finished();
         ensure(global.branches.iter().all(|branch| !holds(branch) || may_hold(branch)), || {
             format!("LOCK-OWNER: xid {xid} is done with rows that it holds")
@@ -173,7 +173,7 @@ impl Coordinator {
         })?;
         ensure(open > 0 || global.phase == Phase::Active, || format!("xid {xid} never finishes"))?;
         for branch in &global.branches {
-            for &lock in branch.locks.as_slice() {
+            for &lock in branch.locks() {
                 let mut holders = self.rows.table.holders(lock);
                 let held = holders.any(|it| (it.xid, it.sequence) == (xid, branch.sequence));
                 ensure(held, || format!("LOCK-OWNER: xid {xid} is not in the lock table"))?;
@@ -197,7 +197,7 @@ impl Coordinator {
         for holder in self.rows.table.holders(lock) {
             let global = self.globals.get(holder.xid);
             let branch = global.and_then(|global| global.branch_at(holder.sequence));
-            let knows = |branch: &Branch| branch.locks.as_slice().contains(&lock);
+            let knows = |branch: &Branch| branch.locks().contains(&lock);
             let xid = holder.xid;
             ensure(branch.is_some_and(knows), || format!("LOCK-OWNER: {} held by {xid}", row()))?;
             let mut other =

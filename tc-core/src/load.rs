@@ -152,7 +152,7 @@ impl Coordinator {
             if self.rows.table.hold(lock, Holder { xid, sequence, mode: row.mode }) {
                 continue;
             }
-            branch.locks.push(lock);
+            branch.add_lock(lock);
         }
         let finished = branch.is_finished();
         global.add(branch);

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
+use super::branch_rows::{BranchRows, GivenUpRows};
 use crate::collections::interner::BranchSite;
 use crate::contract::{
     BranchId, BranchRecord, BranchState, Event, EventKind, FencingToken, Mode, RefusedRows,
     RequestTrace, Resolution, RowLock, Timestamp, Xid, noted_of_branch,
 };
-use crate::row_lock::held_locks::HeldLocks;
 use crate::row_lock::table::{LockId, LockTable};
 
 #[derive(Clone, Debug)]
@@ -24,9 +24,7 @@ pub(crate) struct Branch {
     pub(crate) registered_at: Timestamp,
     /// When phase one was reported done; 0 if it was not.
     pub(crate) phase_one_at: Timestamp,
-    /// Set once the branch is finished.
-    pub(crate) finished_at: Timestamp,
-    pub(crate) locks: HeldLocks,
+    pub(crate) rows: BranchRows,
     pub(crate) extras: Option<Box<BranchExtras>>,
 }
 
@@ -42,7 +40,8 @@ pub(crate) enum BranchStage {
     Finished,
 }
 
-/// Parts that few branches have: data of their own, waits, failures of phase two, a trace.
+/// Parts that few branches have: data of their own, many rows, waits, failures of phase two, a
+/// trace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BranchExtras {
     pub(crate) application_data: Box<[u8]>,
@@ -52,6 +51,8 @@ pub(crate) struct BranchExtras {
     /// Shared with its records.
     pub(crate) events: Arc<[Event]>,
     pub(crate) trace: Option<RequestTrace>,
+    /// The rows, where they are many.
+    pub(crate) rows: Vec<LockId>,
 }
 
 /// Branches that are rolled back one after the other, the last registered first.
@@ -76,6 +77,44 @@ impl Branch {
 
     pub(crate) fn is_finished(&self) -> bool {
         self.stage == BranchStage::Finished
+    }
+
+    /// When it finished; 0 if it did not.
+    pub(crate) fn finished_at(&self) -> Timestamp {
+        self.rows.finished_at()
+    }
+
+    /// Marks it finished. The caller has taken its rows out.
+    pub(crate) fn finish(&mut self, now: Timestamp) {
+        self.stage = BranchStage::Finished;
+        self.rows = BranchRows::finished(now);
+    }
+
+    /// The rows that it holds.
+    pub(crate) fn locks(&self) -> &[LockId] {
+        let many = || self.extras.as_ref().map_or(&[][..], |extras| &extras.rows);
+        self.rows.few().unwrap_or_else(many)
+    }
+
+    pub(crate) fn add_lock(&mut self, lock: LockId) {
+        if let Some(few) = self.rows.with(lock) {
+            self.rows = few;
+            return;
+        }
+        let few = self.rows.few().unwrap_or_default();
+        self.extras.get_or_insert_default().rows.extend(few.iter().copied().chain([lock]));
+        self.rows = BranchRows::Many;
+    }
+
+    pub(crate) fn take_locks(&mut self) -> GivenUpRows {
+        let taken = self.locks().into();
+        if let (BranchRows::Many, Some(extras)) = (self.rows, &mut self.extras) {
+            extras.rows = Vec::new();
+        }
+        if !self.is_finished() {
+            self.rows = BranchRows::None;
+        }
+        taken
     }
 
     pub(crate) fn attempts(&self) -> u32 {
@@ -137,7 +176,7 @@ impl Branch {
 
     pub(crate) fn record(&self, xid: Xid, locks: &LockTable) -> BranchRecord {
         let row = |&lock: &LockId| self.row(xid, lock, locks);
-        self.record_with(xid, self.locks.as_slice().iter().map(row).collect())
+        self.record_with(xid, self.locks().iter().map(row).collect())
     }
 
     pub(crate) fn row(&self, xid: Xid, lock: LockId, locks: &LockTable) -> RowLock {
@@ -183,7 +222,7 @@ impl Branch {
                 BranchState::Refused(error, rows)
             }
             BranchStage::Resolved(resolution) => BranchState::Resolved(resolution),
-            BranchStage::Finished => BranchState::Finished(self.finished_at),
+            BranchStage::Finished => BranchState::Finished(self.finished_at()),
         }
     }
 
@@ -191,13 +230,13 @@ impl Branch {
     pub(crate) fn restore(site: Arc<BranchSite>, record: BranchRecord) -> Self {
         let BranchRecord { application_data, attempts, last_failure, events, trace, .. } = record;
         let trace = trace.map(|trace| *trace);
-        let finished_at = match record.state {
-            BranchState::Finished(at) => at,
+        let rows = match record.state {
+            BranchState::Finished(at) => BranchRows::finished(at),
             BranchState::Registered
             | BranchState::Deciding
             | BranchState::PhaseOneDone
             | BranchState::Refused(..)
-            | BranchState::Resolved(_) => Timestamp(0),
+            | BranchState::Resolved(_) => BranchRows::None,
         };
         let (stage, refusal) = match record.state {
             BranchState::Registered => (BranchStage::Registered, None),
@@ -210,8 +249,15 @@ impl Branch {
         let troubled = attempts > 0 || last_failure.is_some() || refusal.is_some();
         let has_data = !application_data.is_empty() || trace.is_some();
         let has_extras = troubled || has_data || !events.is_empty();
-        let extras =
-            BranchExtras { application_data, attempts, last_failure, refusal, events, trace };
+        let extras = BranchExtras {
+            application_data,
+            attempts,
+            last_failure,
+            refusal,
+            events,
+            trace,
+            rows: Vec::new(),
+        };
         Self {
             id: record.id,
             sequence: record.sequence,
@@ -221,8 +267,7 @@ impl Branch {
             token: record.token,
             registered_at: record.registered_at,
             phase_one_at: record.phase_one_at.unwrap_or_default(),
-            finished_at,
-            locks: HeldLocks::None,
+            rows,
             extras: has_extras.then(|| Box::new(extras)),
         }
     }

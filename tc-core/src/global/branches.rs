@@ -5,9 +5,9 @@ use std::ops::Deref;
 use std::slice;
 
 use super::branch::Branch;
+use super::branch_rows::GivenUpRows;
 use crate::collections::hash_index::{HashIndex, hash_of};
 use crate::contract::BranchId;
-use crate::row_lock::held_locks::HeldLocks;
 
 /// The number of branches up to which a look at each is as quick as an index, and takes no memory.
 const UNINDEXED_MAX: usize = 16;
@@ -46,9 +46,9 @@ impl Branches {
     }
 
     /// Takes the locks of each branch out, together with its sequence.
-    pub(crate) fn take_locks(&mut self) -> impl Iterator<Item = (u32, HeldLocks)> + '_ {
+    pub(crate) fn take_locks(&mut self) -> impl Iterator<Item = (u32, GivenUpRows)> + '_ {
         let branches = self.as_mut_slice().iter_mut();
-        branches.map(|branch| (branch.sequence, mem::take(&mut branch.locks)))
+        branches.map(|branch| (branch.sequence, branch.take_locks()))
     }
 
     /// Adds a branch, whose sequence must be above that of every other.
@@ -159,6 +159,7 @@ mod tests {
     use crate::collections::interner::Names;
     use crate::contract::{FencingToken, Mode, Timestamp};
     use crate::global::branch::BranchStage;
+    use crate::global::branch_rows::BranchRows;
 
     fn branch(names: &mut Names, id: u64, sequence: u32) -> Branch {
         Branch {
@@ -170,8 +171,7 @@ mod tests {
             token: FencingToken(id),
             registered_at: Timestamp(0),
             phase_one_at: Timestamp(0),
-            finished_at: Timestamp(0),
-            locks: HeldLocks::default(),
+            rows: BranchRows::None,
             extras: None,
         }
     }

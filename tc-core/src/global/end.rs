@@ -229,7 +229,7 @@ impl Globals<'_> {
         let locks = &mut self.rows.table;
         self.globals.change(xid, |global| {
             for (sequence, held) in global.branches.take_locks() {
-                locks.release_branch(held.as_slice(), xid, sequence, touched);
+                locks.release_branch(&held, xid, sequence, touched);
             }
             global.rows = 0;
         });

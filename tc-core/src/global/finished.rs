@@ -149,7 +149,7 @@ impl RememberedBranch {
             mode: branch.mode,
             attempts: branch.attempts(),
             registered_at: branch.registered_at,
-            finished_at: branch.finished_at,
+            finished_at: branch.finished_at(),
             phase_one_at: branch.phase_one_at,
             events: branch.events(),
         }

@@ -7,6 +7,7 @@
 pub(crate) mod begin;
 pub(crate) mod begin_keys;
 pub(crate) mod branch;
+pub(crate) mod branch_rows;
 pub(crate) mod branches;
 pub(crate) mod course;
 pub(crate) mod departed;

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::branch::{Branch, BranchExtras, BranchStage};
+use super::branch_rows::BranchRows;
 use super::globals::Globals;
 use super::state::{Global, row_count};
 use super::vote::must_vote;
@@ -14,7 +15,6 @@ use crate::contract::{
     Rejection, Reply, RowLock, Timestamp, Xid,
 };
 use crate::deciding::HandlerResult;
-use crate::row_lock::held_locks::HeldLocks;
 use crate::row_lock::table::{Holder, LockId, LockTable, WaitId};
 use crate::row_lock::waiters::{PendingBranch, WaitGoal, WantedRow, WantedRows};
 use crate::shares::{check_limit, check_share};
@@ -254,7 +254,7 @@ impl Globals<'_> {
             }
         }
         let added = missing.iter().filter(|row| held(row).is_none()).count();
-        let rows = known.map_or(0, |branch| branch.locks.len()) + added;
+        let rows = known.map_or(0, |branch| branch.locks().len()) + added;
         check_limit("rows of a branch", rows, self.on.limits.rows_per_branch_max)?;
         if let Some(branch) = known {
             self.check_row_bytes(branch, &missing)?;
@@ -265,7 +265,7 @@ impl Globals<'_> {
 
     /// Refuses further rows with which the record of the branch could not be stored (BOUNDED).
     fn check_row_bytes(&self, branch: &Branch, missing: &[WantedRow]) -> Result<(), Rejection> {
-        let held = branch.locks.as_slice().iter().copied();
+        let held = branch.locks().iter().copied();
         let rows = held.chain(missing.iter().map(|row| row.lock));
         let table = &self.rows.table;
         let bytes = rows.map(|row| table.space(row).table.len() + table.key(row).len()).sum();
@@ -308,7 +308,7 @@ impl Branch {
         for row in rows {
             let holder = Holder { xid, sequence: self.sequence, mode: row.mode };
             if !locks.hold(row.lock, holder) {
-                self.locks.push(row.lock);
+                self.add_lock(row.lock);
                 taken += 1;
             }
         }
@@ -335,8 +335,7 @@ fn make_branch(now: Timestamp, sequence: u32, pending: PendingBranch) -> Branch 
         token: FencingToken::default(),
         registered_at: now,
         phase_one_at: Timestamp(0),
-        finished_at: Timestamp(0),
-        locks: HeldLocks::None,
+        rows: BranchRows::None,
         extras: has_extras
             .then(|| Box::new(BranchExtras { application_data, trace, ..BranchExtras::default() })),
     }

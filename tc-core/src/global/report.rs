@@ -172,17 +172,12 @@ impl Globals<'_> {
         let removed = self.globals.change(xid, |global| {
             let removed = global.branches.remove(branch)?;
             global.unfinished -= 1;
-            global.rows -= row_count(removed.locks.len());
+            global.rows -= row_count(removed.locks().len());
             Some(removed)
         });
         if let Some(removed) = removed.flatten() {
             self.on.out.changes.push(Change::Delete(RecordKey::Branch(xid, branch)));
-            self.rows.table.release_branch(
-                removed.locks.as_slice(),
-                xid,
-                removed.sequence,
-                &mut touched,
-            );
+            self.rows.table.release_branch(removed.locks(), xid, removed.sequence, &mut touched);
             // Without these rows other requests of the global may have lost their rank.
             self.after_change_of_rows(xid, &mut touched);
         }

@@ -272,7 +272,7 @@ fn places(
         let sequence = branch.sequence;
         let skipped = if sequence == start.sequence { start.rows } else { 0 };
         let at = move |rows| LockCursor { holder, sequence, rows };
-        let locks = branch.locks.as_slice().iter().enumerate().skip(skipped);
+        let locks = branch.locks().iter().enumerate().skip(skipped);
         let locks = locks.map(move |(row, &lock)| (at(row + 1), Some(lock)));
         std::iter::once((at(skipped), None)).chain(locks)
     });

@@ -136,14 +136,14 @@ impl Branch {
     /// `holders_max` holders of them have to be looked at to find in which mode it holds them.
     pub(crate) fn view(&self, xid: Xid, locks: &LockTable, holders_max: usize) -> BranchView {
         let (mut rows, mut scanned) = (Vec::new(), 0);
-        for &lock in self.locks.as_slice().iter().take(SHOWN_MAX) {
+        for &lock in self.locks().iter().take(SHOWN_MAX) {
             scanned += locks.holding(lock);
             if scanned > holders_max {
                 break;
             }
             rows.push(self.row(xid, lock, locks));
         }
-        BranchView { record: self.outline(xid, rows), holding: self.locks.len() }
+        BranchView { record: self.outline(xid, rows), holding: self.locks().len() }
     }
 }
 

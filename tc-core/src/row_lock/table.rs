@@ -20,8 +20,22 @@ use crate::contract::{LockMode, Timestamp, Xid};
 pub(crate) struct WaitId(pub(crate) u64);
 
 /// A slot of the table, valid while its row is held or waited for.
+///
+/// Kept as bytes, in the order of numbers: a number would be aligned, and each branch would take
+/// more memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LockId(u32);
+pub(crate) struct LockId([u8; 4]);
+
+impl LockId {
+    fn new(slot: usize) -> Self {
+        let slot = u32::try_from(slot).expect("BOUNDED: locks_max fits");
+        Self(slot.to_be_bytes())
+    }
+
+    fn slot(self) -> usize {
+        u32::from_be_bytes(self.0) as usize
+    }
+}
 
 /// A branch that holds a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,31 +170,29 @@ impl LockTable {
         // The slot freed last is used first: hashes have no part in which slot a row gets (PURE).
         let lock = match self.free.pop() {
             Some(lock) => {
-                self.slots[lock.0 as usize] = slot;
+                self.slots[lock.slot()] = slot;
                 lock
             }
             None => {
-                let next = u32::try_from(self.slots.len()).expect("BOUNDED: locks_max fits");
                 self.slots.push(slot);
-                LockId(next)
+                LockId::new(self.slots.len() - 1)
             }
         };
         let slots = &self.slots;
-        self.index
-            .insert(hash, lock, |&known| slots[known.0 as usize].as_ref().expect(LIVE).hash());
+        self.index.insert(hash, lock, |&known| slots[known.slot()].as_ref().expect(LIVE).hash());
         lock
     }
 
     /// Frees the slot if the row is neither held nor waited for.
     pub(crate) fn reclaim(&mut self, lock: LockId) {
         // A row may be among the touched ones several times, and is freed the first time.
-        let Some(slot) = &mut self.slots[lock.0 as usize] else { return };
+        let Some(slot) = &mut self.slots[lock.slot()] else { return };
         slot.simplify();
         if !matches!(slot.state, State::Unused) {
             return;
         }
         self.index.remove(slot.hash(), |&known| known == lock);
-        self.slots[lock.0 as usize] = None;
+        self.slots[lock.slot()] = None;
         self.free.push(lock);
     }
 
@@ -194,7 +206,7 @@ impl LockTable {
 
     /// Every slot in use, in the order of their ids.
     pub(crate) fn iter(&self) -> impl Iterator<Item = LockId> + '_ {
-        let ids = (0..).map(LockId);
+        let ids = (0..).map(LockId::new);
         self.slots.iter().zip(ids).filter(|(slot, _)| slot.is_some()).map(|(_, lock)| lock)
     }
 
@@ -327,7 +339,7 @@ impl LockTable {
         lock: LockId,
         after: Option<QueuePosition>,
     ) -> Option<(QueuePosition, QueuedClaim)> {
-        let slot = self.slots[lock.0 as usize].as_ref()?;
+        let slot = self.slots[lock.slot()].as_ref()?;
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         slot.queue()?.range((from, Bound::Unbounded)).next().map(|(&place, &claim)| (place, claim))
     }
@@ -418,11 +430,11 @@ impl LockTable {
     }
 
     fn slot(&self, lock: LockId) -> &Slot {
-        self.slots[lock.0 as usize].as_ref().expect(LIVE)
+        self.slots[lock.slot()].as_ref().expect(LIVE)
     }
 
     fn slot_mut(&mut self, lock: LockId) -> &mut Slot {
-        self.slots[lock.0 as usize].as_mut().expect(LIVE)
+        self.slots[lock.slot()].as_mut().expect(LIVE)
     }
 }
 
