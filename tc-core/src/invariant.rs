@@ -92,15 +92,15 @@ impl Coordinator {
 
     fn check_indexes(&self) -> Result<(), String> {
         let mut anew = LabelIndex::default();
-        self.globals.iter().for_each(|global| anew.insert(&global.labels, global.xid));
-        self.history.iter().for_each(|global| anew.insert(&global.labels, global.xid));
+        self.globals.iter().for_each(|global| anew.insert(global.labels(), global.xid));
+        self.history.iter().for_each(|global| anew.insert(global.labels(), global.xid));
         ensure(anew == self.labels, || "labels: wrong index".to_owned())?;
         let mut keys = BeginKeys::default();
         for global in self.globals.iter() {
-            keys.insert(&global.origin.application, global.key.as_deref(), global.xid);
+            keys.insert(&global.origin.application, global.key(), global.xid);
         }
         for global in self.history.iter() {
-            keys.insert(&global.application, global.key.as_ref(), global.xid);
+            keys.insert(&global.origin.application, global.key(), global.xid);
         }
         ensure(keys == self.keys, || "keys: wrong index".to_owned())?;
         let needing = self.globals.needing_is_consistent();
@@ -140,7 +140,7 @@ impl Coordinator {
         let is_timed = |it: &&Global| it.phase == Phase::Active && !is_asked(it.xid);
         let undecided = self.globals.iter().filter(is_timed);
         let deadlines: BTreeSet<_> = undecided.map(|it| (it.deadline, it.xid)).collect();
-        ensure(deadlines == *self.globals.deadlines(), || "DEADLINE: wrong set".to_owned())?;
+        ensure(self.globals.deadlines().eq(&deadlines), || "DEADLINE: wrong set".to_owned())?;
         let mut counts = Counts::default();
         for global in self.globals.iter() {
             counts.enter(global.counted());
@@ -153,12 +153,12 @@ impl Coordinator {
         let xid = global.xid;
         let open = global.branches.iter().filter(|branch| !branch.is_finished()).count();
         ensure(open == global.unfinished as usize, || format!("xid {xid}: wrong branch count"))?;
-        let rows: usize = global.branches.iter().map(|branch| branch.locks.len()).sum();
-        ensure(rows == global.rows, || format!("xid {xid}: wrong row count"))?;
+        let rows: usize = global.branches.iter().map(|branch| branch.locks().len()).sum();
+        ensure(rows == global.rows as usize, || format!("xid {xid}: wrong row count"))?;
         ensure(global.branches.is_sorted_by_key(|branch| branch.sequence), || {
             format!("xid {xid}: branches out of order")
         })?;
-        let holds = |branch: &Branch| branch.locks.len() > 0;
+        let holds = |branch: &Branch| branch.locks().len() > 0;
         let may_hold = |branch: &Branch| global.phase != Phase::Committing && !branch.is_finished();
         ensure(global.branches.iter().all(|branch| !holds(branch) || may_hold(branch)), || {
             format!("LOCK-OWNER: xid {xid} is done with rows that it holds")
@@ -166,14 +166,14 @@ impl Coordinator {
         let last = global.branches.last().map(|branch| branch.id);
         let deciding = global.branches.iter().filter(|it| it.stage == BranchStage::Deciding);
         let is_sound = |branch: &Branch| {
-            Some(branch.id) == last && !global.rollback_only && !must_vote(global)
+            Some(branch.id) == last && !global.is_rollback_only() && !must_vote(global)
         };
         ensure(global.phase != Phase::Active || deciding.clone().all(is_sound), || {
             format!("LAST-BRANCH: xid {xid} is decided by a branch that may not")
         })?;
         ensure(open > 0 || global.phase == Phase::Active, || format!("xid {xid} never finishes"))?;
         for branch in &global.branches {
-            for &lock in branch.locks.as_slice() {
+            for &lock in branch.locks() {
                 let mut holders = self.rows.table.holders(lock);
                 let held = holders.any(|it| (it.xid, it.sequence) == (xid, branch.sequence));
                 ensure(held, || format!("LOCK-OWNER: xid {xid} is not in the lock table"))?;
@@ -197,7 +197,7 @@ impl Coordinator {
         for holder in self.rows.table.holders(lock) {
             let global = self.globals.get(holder.xid);
             let branch = global.and_then(|global| global.branch_at(holder.sequence));
-            let knows = |branch: &Branch| branch.locks.as_slice().contains(&lock);
+            let knows = |branch: &Branch| branch.locks().contains(&lock);
             let xid = holder.xid;
             ensure(branch.is_some_and(knows), || format!("LOCK-OWNER: {} held by {xid}", row()))?;
             let mut other =

@@ -18,10 +18,11 @@ use crate::global::begin_keys::BeginKeys;
 use crate::global::branch::Branch;
 use crate::global::branches::Branches;
 use crate::global::departed::DepartedClients;
+use crate::global::finished::FinishedGlobal;
 use crate::global::history::History;
 use crate::global::label_index::LabelIndex;
 use crate::global::loans::LoanTable;
-use crate::global::state::{Global, Phase};
+use crate::global::state::{Global, GlobalExtras, Phase};
 use crate::global::table::GlobalTable;
 use crate::global::trace::KnownTrace;
 use crate::global::voting::Votings;
@@ -104,7 +105,7 @@ impl Coordinator {
         self.keys.insert(&record.application, record.key.as_ref(), xid);
         let Some(phase) = phase_of(record.state) else {
             // The batch that ends a global deletes the records of its branches as well.
-            self.history.add(self.environment.names.shared(record));
+            self.history.add(FinishedGlobal::restore(&mut self.environment.names, record));
             return branches.first().map_or(Ok(()), |branch| Err(orphan(branch)));
         };
         let mut global = restore_global(&mut self.environment.names, record, phase);
@@ -132,17 +133,15 @@ impl Coordinator {
         if !fits(&record.state, global.phase) || is_there {
             return Err(LoadError::BranchMisfit { xid, branch: record.id });
         }
-        let resource = self.environment.names.name(&record.resource);
+        let site = self.environment.names.site(&record.resource, record.registered_by.as_ref());
         // A commit releases the locks with the decision, and does not rewrite the branches.
         let released = global.phase == Phase::Committing;
         let rows = if released { Vec::new() } else { std::mem::take(&mut record.rows) };
         let sequence = record.sequence;
         let refused = matches!(record.state, BranchState::Refused(..));
-        let registered_by =
-            record.registered_by.as_ref().map(|process| self.environment.names.name(process));
-        let mut branch = Branch::restore(resource, registered_by, record);
+        let mut branch = Branch::restore(site, record);
         for row in rows {
-            let space = self.environment.names.space(&branch.resource, &row.table);
+            let space = self.environment.names.space(branch.resource(), &row.table);
             let lock = self.rows.table.find_or_insert(&space, &row.key);
             let holder = self.rows.table.conflicting_holders(lock, Some(xid), row.mode).next();
             if let Some(holder) = holder {
@@ -153,7 +152,7 @@ impl Coordinator {
             if self.rows.table.hold(lock, Holder { xid, sequence, mode: row.mode }) {
                 continue;
             }
-            branch.locks.push(lock);
+            branch.add_lock(lock);
         }
         let finished = branch.is_finished();
         global.add(branch);
@@ -283,39 +282,29 @@ fn fits(state: &BranchState, phase: Phase) -> bool {
 
 fn restore_global(names: &mut Names, record: GlobalRecord, phase: Phase) -> Global {
     let GlobalRecord { address, application, name, .. } = record;
+    let extras = GlobalExtras {
+        events: record.events,
+        labels: record.labels,
+        key: record.key,
+        trace: record.trace.as_deref().map(KnownTrace::restored),
+        paused: record.paused,
+        rollback_only: record.rollback_only,
+    };
     Global {
         xid: record.xid,
-        origin: names.origin(&Origin { address, application, name }),
-        client: ClientId::default(),
+        origin: names.origin(&Origin { address, application, name, client: ClientId::default() }),
         begun_at: record.begun_at,
         // The record has the deadline that was set at the begin, so this is the whole length
         // (GRACE).
         timeout_ms: record.deadline.0.saturating_sub(record.begun_at.0),
         deadline: record.deadline,
         phase,
-        paused: record.paused,
-        rollback_only: record.rollback_only,
         asks_its_last: false,
         stored: true,
         rows: 0,
         unfinished: 0,
         refused: 0,
         branches: Branches::default(),
-        events: record.events,
-        labels: record.labels,
-        key: record.key.map(Arc::new),
-        trace: record.trace.as_deref().map(KnownTrace::restored),
-    }
-}
-
-impl Names {
-    /// A finished global's record, its names shared.
-    fn shared(&mut self, record: GlobalRecord) -> GlobalRecord {
-        GlobalRecord {
-            address: self.text(&record.address),
-            application: self.text(&record.application),
-            name: self.text(&record.name),
-            ..record
-        }
+        extras: extras.boxed(),
     }
 }

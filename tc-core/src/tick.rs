@@ -107,7 +107,7 @@ impl Globals<'_> {
             // It leaves no record and no place in the history, as after a restart (decision 0002).
             if let Some(global) = self.globals.remove(xid) {
                 let application = &global.origin.application;
-                self.forget_names(xid, &global.labels, application, global.key.as_deref());
+                self.forget_names(xid, global.labels(), application, global.key());
             }
         }
     }
@@ -122,8 +122,8 @@ impl Globals<'_> {
 
     fn forget_oldest(&mut self) {
         if let Some(global) = self.history.pop() {
-            let application = &global.application;
-            self.forget_names(global.xid, &global.labels, application, global.key.as_ref());
+            let application = &global.origin.application;
+            self.forget_names(global.xid, global.labels(), application, global.key());
             self.on.delete(RecordKey::Global(global.xid));
         }
     }

@@ -8,6 +8,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::hash_index::{HashIndex, hash_of};
+use crate::contract::ClientId;
 
 /// Below this many entries a table is not worth sweeping.
 const SWEEP_MIN: usize = 1_024;
@@ -19,6 +20,15 @@ pub(crate) struct Origin {
     pub(crate) address: Arc<str>,
     pub(crate) application: Arc<str>,
     pub(crate) name: Arc<str>,
+    /// The client that began it, or that has taken it over; none since a restart.
+    pub(crate) client: ClientId,
+}
+
+/// Where a branch runs, and the process that registered it, where that is known.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BranchSite {
+    pub(crate) resource: Arc<str>,
+    pub(crate) registered_by: Option<Arc<str>>,
 }
 
 /// A table of a resource: what a row key is unique within.
@@ -43,28 +53,27 @@ impl Hash for Space {
     }
 }
 
-/// A shared text behind one word.
-pub(crate) type Name = Arc<Arc<str>>;
-
 /// The shared copies.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     texts: Interner<Arc<str>>,
     origins: Interner<Origin>,
+    sites: Interner<BranchSite>,
     spaces: Interner<Space>,
 }
 
 impl Names {
     pub(crate) fn new() -> Self {
-        Self { texts: Interner::new(), origins: Interner::new(), spaces: Interner::new() }
-    }
-
-    pub(crate) fn name(&mut self, text: &Arc<str>) -> Name {
-        self.texts.intern(&**text, || text.clone())
+        Self {
+            texts: Interner::new(),
+            origins: Interner::new(),
+            sites: Interner::new(),
+            spaces: Interner::new(),
+        }
     }
 
     pub(crate) fn text(&mut self, text: &Arc<str>) -> Arc<str> {
-        Arc::clone(&self.name(text))
+        self.texts.shared(text)
     }
 
     /// As [`text`](Self::text), for text that is not shared yet.
@@ -74,21 +83,39 @@ impl Names {
 
     pub(crate) fn origin(&mut self, origin: &Origin) -> Arc<Origin> {
         let texts = &mut self.texts;
-        let mut shared =
-            |text: &Arc<str>| -> Arc<str> { Arc::clone(&texts.intern(&**text, || text.clone())) };
         self.origins.intern(origin, || Origin {
-            address: shared(&origin.address),
-            application: shared(&origin.application),
-            name: shared(&origin.name),
+            address: texts.shared(&origin.address),
+            application: texts.shared(&origin.application),
+            name: texts.shared(&origin.name),
+            client: origin.client,
+        })
+    }
+
+    pub(crate) fn site(
+        &mut self,
+        resource: &Arc<str>,
+        registered_by: Option<&Arc<str>>,
+    ) -> Arc<BranchSite> {
+        let site = BranchSite { resource: resource.clone(), registered_by: registered_by.cloned() };
+        let texts = &mut self.texts;
+        self.sites.intern(&site, || BranchSite {
+            resource: texts.shared(resource),
+            registered_by: registered_by.map(|process| texts.shared(process)),
         })
     }
 
     pub(crate) fn space(&mut self, resource: &Arc<str>, table: &Arc<str>) -> Arc<Space> {
         let space = Space::new(resource.clone(), table.clone());
         let texts = &mut self.texts;
-        let mut shared =
-            |text: &Arc<str>| -> Arc<str> { Arc::clone(&texts.intern(&**text, || text.clone())) };
-        self.spaces.intern(&space, || Space::new(shared(&space.resource), shared(&space.table)))
+        self.spaces.intern(&space, || {
+            Space::new(texts.shared(&space.resource), texts.shared(&space.table))
+        })
+    }
+}
+
+impl Interner<Arc<str>> {
+    fn shared(&mut self, text: &Arc<str>) -> Arc<str> {
+        Arc::clone(&self.intern(&**text, || text.clone()))
     }
 }
 
@@ -136,6 +163,12 @@ impl Shared for Arc<str> {
 }
 
 impl Shared for Origin {
+    fn is_shared(&self) -> bool {
+        false
+    }
+}
+
+impl Shared for BranchSite {
     fn is_shared(&self) -> bool {
         false
     }

@@ -2,4 +2,5 @@
 
 pub(crate) mod hash_index;
 pub(crate) mod interner;
+pub(crate) mod packed_set;
 pub(crate) mod xid_map;

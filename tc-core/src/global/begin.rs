@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::branches::Branches;
 use super::globals::Globals;
 use super::loans::LoanTable;
-use super::state::{Global, Phase};
+use super::state::{Global, GlobalExtras, Phase};
 use crate::collections::interner::Origin;
 use crate::contract::{
     Asker, ClientId, GlobalStatus, Labels, LentXid, LoanTerms, Rejection, Reply, Xid, XidLoan,
@@ -49,29 +49,24 @@ impl Globals<'_> {
             }
             None => (self.on.ids.xid()?, self.on.address.clone()),
         };
-        let origin = Origin { address: address.clone(), application, name };
+        let client = owner.client;
+        let origin = Origin { address: address.clone(), application, name, client };
         self.labels.insert(&labels, xid);
         self.keys.insert(&origin.application, key.as_ref(), xid);
         self.globals.insert(Global {
             xid,
             origin: self.on.names.origin(&origin),
-            client: owner.client,
             begun_at: self.on.now,
             timeout_ms,
             deadline: self.on.now.after_ms(timeout_ms),
             phase: Phase::Active,
-            paused: false,
-            rollback_only: false,
             asks_its_last: false,
             stored: false,
             rows: 0,
             unfinished: 0,
             refused: 0,
             branches: Branches::default(),
-            events: Arc::default(),
-            labels,
-            key: key.map(Arc::new),
-            trace: None,
+            extras: GlobalExtras { labels, key, ..GlobalExtras::default() }.boxed(),
         });
         let loan = self.lend(loan.wants);
         Ok(Some(Reply::Begun { xid, address, timeout_ms, found: None, loan }))
@@ -88,7 +83,7 @@ impl Globals<'_> {
         let refusal = Rejection::XidNotLent(xid);
         if let Some(global) = self.globals.get(xid) {
             // A global that was stored has lost its client.
-            let is_own = [client, ClientId::default()].contains(&global.client);
+            let is_own = [client, ClientId::default()].contains(&global.client());
             return if is_own { Ok(Some(xid)) } else { Err(refusal) };
         }
         if self.history.get(xid).is_some() {
@@ -139,7 +134,7 @@ impl Globals<'_> {
         let finished = || {
             let global = self.history.get(xid)?;
             let timeout_ms = global.deadline.0.saturating_sub(global.begun_at.0);
-            Some((global.address.clone(), timeout_ms))
+            Some((global.origin.address.clone(), timeout_ms))
         };
         let (address, timeout_ms) = open.or_else(finished)?;
         Some(Reply::Begun { xid, address, timeout_ms, found, loan: None })
@@ -152,7 +147,7 @@ impl Globals<'_> {
         let client = self.on.asker.client;
         let is_own = |global: &Global| {
             client != ClientId::default()
-                && global.client == client
+                && global.client() == client
                 && global.branches.is_empty()
                 && global.status() == GlobalStatus::Active
         };
@@ -164,13 +159,14 @@ impl Globals<'_> {
     /// global without a branch ends with its client.
     fn adopt(&mut self, xid: Xid) {
         let client = self.on.asker.client;
-        let has_changed = self.globals.get(xid).is_some_and(|it| it.client != client);
+        let has_changed = self.globals.get(xid).is_some_and(|it| it.client() != client);
         if client == ClientId::default() || !has_changed || self.undecided(xid).is_err() {
             return;
         }
         // It goes out and comes in again, so that it counts towards the share of its client.
         if let Some(mut global) = self.globals.remove(xid) {
-            global.client = client;
+            let origin = Origin { client, ..Origin::clone(&global.origin) };
+            global.origin = self.on.names.origin(&origin);
             self.globals.insert(*global);
         }
     }

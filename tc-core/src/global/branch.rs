@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use crate::collections::interner::Name;
+use super::branch_rows::{BranchRows, GivenUpRows};
+use crate::collections::interner::BranchSite;
 use crate::contract::{
-    BranchId, BranchRecord, BranchState, Event, EventKind, FencingToken, FinishedBranch, Mode,
-    RefusedRows, RequestTrace, Resolution, RowLock, Timestamp, Xid, noted_of_branch,
+    BranchId, BranchRecord, BranchState, Event, EventKind, FencingToken, Mode, RefusedRows,
+    RequestTrace, Resolution, RowLock, Timestamp, Xid, noted_of_branch,
 };
-use crate::row_lock::held_locks::HeldLocks;
 use crate::row_lock::table::{LockId, LockTable};
 
 #[derive(Clone, Debug)]
@@ -19,15 +19,12 @@ pub(crate) struct Branch {
     pub(crate) sequence: u32,
     pub(crate) mode: Mode,
     pub(crate) stage: BranchStage,
-    pub(crate) resource: Name,
-    pub(crate) registered_by: Option<Name>,
+    pub(crate) site: Arc<BranchSite>,
     pub(crate) token: FencingToken,
     pub(crate) registered_at: Timestamp,
     /// When phase one was reported done; 0 if it was not.
     pub(crate) phase_one_at: Timestamp,
-    /// Set once the branch is finished.
-    pub(crate) finished_at: Timestamp,
-    pub(crate) locks: HeldLocks,
+    pub(crate) rows: BranchRows,
     pub(crate) extras: Option<Box<BranchExtras>>,
 }
 
@@ -43,7 +40,8 @@ pub(crate) enum BranchStage {
     Finished,
 }
 
-/// Parts that few branches have: data of their own, waits, failures of phase two, a trace.
+/// Parts that few branches have: data of their own, many rows, waits, failures of phase two, a
+/// trace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BranchExtras {
     pub(crate) application_data: Box<[u8]>,
@@ -53,6 +51,8 @@ pub(crate) struct BranchExtras {
     /// Shared with its records.
     pub(crate) events: Arc<[Event]>,
     pub(crate) trace: Option<RequestTrace>,
+    /// The rows, where they are many.
+    pub(crate) rows: Vec<LockId>,
 }
 
 /// Branches that are rolled back one after the other, the last registered first.
@@ -70,13 +70,51 @@ impl Branch {
         match self.mode {
             Mode::Saga => RollbackOrder::Saga,
             Mode::At | Mode::Tcc | Mode::Xa | Mode::TwoPhase => {
-                RollbackOrder::Resource(&self.resource)
+                RollbackOrder::Resource(&self.site.resource)
             }
         }
     }
 
     pub(crate) fn is_finished(&self) -> bool {
         self.stage == BranchStage::Finished
+    }
+
+    /// When it finished; 0 if it did not.
+    pub(crate) fn finished_at(&self) -> Timestamp {
+        self.rows.finished_at()
+    }
+
+    /// Marks it finished. The caller has taken its rows out.
+    pub(crate) fn finish(&mut self, now: Timestamp) {
+        self.stage = BranchStage::Finished;
+        self.rows = BranchRows::finished(now);
+    }
+
+    /// The rows that it holds.
+    pub(crate) fn locks(&self) -> &[LockId] {
+        let many = || self.extras.as_ref().map_or(&[][..], |extras| &extras.rows);
+        self.rows.few().unwrap_or_else(many)
+    }
+
+    pub(crate) fn add_lock(&mut self, lock: LockId) {
+        if let Some(few) = self.rows.with(lock) {
+            self.rows = few;
+            return;
+        }
+        let few = self.rows.few().unwrap_or_default();
+        self.extras.get_or_insert_default().rows.extend(few.iter().copied().chain([lock]));
+        self.rows = BranchRows::Many;
+    }
+
+    pub(crate) fn take_locks(&mut self) -> GivenUpRows {
+        let taken = self.locks().into();
+        if let (BranchRows::Many, Some(extras)) = (self.rows, &mut self.extras) {
+            extras.rows = Vec::new();
+        }
+        if !self.is_finished() {
+            self.rows = BranchRows::None;
+        }
+        taken
     }
 
     pub(crate) fn attempts(&self) -> u32 {
@@ -89,7 +127,11 @@ impl Branch {
 
     /// The process that registered it, where that is known.
     pub(crate) fn registered_by(&self) -> Option<Arc<str>> {
-        self.registered_by.as_deref().cloned()
+        self.site.registered_by.clone()
+    }
+
+    pub(crate) fn resource(&self) -> &Arc<str> {
+        &self.site.resource
     }
 
     pub(crate) fn resolution(&self) -> Option<Resolution> {
@@ -124,7 +166,7 @@ impl Branch {
         self.extras.as_ref().and_then(|extras| extras.trace)
     }
 
-    fn events(&self) -> Arc<[Event]> {
+    pub(crate) fn events(&self) -> Arc<[Event]> {
         self.extras.as_ref().map(|extras| extras.events.clone()).unwrap_or_default()
     }
 
@@ -134,7 +176,7 @@ impl Branch {
 
     pub(crate) fn record(&self, xid: Xid, locks: &LockTable) -> BranchRecord {
         let row = |&lock: &LockId| self.row(xid, lock, locks);
-        self.record_with(xid, self.locks.as_slice().iter().map(row).collect())
+        self.record_with(xid, self.locks().iter().map(row).collect())
     }
 
     pub(crate) fn row(&self, xid: Xid, lock: LockId, locks: &LockTable) -> RowLock {
@@ -153,7 +195,7 @@ impl Branch {
             xid,
             id: self.id,
             sequence: self.sequence,
-            resource: Arc::clone(&self.resource),
+            resource: self.resource().clone(),
             mode: self.mode,
             rows,
             token: self.token,
@@ -180,38 +222,21 @@ impl Branch {
                 BranchState::Refused(error, rows)
             }
             BranchStage::Resolved(resolution) => BranchState::Resolved(resolution),
-            BranchStage::Finished => BranchState::Finished(self.finished_at),
-        }
-    }
-
-    pub(crate) fn finished(&self) -> FinishedBranch {
-        FinishedBranch {
-            id: self.id,
-            resource: Arc::clone(&self.resource),
-            mode: self.mode,
-            registered_at: self.registered_at,
-            finished_at: self.finished_at,
-            attempts: self.attempts(),
-            phase_one_at: self.phase_one_at(),
-            events: self.events(),
+            BranchStage::Finished => BranchState::Finished(self.finished_at()),
         }
     }
 
     /// The branch of a record, without its rows: the caller takes their locks.
-    pub(crate) fn restore(
-        resource: Name,
-        registered_by: Option<Name>,
-        record: BranchRecord,
-    ) -> Self {
+    pub(crate) fn restore(site: Arc<BranchSite>, record: BranchRecord) -> Self {
         let BranchRecord { application_data, attempts, last_failure, events, trace, .. } = record;
         let trace = trace.map(|trace| *trace);
-        let finished_at = match record.state {
-            BranchState::Finished(at) => at,
+        let rows = match record.state {
+            BranchState::Finished(at) => BranchRows::finished(at),
             BranchState::Registered
             | BranchState::Deciding
             | BranchState::PhaseOneDone
             | BranchState::Refused(..)
-            | BranchState::Resolved(_) => Timestamp(0),
+            | BranchState::Resolved(_) => BranchRows::None,
         };
         let (stage, refusal) = match record.state {
             BranchState::Registered => (BranchStage::Registered, None),
@@ -224,20 +249,25 @@ impl Branch {
         let troubled = attempts > 0 || last_failure.is_some() || refusal.is_some();
         let has_data = !application_data.is_empty() || trace.is_some();
         let has_extras = troubled || has_data || !events.is_empty();
-        let extras =
-            BranchExtras { application_data, attempts, last_failure, refusal, events, trace };
+        let extras = BranchExtras {
+            application_data,
+            attempts,
+            last_failure,
+            refusal,
+            events,
+            trace,
+            rows: Vec::new(),
+        };
         Self {
             id: record.id,
             sequence: record.sequence,
             mode: record.mode,
             stage,
-            resource,
-            registered_by,
+            site,
             token: record.token,
             registered_at: record.registered_at,
             phase_one_at: record.phase_one_at.unwrap_or_default(),
-            finished_at,
-            locks: HeldLocks::None,
+            rows,
             extras: has_extras.then(|| Box::new(extras)),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::branch::Branch;
+use super::finished::FinishedGlobal;
 use super::globals::Globals;
 use super::history::History;
 use super::state::{Global, Phase, follows_from_a_commit};
@@ -38,7 +38,7 @@ pub(crate) fn ending(
             Err(Rejection::NotApplicable { xid, action, status: global.status() })
         }
         Some(global) if global.phase == Phase::Active => {
-            Ok(Ending::Undecided { rollback_only: global.rollback_only })
+            Ok(Ending::Undecided { rollback_only: global.is_rollback_only() })
         }
         Some(global) => confirm(xid, global.decision(), global.status(), decision),
         None => {
@@ -229,7 +229,7 @@ impl Globals<'_> {
         let locks = &mut self.rows.table;
         self.globals.change(xid, |global| {
             for (sequence, held) in global.branches.take_locks() {
-                locks.release_branch(held.as_slice(), xid, sequence, touched);
+                locks.release_branch(&held, xid, sequence, touched);
             }
             global.rows = 0;
         });
@@ -238,23 +238,20 @@ impl Globals<'_> {
     /// Ends a decided global that has no unfinished branch: one record remembers it.
     pub(crate) fn finish_global(&mut self, xid: Xid) {
         let Some(global) = self.globals.remove(xid) else { return };
-        let mut record = global.record();
-        record.state = match global.phase {
+        let state = match global.phase {
             Phase::Committing => GlobalState::Committed(self.on.now),
             Phase::RollingBack(reason) => GlobalState::RolledBack(reason, self.on.now),
             Phase::Active => unreachable!("DECIDED-ONCE: an undecided global does not finish"),
         };
-        // Nothing of it is called any more.
-        record.trace = None;
-        record.finished_branches = global.branches.iter().map(Branch::finished).collect();
         // All of this is in one batch: a restart finds either a decided global that still has a
         // call to make, or a finished one without branches.
-        let branches = global.branches.iter().map(|branch| RecordKey::Branch(xid, branch.id));
-        self.on.out.changes.push(Change::Put(Record::Global(record.clone())));
+        let finished = FinishedGlobal::new(*global, state);
+        self.on.out.changes.push(Change::Put(Record::Global(finished.record())));
+        let branches = finished.branches.iter().map(|branch| RecordKey::Branch(xid, branch.id));
         self.on.out.changes.extend(branches.map(Change::Delete));
         // The status is read first: the history may forget the global at once.
-        let status = record.status();
-        self.history.add(record);
+        let status = finished.status();
+        self.history.add(finished);
         self.forget_beyond_the_limit();
         self.end_leases_of(xid);
         self.answer_ends(xid, status);

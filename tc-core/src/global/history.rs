@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::finished::FinishedGlobal;
 use crate::collections::xid_map::XidMap;
 use crate::contract::{Decision, GlobalRecord, GlobalState, GlobalStatus, Limits, Timestamp, Xid};
 use crate::restart::Restart;
@@ -9,7 +10,7 @@ use crate::restart::Restart;
 /// Finished globals, by XID and in the order in which they finished.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
-    globals: XidMap<GlobalRecord>,
+    globals: XidMap<FinishedGlobal>,
     finished: VecDeque<(Timestamp, Xid)>,
 }
 
@@ -17,29 +18,39 @@ impl GlobalRecord {
     /// How the global stands, as far as its record alone shows.
     #[must_use]
     pub fn status(&self) -> GlobalStatus {
-        match self.state {
-            GlobalState::Active => GlobalStatus::Active,
-            GlobalState::Committing => GlobalStatus::Committing,
-            GlobalState::Committed(_) => GlobalStatus::Committed,
-            GlobalState::RollingBack(reason) => GlobalStatus::RollingBack(reason),
-            GlobalState::RolledBack(reason, _) => GlobalStatus::RolledBack(reason),
-        }
+        self.state.status()
     }
 
     /// When the global finished, if it did.
     #[must_use]
     pub fn finished_at(&self) -> Option<Timestamp> {
-        match self.state {
-            GlobalState::Committed(at) | GlobalState::RolledBack(_, at) => Some(at),
-            GlobalState::Active | GlobalState::Committing | GlobalState::RollingBack(_) => None,
+        self.state.finished_at()
+    }
+}
+
+impl GlobalState {
+    pub(crate) fn status(self) -> GlobalStatus {
+        match self {
+            Self::Active => GlobalStatus::Active,
+            Self::Committing => GlobalStatus::Committing,
+            Self::Committed(_) => GlobalStatus::Committed,
+            Self::RollingBack(reason) => GlobalStatus::RollingBack(reason),
+            Self::RolledBack(reason, _) => GlobalStatus::RolledBack(reason),
         }
     }
 
-    pub(crate) fn decision(&self) -> Option<Decision> {
-        match self.state {
-            GlobalState::Active => None,
-            GlobalState::Committing | GlobalState::Committed(_) => Some(Decision::Commit),
-            GlobalState::RollingBack(_) | GlobalState::RolledBack(..) => Some(Decision::RollBack),
+    pub(crate) fn finished_at(self) -> Option<Timestamp> {
+        match self {
+            Self::Committed(at) | Self::RolledBack(_, at) => Some(at),
+            Self::Active | Self::Committing | Self::RollingBack(_) => None,
+        }
+    }
+
+    pub(crate) fn decision(self) -> Option<Decision> {
+        match self {
+            Self::Active => None,
+            Self::Committing | Self::Committed(_) => Some(Decision::Commit),
+            Self::RollingBack(_) | Self::RolledBack(..) => Some(Decision::RollBack),
         }
     }
 }
@@ -49,12 +60,12 @@ impl History {
         self.globals.len()
     }
 
-    pub(crate) fn get(&self, xid: Xid) -> Option<&GlobalRecord> {
+    pub(crate) fn get(&self, xid: Xid) -> Option<&FinishedGlobal> {
         self.globals.get(xid)
     }
 
     /// Remembers a finished global, behind all that finished before it.
-    pub(crate) fn add(&mut self, global: GlobalRecord) {
+    pub(crate) fn add(&mut self, global: FinishedGlobal) {
         let finished_at =
             global.finished_at().expect("DECIDED-ONCE: only finished globals end here");
         self.finished.push_back((finished_at, global.xid));
@@ -87,22 +98,22 @@ impl History {
     }
 
     /// Forgets the global that finished first.
-    pub(crate) fn pop(&mut self) -> Option<Box<GlobalRecord>> {
+    pub(crate) fn pop(&mut self) -> Option<Box<FinishedGlobal>> {
         let (_, xid) = self.finished.pop_front()?;
         self.globals.remove(xid)
     }
 
     /// Newest XIDs first, from below `before`.
-    pub(crate) fn newest_before(&self, before: Xid) -> impl Iterator<Item = &GlobalRecord> {
+    pub(crate) fn newest_before(&self, before: Xid) -> impl Iterator<Item = &FinishedGlobal> {
         self.globals.below(before)
     }
 
     /// Oldest XIDs first, from `first` on.
-    pub(crate) fn oldest_from(&self, first: Xid) -> impl Iterator<Item = &GlobalRecord> {
+    pub(crate) fn oldest_from(&self, first: Xid) -> impl Iterator<Item = &FinishedGlobal> {
         self.globals.from(first)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &GlobalRecord> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &FinishedGlobal> {
         self.globals.iter()
     }
 }

@@ -7,10 +7,12 @@
 pub(crate) mod begin;
 pub(crate) mod begin_keys;
 pub(crate) mod branch;
+pub(crate) mod branch_rows;
 pub(crate) mod branches;
 pub(crate) mod course;
 pub(crate) mod departed;
 pub(crate) mod end;
+pub(crate) mod finished;
 pub(crate) mod globals;
 pub(crate) mod history;
 pub(crate) mod label_index;

@@ -56,13 +56,13 @@ impl Globals<'_> {
     }
 
     fn pause(&mut self, xid: Xid, operator: &str) {
-        self.globals.change(xid, |global| global.paused = true);
+        self.globals.change(xid, |global| global.extras_mut().paused = true);
         self.note_action(xid, &format!("pause by {operator}"));
         self.on.out.effects.push(Effect::Hold { xid, branch: None });
     }
 
     fn resume(&mut self, xid: Xid, operator: &str) {
-        self.globals.change(xid, |global| global.paused = false);
+        self.globals.change(xid, |global| global.extras_mut().paused = false);
         self.note_action(xid, &format!("resume by {operator}"));
         let due = self.globals.get(xid).into_iter().flat_map(Global::due);
         self.on.out.effects.extend(due.map(Effect::PhaseTwo));
@@ -114,10 +114,10 @@ pub(crate) fn check_action(
     let refused = |action| Err(not_applicable(xid, action, global.status()));
     match action {
         _ if global.phase == Phase::Active => refused(name_of(action)),
-        OperatorAction::Retry if global.paused => refused("retry of a paused global"),
+        OperatorAction::Retry if global.is_paused() => refused("retry of a paused global"),
         OperatorAction::Retry => Ok(Preview::Changes),
-        OperatorAction::Pause => Ok(Preview::of_change(!global.paused)),
-        OperatorAction::Resume => Ok(Preview::of_change(global.paused)),
+        OperatorAction::Pause => Ok(Preview::of_change(!global.is_paused())),
+        OperatorAction::Resume => Ok(Preview::of_change(global.is_paused())),
         OperatorAction::Resolve { branch, resolution } => {
             check_resolution(global, branch, resolution)
         }

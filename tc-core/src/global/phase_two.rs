@@ -8,13 +8,13 @@
 use std::sync::Arc;
 
 use super::branch::{Branch, BranchStage};
+use super::branch_rows::GivenUpRows;
 use super::globals::Globals;
-use super::state::Global;
+use super::state::{Global, row_count};
 use crate::contract::{
     BranchId, Change, Decision, Effect, PhaseTwoCall, PhaseTwoOutcome, Record, RefusedRows,
     Timestamp, Xid,
 };
-use crate::row_lock::held_locks::HeldLocks;
 use crate::row_lock::table::Touched;
 use crate::row_lock::waiters::Unfit;
 
@@ -66,7 +66,7 @@ impl Globals<'_> {
         }
         // LOCK-OWNER: the rows are released by the change that stores the branch as finished.
         let mut touched = Touched::new();
-        self.rows.table.release_branch(held.as_slice(), xid, sequence, &mut touched);
+        self.rows.table.release_branch(&held, xid, sequence, &mut touched);
         self.settle(touched);
     }
 
@@ -122,13 +122,12 @@ impl Globals<'_> {
 }
 
 /// Marks a branch finished and takes its rows out, so that its next record names none.
-fn mark_finished(global: &mut Global, id: BranchId, now: Timestamp) -> Option<(u32, HeldLocks)> {
+fn mark_finished(global: &mut Global, id: BranchId, now: Timestamp) -> Option<(u32, GivenUpRows)> {
     let branch = global.branch_mut(id)?;
-    let before = std::mem::replace(&mut branch.stage, BranchStage::Finished);
-    branch.finished_at = now;
-    let done = (branch.sequence, std::mem::take(&mut branch.locks));
+    let (before, done) = (branch.stage, (branch.sequence, branch.take_locks()));
+    branch.finish(now);
     global.unfinished -= 1;
-    global.rows -= done.1.len();
+    global.rows -= row_count(done.1.len());
     global.refused -= u32::from(before == BranchStage::Refused);
     Some(done)
 }
@@ -137,7 +136,7 @@ fn mark_finished(global: &mut Global, id: BranchId, now: Timestamp) -> Option<(u
 /// before it in the same `RollbackOrder`.
 fn next_after(global: &Global, sequence: u32) -> Option<PhaseTwoCall> {
     // A commit has called all of its branches at once.
-    if global.paused || !global.is_rolling_back() {
+    if global.is_paused() || !global.is_rolling_back() {
         return None;
     }
     let finished = global.branch_at(sequence)?;

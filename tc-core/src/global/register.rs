@@ -6,15 +6,15 @@
 use std::sync::Arc;
 
 use super::branch::{Branch, BranchExtras, BranchStage};
+use super::branch_rows::BranchRows;
 use super::globals::Globals;
-use super::state::Global;
+use super::state::{Global, row_count};
 use super::vote::must_vote;
 use crate::contract::{
     Asker, Change, Correlation, Event, FencingToken, LockMode, LockWait, Mode, NewBranch, Record,
     Rejection, Reply, RowLock, Timestamp, Xid,
 };
 use crate::deciding::HandlerResult;
-use crate::row_lock::held_locks::HeldLocks;
 use crate::row_lock::table::{Holder, LockId, LockTable, WaitId};
 use crate::row_lock::waiters::{PendingBranch, WaitGoal, WantedRow, WantedRows};
 use crate::shares::{check_limit, check_share};
@@ -34,14 +34,12 @@ impl Globals<'_> {
         wait: LockWait,
     ) -> HandlerResult {
         let NewBranch { id, resource, mode, rows, application_data, registered_by } = branch;
-        let resource = self.on.names.name(&resource);
-        let registered_by = registered_by.map(|process| self.on.names.name(&process));
+        let site = self.on.names.site(&resource, registered_by.as_ref());
         let trace = self.on.trace.map(|trace| Box::new(*trace));
-        let pending =
-            PendingBranch { id, resource, mode, application_data, registered_by, is_last, trace };
+        let pending = PendingBranch { id, site, mode, application_data, is_last, trace };
         self.admit(xid, &pending)?;
         let rows = self.distinct_rows(rows)?;
-        let wanted = self.wanted_rows(Some(xid), &pending.resource, &rows)?;
+        let wanted = self.wanted_rows(Some(xid), &pending.site.resource, &rows)?;
         // A request that is in no queue yet stands behind all that are.
         if let Some(blocker) = self.rows.blocker(Some(xid), &wanted, WaitId(u64::MAX)) {
             let goal = WaitGoal::Join(xid, pending);
@@ -80,7 +78,9 @@ impl Globals<'_> {
     fn admit(&self, xid: Xid, pending: &PendingBranch) -> Result<&Global, Rejection> {
         let global = self.undecided(xid)?;
         match global.branch(pending.id) {
-            Some(known) if known.resource != pending.resource || known.mode != pending.mode => {
+            Some(known)
+                if *known.resource() != pending.site.resource || known.mode != pending.mode =>
+            {
                 Err(Rejection::BranchMismatch { xid, branch: pending.id })
             }
             // LAST-BRANCH: what others registered would be committed unseen.
@@ -208,7 +208,7 @@ impl Globals<'_> {
                     branch.record(xid, locks)
                 }
             };
-            global.rows += taken;
+            global.rows += row_count(taken);
             self.on.out.changes.push(Change::Put(Record::Branch(record)));
         });
         Ok(Reply::Registered { token, decides })
@@ -221,7 +221,7 @@ impl Globals<'_> {
             let last = global.branches.last();
             let is_last = global.branch(pending.id).is_none()
                 || last.is_some_and(|last| last.id == pending.id && last.may_decide());
-            let is_free = !global.rollback_only && !must_vote(global);
+            let is_free = !global.is_rollback_only() && !must_vote(global);
             pending.mode == Mode::At && is_last && is_free && !self.votings.contains_key(&xid)
         })
     }
@@ -253,7 +253,7 @@ impl Globals<'_> {
             }
         }
         let added = missing.iter().filter(|row| held(row).is_none()).count();
-        let rows = known.map_or(0, |branch| branch.locks.len()) + added;
+        let rows = known.map_or(0, |branch| branch.locks().len()) + added;
         check_limit("rows of a branch", rows, self.on.limits.rows_per_branch_max)?;
         if let Some(branch) = known {
             self.check_row_bytes(branch, &missing)?;
@@ -264,7 +264,7 @@ impl Globals<'_> {
 
     /// Refuses further rows with which the record of the branch could not be stored (BOUNDED).
     fn check_row_bytes(&self, branch: &Branch, missing: &[WantedRow]) -> Result<(), Rejection> {
-        let held = branch.locks.as_slice().iter().copied();
+        let held = branch.locks().iter().copied();
         let rows = held.chain(missing.iter().map(|row| row.lock));
         let table = &self.rows.table;
         let bytes = rows.map(|row| table.space(row).table.len() + table.key(row).len()).sum();
@@ -301,7 +301,7 @@ impl Branch {
         for row in rows {
             let holder = Holder { xid, sequence: self.sequence, mode: row.mode };
             if !locks.hold(row.lock, holder) {
-                self.locks.push(row.lock);
+                self.add_lock(row.lock);
                 taken += 1;
             }
         }
@@ -324,13 +324,11 @@ fn make_branch(now: Timestamp, sequence: u32, pending: PendingBranch) -> Branch 
         sequence,
         mode: pending.mode,
         stage: BranchStage::Registered,
-        resource: pending.resource,
-        registered_by: pending.registered_by,
+        site: pending.site,
         token: FencingToken::default(),
         registered_at: now,
         phase_one_at: Timestamp(0),
-        finished_at: Timestamp(0),
-        locks: HeldLocks::None,
+        rows: BranchRows::None,
         extras: has_extras
             .then(|| Box::new(BranchExtras { application_data, trace, ..BranchExtras::default() })),
     }

@@ -2,7 +2,7 @@
 
 use super::branch::BranchStage;
 use super::globals::Globals;
-use super::state::{Global, Phase};
+use super::state::{Global, Phase, row_count};
 use crate::contract::{
     BranchId, Change, Decision, Effect, Event, EventKind, PhaseOneOutcome, Record, RecordKey,
     Rejection, Reply, Xid,
@@ -145,10 +145,10 @@ impl Globals<'_> {
         let what = self.on.names.text_of(&format!("branch {branch}: local outcome unknown"));
         let events_max = self.on.limits.events_per_global_max;
         let marked = self.globals.change(xid, |global| {
-            if global.rollback_only {
+            if global.is_rollback_only() {
                 return false;
             }
-            global.rollback_only = true;
+            global.extras_mut().rollback_only = true;
             let event = Event { at: self.on.now, what, kind: EventKind::Note };
             global.note(event, events_max);
             true
@@ -172,17 +172,12 @@ impl Globals<'_> {
         let removed = self.globals.change(xid, |global| {
             let removed = global.branches.remove(branch)?;
             global.unfinished -= 1;
-            global.rows -= removed.locks.len();
+            global.rows -= row_count(removed.locks().len());
             Some(removed)
         });
         if let Some(removed) = removed.flatten() {
             self.on.out.changes.push(Change::Delete(RecordKey::Branch(xid, branch)));
-            self.rows.table.release_branch(
-                removed.locks.as_slice(),
-                xid,
-                removed.sequence,
-                &mut touched,
-            );
+            self.rows.table.release_branch(removed.locks(), xid, removed.sequence, &mut touched);
             // Without these rows other requests of the global may have lost their rank.
             self.after_change_of_rows(xid, &mut touched);
         }

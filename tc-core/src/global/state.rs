@@ -22,19 +22,16 @@ use crate::contract::{
 };
 use crate::row_lock::table::LockId;
 
+/// Millions of these may be open, so what few globals have is boxed.
 #[derive(Clone, Debug)]
 pub(crate) struct Global {
     pub(crate) xid: Xid,
     pub(crate) origin: Arc<Origin>,
-    /// The connection that began it; none since a restart.
-    pub(crate) client: ClientId,
     pub(crate) begun_at: Timestamp,
     pub(crate) timeout_ms: u64,
     /// By the clock of this process. The record has the deadline that was set at the begin.
     pub(crate) deadline: Timestamp,
     pub(crate) phase: Phase,
-    pub(crate) paused: bool,
-    pub(crate) rollback_only: bool,
     /// Its time is over, and its last branch is asked whether it has committed (LAST-BRANCH).
     pub(crate) asks_its_last: bool,
     /// Whether there is a record of it.
@@ -44,15 +41,30 @@ pub(crate) struct Global {
     pub(crate) refused: u32,
     /// Rows that its branches hold. Counted along, since a global may have many branches and each
     /// change of it asks.
-    pub(crate) rows: usize,
+    pub(crate) rows: u32,
     pub(crate) branches: Branches,
+    pub(crate) extras: Option<Box<GlobalExtras>>,
+}
+
+/// Parts that few undecided globals have: a course, labels, a key, a trace, what forbids a commit.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GlobalExtras {
     /// Shared with its records.
     pub(crate) events: Arc<[Event]>,
     pub(crate) labels: Labels,
-    /// Few globals have one: a pointer takes less room than a text.
-    pub(crate) key: Option<Arc<Arc<str>>>,
-    /// Few globals stand in a trace.
+    pub(crate) key: Option<Arc<str>>,
     pub(crate) trace: Option<Box<KnownTrace>>,
+    pub(crate) paused: bool,
+    pub(crate) rollback_only: bool,
+}
+
+impl GlobalExtras {
+    /// Returns them boxed, unless there are none.
+    pub(crate) fn boxed(self) -> Option<Box<Self>> {
+        let Self { events, labels, key, trace, paused, rollback_only } = &self;
+        let has_none = events.is_empty() && labels.is_empty() && key.is_none() && trace.is_none();
+        (!has_none || *paused || *rollback_only).then(|| Box::new(self))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +120,40 @@ impl Global {
         Counted { status: self.status().kind(), pending }
     }
 
+    /// The connection that began it; none since a restart.
+    pub(crate) fn client(&self) -> ClientId {
+        self.origin.client
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.paused)
+    }
+
+    pub(crate) fn is_rollback_only(&self) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.rollback_only)
+    }
+
+    pub(crate) fn events(&self) -> &[Event] {
+        self.extras.as_ref().map_or(&[], |extras| &extras.events)
+    }
+
+    pub(crate) fn labels(&self) -> &Labels {
+        self.extras.as_ref().map_or(&Labels::NONE, |extras| &extras.labels)
+    }
+
+    /// The key by which a second begin finds it.
+    pub(crate) fn key(&self) -> Option<&Arc<str>> {
+        self.extras.as_ref()?.key.as_ref()
+    }
+
+    pub(crate) fn trace(&self) -> Option<&KnownTrace> {
+        self.extras.as_ref()?.trace.as_deref()
+    }
+
+    pub(crate) fn extras_mut(&mut self) -> &mut GlobalExtras {
+        self.extras.get_or_insert_default()
+    }
+
     pub(crate) fn decision(&self) -> Option<Decision> {
         match self.phase {
             Phase::Active => None,
@@ -141,12 +187,12 @@ impl Global {
 
     /// The locks of all branches, in the order of these.
     pub(crate) fn locks(&self) -> impl Iterator<Item = LockId> + '_ {
-        self.branches.iter().flat_map(|branch| branch.locks.as_slice()).copied()
+        self.branches.iter().flat_map(Branch::locks).copied()
     }
 
     /// The client and the application that it belongs to.
     pub(crate) fn owner(&self) -> Asker {
-        Asker { client: self.client, application: self.origin.application.clone() }
+        Asker { client: self.client(), application: self.origin.application.clone() }
     }
 
     /// The locks that stay for as long as this refused branch is not rolled back: its own, and
@@ -157,7 +203,7 @@ impl Global {
             .branches
             .iter()
             .filter(|branch| branch.rollback_order() == refused.rollback_order());
-        behind.flat_map(|branch| branch.locks.as_slice()).copied().collect()
+        behind.flat_map(Branch::locks).copied().collect()
     }
 
     /// Returns whether the rows of the branch with this sequence number are released only after an
@@ -178,14 +224,20 @@ impl Global {
 
     pub(crate) fn add(&mut self, branch: Branch) {
         self.unfinished += 1;
-        self.rows += branch.locks.len();
+        self.rows += row_count(branch.locks().len());
         self.branches.push(branch);
     }
 
     /// Adds to the timeline. Beyond the limit the first entry stays, and the oldest of the others
     /// are dropped (BOUNDED).
     pub(crate) fn note(&mut self, event: Event, events_max: usize) {
-        self.events = noted(&self.events, event, events_max);
+        let extras = self.extras_mut();
+        extras.events = noted(&extras.events, event, events_max);
+    }
+
+    /// The deadline that was set at the begin.
+    pub(crate) fn record_deadline(&self) -> Timestamp {
+        self.begun_at.after_ms(self.timeout_ms)
     }
 
     pub(crate) fn record(&self) -> GlobalRecord {
@@ -194,20 +246,21 @@ impl Global {
             Phase::Committing => GlobalState::Committing,
             Phase::RollingBack(reason) => GlobalState::RollingBack(reason),
         };
+        let extras = self.extras.as_deref();
         GlobalRecord {
             xid: self.xid,
             address: self.origin.address.clone(),
             application: self.origin.application.clone(),
             name: self.origin.name.clone(),
             begun_at: self.begun_at,
-            deadline: self.begun_at.after_ms(self.timeout_ms),
+            deadline: self.record_deadline(),
             state,
-            paused: self.paused,
-            rollback_only: self.rollback_only,
-            events: self.events.clone(),
-            labels: self.labels.clone(),
-            key: self.key.as_deref().cloned(),
-            trace: self.trace.as_ref().map(|trace| Box::new(trace.places)),
+            paused: self.is_paused(),
+            rollback_only: self.is_rollback_only(),
+            events: extras.map(|extras| extras.events.clone()).unwrap_or_default(),
+            labels: self.labels().clone(),
+            key: self.key().cloned(),
+            trace: self.trace().map(|trace| Box::new(trace.places)),
             finished_branches: Arc::default(),
         }
     }
@@ -250,7 +303,7 @@ impl Global {
 
     /// The calls that phase two owes: none while an operator holds it back.
     pub(crate) fn due(&self) -> impl Iterator<Item = PhaseTwoCall> + '_ {
-        let branches = if self.paused { NextBranches::new() } else { self.next_branches() };
+        let branches = if self.is_paused() { NextBranches::new() } else { self.next_branches() };
         let due = branches.into_iter().filter(|branch| branch.stage != BranchStage::Refused);
         due.filter_map(|branch| self.call(branch))
     }
@@ -260,7 +313,7 @@ impl Global {
             xid: self.xid,
             address: self.origin.address.clone(),
             branch: branch.id,
-            resource: Arc::clone(&branch.resource),
+            resource: branch.resource().clone(),
             mode: branch.mode,
             decision: self.decision()?,
             resolution: branch.resolution(),
@@ -270,5 +323,22 @@ impl Global {
             registered_by: branch.registered_by(),
             trace: self.call_trace(branch),
         })
+    }
+}
+
+/// Rows as they are counted for one global.
+pub(crate) fn row_count(rows: usize) -> u32 {
+    u32::try_from(rows).expect("BOUNDED: locks_max fits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A million open globals are held in memory.
+    #[test]
+    fn a_global_stays_small() {
+        assert_eq!(size_of::<Branch>(), 64);
+        assert!(size_of::<Global>() <= 192, "{}", size_of::<Global>());
     }
 }

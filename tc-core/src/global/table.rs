@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::state::{Global, Phase};
+use crate::collections::packed_set::PackedSet;
 use crate::collections::xid_map::XidMap;
 use crate::contract::{Change, ClientId, Counts, Outcome, Record, Timestamp, Xid};
 use crate::restart::Restart;
@@ -21,7 +22,7 @@ const HEAD_START_MS: u64 = 1_000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GlobalTable {
     by_xid: XidMap<Global>,
-    deadlines: BTreeSet<(Timestamp, Xid)>,
+    deadlines: PackedSet<(Timestamp, Xid)>,
     counts: Counts,
     open: ShareTally,
     rows: ShareTally,
@@ -57,8 +58,8 @@ impl GlobalTable {
     pub(crate) fn insert(&mut self, global: Global) {
         self.counts.enter(global.counted());
         self.needing.extend(global.needs_operator().then_some(global.xid));
-        self.open.enter(global.client, &global.origin.application, 1);
-        self.rows.enter(global.client, &global.origin.application, global.rows);
+        self.open.enter(global.client(), &global.origin.application, 1);
+        self.rows.enter(global.client(), &global.origin.application, global.rows as usize);
         self.note_without_branch(&global);
         if global.phase == Phase::Active {
             self.deadlines.insert((global.deadline, global.xid));
@@ -72,9 +73,9 @@ impl GlobalTable {
         if global.needs_operator() {
             self.needing.remove(&xid);
         }
-        self.open.leave(global.client, &global.origin.application, 1);
-        self.rows.leave(global.client, &global.origin.application, global.rows);
-        self.forget_without_branch(global.client, xid);
+        self.open.leave(global.client(), &global.origin.application, 1);
+        self.rows.leave(global.client(), &global.origin.application, global.rows as usize);
+        self.forget_without_branch(global.client(), xid);
         if global.phase == Phase::Active {
             self.deadlines.remove(&(global.deadline, xid));
         }
@@ -95,15 +96,15 @@ impl GlobalTable {
         self.counts.enter(global.counted());
         if global.rows != rows {
             let application = &global.origin.application;
-            self.rows.leave(global.client, application, rows);
-            self.rows.enter(global.client, application, global.rows);
+            self.rows.leave(global.client(), application, rows as usize);
+            self.rows.enter(global.client(), application, global.rows as usize);
         }
         // DEADLINE: no phase leads back to `Active`, so nothing is ever added here.
         if was == Phase::Active && global.phase != Phase::Active {
             self.deadlines.remove(&(global.deadline, xid));
         }
         let is_needing = global.needs_operator();
-        let (client, is_stored) = (global.client, global.stored);
+        let (client, is_stored) = (global.client(), global.stored);
         if is_stored && !was_stored {
             self.forget_without_branch(client, xid);
         }
@@ -179,7 +180,7 @@ impl GlobalTable {
     pub(crate) fn resume(&mut self, restart: Restart) {
         // `change` keeps the set by the phase alone, and here the deadline itself moves.
         let undecided = std::mem::take(&mut self.deadlines);
-        for (_, xid) in undecided {
+        for &(_, xid) in undecided.iter() {
             let Some(global) = self.by_xid.get_mut(xid) else { continue };
             let begun_at = restart.no_later(global.begun_at);
             global.deadline = restart.end_of(begun_at, global.timeout_ms);
@@ -223,8 +224,8 @@ impl GlobalTable {
     }
 
     fn note_without_branch(&mut self, global: &Global) {
-        if !global.stored && global.client != ClientId::default() {
-            self.without_branch.entry(global.client).or_default().insert(global.xid);
+        if !global.stored && global.client() != ClientId::default() {
+            self.without_branch.entry(global.client()).or_default().insert(global.xid);
         }
     }
 
@@ -240,16 +241,16 @@ impl GlobalTable {
     pub(crate) fn shares_are_consistent(&self) -> bool {
         let mut anew = Self::default();
         for global in self.by_xid.iter() {
-            anew.open.enter(global.client, &global.origin.application, 1);
-            anew.rows.enter(global.client, &global.origin.application, global.rows);
+            anew.open.enter(global.client(), &global.origin.application, 1);
+            anew.rows.enter(global.client(), &global.origin.application, global.rows as usize);
             anew.note_without_branch(global);
         }
         let agree = anew.open == self.open && anew.rows == self.rows;
         agree && anew.without_branch == self.without_branch
     }
 
-    pub(crate) fn deadlines(&self) -> &BTreeSet<(Timestamp, Xid)> {
-        &self.deadlines
+    pub(crate) fn deadlines(&self) -> impl Iterator<Item = &(Timestamp, Xid)> {
+        self.deadlines.iter()
     }
 
     pub(crate) fn counts(&self) -> Counts {

@@ -33,9 +33,9 @@ impl Global {
     /// Notes the client's span within which it was begun.
     pub(crate) fn note_begin(&mut self, trace: RequestTrace) {
         let transaction = Some(trace.client);
-        if self.trace.is_none() {
+        if self.trace().is_none() {
             let places = GlobalTrace { transaction, decision: None };
-            self.trace = Some(Box::new(KnownTrace { places, decided_before: false }));
+            self.extras_mut().trace = Some(Box::new(KnownTrace { places, decided_before: false }));
         }
     }
 
@@ -44,14 +44,14 @@ impl Global {
         if self.phase != Phase::Active {
             return;
         }
-        let transaction = self.trace.as_ref().and_then(|known| known.places.transaction);
+        let transaction = self.trace().and_then(|known| known.places.transaction);
         let places = GlobalTrace { transaction, decision: Some(trace) };
-        self.trace = Some(Box::new(KnownTrace { places, decided_before: false }));
+        self.extras_mut().trace = Some(Box::new(KnownTrace { places, decided_before: false }));
     }
 
     /// The spans that a call to the branch follows from.
     pub(super) fn call_trace(&self, branch: &Branch) -> Option<Box<CallTrace>> {
-        let (known, registration) = (self.trace.as_deref(), branch.trace());
+        let (known, registration) = (self.trace(), branch.trace());
         let of_registration = || registration.map(|it| it.own_place());
         let parent = known.and_then(KnownTrace::parent).or_else(of_registration)?;
         let decision = known.and_then(|known| known.places.decision);
@@ -71,7 +71,7 @@ impl Global {
 
     /// When it was decided, as its course tells.
     fn decided_at(&self) -> Timestamp {
-        let decided = self.events.iter().rfind(|event| event.kind == EventKind::Decided);
+        let decided = self.events().iter().rfind(|event| event.kind == EventKind::Decided);
         decided.map_or(self.begun_at, |event| event.at)
     }
 }

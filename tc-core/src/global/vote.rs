@@ -54,7 +54,7 @@ impl Globals<'_> {
     fn needs_votes(&self, xid: Xid) -> bool {
         let global = self.globals.get(xid);
         global.is_some_and(|global| {
-            global.phase == Phase::Active && !global.rollback_only && must_vote(global)
+            global.phase == Phase::Active && !global.is_rollback_only() && must_vote(global)
         })
     }
 
@@ -137,13 +137,13 @@ impl Globals<'_> {
             return;
         };
         let question = voting.question;
-        let is_over = global.rollback_only || voters(global, question).next().is_none();
+        let is_over = global.is_rollback_only() || voters(global, question).next().is_none();
         let can_all = voters(global, question).all(|voter| voting.can_commit.contains(&voter.id));
         match question {
             // The branch is gone, or will never say more.
             VoteRequest::Settle if is_over => self.time_out(xid),
             VoteRequest::CanCommit | VoteRequest::Prepare if is_over => {
-                let phase = phase_after(Decision::Commit, voting.by, global.rollback_only);
+                let phase = phase_after(Decision::Commit, voting.by, global.is_rollback_only());
                 let event = event_text(phase, voting.by, &voting.reason);
                 self.decide_global(xid, phase, &event);
             }
@@ -220,7 +220,7 @@ impl Globals<'_> {
             xid,
             address: global.origin.address.clone(),
             branch: branch.id,
-            resource: Arc::clone(&branch.resource),
+            resource: branch.resource().clone(),
             mode: branch.mode,
             question,
             application_data: branch.application_data(),

@@ -29,7 +29,7 @@ impl Global {
             xid: self.xid,
             address: Arc::clone(&self.origin.address),
             branch: id,
-            resource: Arc::<str>::clone(&branch.resource),
+            resource: branch.resource().clone(),
             error: failure.map_or_else(|| Arc::from(""), |(_, error)| Arc::clone(error)),
             occasion: branch.attempts(),
             step: None,

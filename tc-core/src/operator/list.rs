@@ -11,10 +11,10 @@ use super::page::{Page, PageBounds};
 use super::view::{GlobalSummary, LockView};
 use crate::collections::interner::Space;
 use crate::contract::{
-    GlobalRecord, GlobalStatus, Label, Labels, Mode, SagaRecord, StatusKind, Timestamp, Xid,
-    display_xid,
+    GlobalStatus, Label, Labels, Mode, SagaRecord, StatusKind, Timestamp, Xid, display_xid,
 };
 use crate::coordinator::Coordinator;
+use crate::global::finished::FinishedGlobal;
 use crate::global::label_index::LabelIndex;
 use crate::global::state::{Global, Phase};
 use crate::row_lock::table::{Holder, LockId, LockTable};
@@ -217,7 +217,7 @@ impl Coordinator {
         let branches = may_be_undone.flat_map(|global| &global.branches);
         let to_undo = branches.filter(|branch| branch.mode == mode && !branch.is_finished());
         let resources: BTreeSet<Arc<str>> =
-            to_undo.map(|branch| branch.resource.as_ref().clone()).collect();
+            to_undo.map(|branch| branch.resource().clone()).collect();
         let next = globals.next().map(|global| global.xid);
         Page { items: resources.into_iter().collect(), next, scanned }
     }
@@ -272,7 +272,7 @@ fn places(
         let sequence = branch.sequence;
         let skipped = if sequence == start.sequence { start.rows } else { 0 };
         let at = move |rows| LockCursor { holder, sequence, rows };
-        let locks = branch.locks.as_slice().iter().enumerate().skip(skipped);
+        let locks = branch.locks().iter().enumerate().skip(skipped);
         let locks = locks.map(move |(row, &lock)| (at(row + 1), Some(lock)));
         std::iter::once((at(skipped), None)).chain(locks)
     });
@@ -372,7 +372,7 @@ fn has_ended(status: GlobalStatus) -> bool {
 
 enum Listed<'a> {
     Open(&'a Global),
-    Finished(&'a GlobalRecord),
+    Finished(&'a FinishedGlobal),
     Saga(&'a SagaRecord),
 }
 
@@ -393,7 +393,8 @@ impl Listed<'_> {
                 (global.status(), &origin.application, &origin.name, global.begun_at)
             }
             Self::Finished(global) => {
-                (global.status(), &global.application, &global.name, global.begun_at)
+                let origin = &global.origin;
+                (global.status(), &origin.application, &origin.name, global.begun_at)
             }
             Self::Saga(saga) => {
                 (saga.global_status(), &saga.application, &saga.definition.name, saga.begun_at)
@@ -424,15 +425,15 @@ impl Listed<'_> {
     fn address(&self) -> &str {
         match self {
             Self::Open(global) => &global.origin.address,
-            Self::Finished(global) => &global.address,
+            Self::Finished(global) => &global.origin.address,
             Self::Saga(saga) => &saga.address,
         }
     }
 
     fn labels(&self) -> &Labels {
         match self {
-            Self::Open(global) => &global.labels,
-            Self::Finished(global) => &global.labels,
+            Self::Open(global) => global.labels(),
+            Self::Finished(global) => global.labels(),
             Self::Saga(saga) => &saga.labels,
         }
     }
@@ -441,11 +442,11 @@ impl Listed<'_> {
         match self {
             Self::Open(global) => {
                 *besides += global.branches.len();
-                global.branches.iter().any(|branch| &**branch.resource == resource)
+                global.branches.iter().any(|branch| &**branch.resource() == resource)
             }
             Self::Finished(global) => {
-                *besides += global.finished_branches.len();
-                global.finished_branches.iter().any(|branch| &*branch.resource == resource)
+                *besides += global.branches.len();
+                global.branches.iter().any(|branch| &*branch.site.resource == resource)
             }
             Self::Saga(saga) => {
                 *besides += saga.definition.steps.len();
@@ -470,8 +471,8 @@ impl Listed<'_> {
                 GlobalSummary { record: global.shown(), status, branches }
             }
             Self::Finished(global) => {
-                let (status, branches) = (global.status(), global.finished_branches.len());
-                GlobalSummary { record: global.clone(), status, branches }
+                let (status, branches) = (global.status(), global.branches.len());
+                GlobalSummary { record: global.record(), status, branches }
             }
             Self::Saga(saga) => saga.summary(),
         }

@@ -9,6 +9,7 @@ use crate::contract::{
 };
 use crate::coordinator::Coordinator;
 use crate::global::branch::Branch;
+use crate::global::finished::FinishedGlobal;
 use crate::global::state::Global;
 use crate::row_lock::table::{LockId, LockTable, QueuePosition, QueuedClaim};
 
@@ -135,26 +136,26 @@ impl Branch {
     /// `holders_max` holders of them have to be looked at to find in which mode it holds them.
     pub(crate) fn view(&self, xid: Xid, locks: &LockTable, holders_max: usize) -> BranchView {
         let (mut rows, mut scanned) = (Vec::new(), 0);
-        for &lock in self.locks.as_slice().iter().take(SHOWN_MAX) {
+        for &lock in self.locks().iter().take(SHOWN_MAX) {
             scanned += locks.holding(lock);
             if scanned > holders_max {
                 break;
             }
             rows.push(self.row(xid, lock, locks));
         }
-        BranchView { record: self.outline(xid, rows), holding: self.locks.len() }
+        BranchView { record: self.outline(xid, rows), holding: self.locks().len() }
     }
 }
 
 /// A finished global has no more than a summary of each branch.
-fn finished_part(record: &GlobalRecord, from: u32, bounds: PageBounds) -> GlobalPart {
-    let all = &record.finished_branches;
+fn finished_part(global: &FinishedGlobal, from: u32, bounds: PageBounds) -> GlobalPart {
+    let all = &global.branches;
     let from = usize::try_from(from).unwrap_or(usize::MAX).min(all.len());
     let max = bounds.items_max.min(bounds.scanned_max).max(1);
     let to = from.saturating_add(max).min(all.len());
     GlobalPart {
-        record: GlobalRecord { finished_branches: all[from..to].into(), ..record.clone() },
-        status: record.status(),
+        record: global.record_with(&all[from..to]),
+        status: global.status(),
         branch_count: all.len(),
         branches: Vec::new(),
         next: u32::try_from(to).ok().filter(|_| to < all.len()),
@@ -167,7 +168,7 @@ impl Coordinator {
     #[must_use]
     pub fn global(&self, xid: Xid) -> Option<GlobalView> {
         let Some(global) = self.globals.get(xid) else {
-            let Some(record) = self.history.get(xid).cloned() else {
+            let Some(record) = self.history.get(xid).map(FinishedGlobal::record) else {
                 return self.sagas.get(xid).map(SagaRecord::view);
             };
             return Some(GlobalView { status: record.status(), record, branches: Vec::new() });
@@ -185,7 +186,7 @@ impl Coordinator {
             return Some(self.open_part(global, from, bounds));
         }
         match self.history.get(xid) {
-            Some(record) => Some(finished_part(record, from, bounds)),
+            Some(global) => Some(finished_part(global, from, bounds)),
             None => self.sagas.get(xid).map(|saga| saga.part(from, bounds)),
         }
     }
@@ -222,7 +223,7 @@ impl Coordinator {
     #[must_use]
     pub fn address(&self, xid: Xid) -> Option<Arc<str>> {
         let open = self.globals.get(xid).map(|global| &global.origin.address);
-        let finished = || self.history.get(xid).map(|global| &global.address);
+        let finished = || self.history.get(xid).map(|global| &global.origin.address);
         let saga = || self.sagas.get(xid).map(|saga| &saga.address);
         open.or_else(finished).or_else(saga).cloned()
     }

@@ -253,7 +253,7 @@ pub(crate) fn brief(xid: Xid, global: Option<&Global>, address: &Arc<str>) -> Wa
         address: global.origin.address.clone(),
         application: global.origin.application.clone(),
         name: global.origin.name.clone(),
-        labels: global.labels.clone(),
+        labels: global.labels().clone(),
         status: global.status(),
         begun_at: global.begun_at,
     }

@@ -3,7 +3,6 @@
 //! Table and waiters together are `RowLocks`, which knows no global. The rules of waiting that need
 //! both (`queue`) are a part of the wing of the globals.
 
-pub(crate) mod held_locks;
 pub(crate) mod queue;
 pub(crate) mod row_key;
 pub(crate) mod row_locks;

@@ -20,8 +20,22 @@ use crate::contract::{LockMode, Timestamp, Xid};
 pub(crate) struct WaitId(pub(crate) u64);
 
 /// A slot of the table, valid while its row is held or waited for.
+///
+/// Kept as bytes, in the order of numbers: a number would be aligned, and each branch would take
+/// more memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LockId(u32);
+pub(crate) struct LockId([u8; 4]);
+
+impl LockId {
+    fn new(slot: usize) -> Self {
+        let slot = u32::try_from(slot).expect("BOUNDED: locks_max fits");
+        Self(slot.to_be_bytes())
+    }
+
+    fn slot(self) -> usize {
+        u32::from_be_bytes(self.0) as usize
+    }
+}
 
 /// A branch that holds a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,9 +90,24 @@ struct Slot {
 #[derive(Clone, Debug)]
 enum State {
     Unused,
-    Held(Holder),
-    /// Where there is more than one holder, or a queue.
+    Held(SoleHolder),
+    /// Where there is more than one holder, a delta one, or a queue.
     Contended(Box<Contended>),
+}
+
+/// The only holder of a row that nothing waits for. Nearly all rows are held so.
+#[derive(Clone, Copy, Debug)]
+struct SoleHolder {
+    xid: Xid,
+    sequence: u32,
+    mode: SoleMode,
+}
+
+/// The modes without a tag, which would make every slot larger.
+#[derive(Clone, Copy, Debug)]
+enum SoleMode {
+    Shared,
+    Exclusive,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -141,31 +170,29 @@ impl LockTable {
         // The slot freed last is used first: hashes have no part in which slot a row gets (PURE).
         let lock = match self.free.pop() {
             Some(lock) => {
-                self.slots[lock.0 as usize] = slot;
+                self.slots[lock.slot()] = slot;
                 lock
             }
             None => {
-                let next = u32::try_from(self.slots.len()).expect("BOUNDED: locks_max fits");
                 self.slots.push(slot);
-                LockId(next)
+                LockId::new(self.slots.len() - 1)
             }
         };
         let slots = &self.slots;
-        self.index
-            .insert(hash, lock, |&known| slots[known.0 as usize].as_ref().expect(LIVE).hash());
+        self.index.insert(hash, lock, |&known| slots[known.slot()].as_ref().expect(LIVE).hash());
         lock
     }
 
     /// Frees the slot if the row is neither held nor waited for.
     pub(crate) fn reclaim(&mut self, lock: LockId) {
         // A row may be among the touched ones several times, and is freed the first time.
-        let Some(slot) = &mut self.slots[lock.0 as usize] else { return };
+        let Some(slot) = &mut self.slots[lock.slot()] else { return };
         slot.simplify();
         if !matches!(slot.state, State::Unused) {
             return;
         }
         self.index.remove(slot.hash(), |&known| known == lock);
-        self.slots[lock.0 as usize] = None;
+        self.slots[lock.slot()] = None;
         self.free.push(lock);
     }
 
@@ -179,19 +206,19 @@ impl LockTable {
 
     /// Every slot in use, in the order of their ids.
     pub(crate) fn iter(&self) -> impl Iterator<Item = LockId> + '_ {
-        let ids = (0..).map(LockId);
+        let ids = (0..).map(LockId::new);
         self.slots.iter().zip(ids).filter(|(slot, _)| slot.is_some()).map(|(_, lock)| lock)
     }
 
     // ---- holders ----
 
     pub(crate) fn holders(&self, lock: LockId) -> impl Iterator<Item = Holder> + '_ {
-        self.slot(lock).holders().iter().copied()
+        self.slot(lock).holders()
     }
 
     /// How many branches hold the row.
     pub(crate) fn holding(&self, lock: LockId) -> usize {
-        self.slot(lock).holders().len()
+        self.slot(lock).holding()
     }
 
     /// How many requests wait for the row.
@@ -201,40 +228,32 @@ impl LockTable {
 
     /// Returns the mode in which a branch holds the row, which it must hold.
     pub(crate) fn mode(&self, lock: LockId, xid: Xid, sequence: u32) -> LockMode {
-        let holders = self.slot(lock).holders();
-        let holder = holders.iter().find(|holder| holder.branch() == (xid, sequence));
+        let holder = self.slot(lock).holders().find(|holder| holder.branch() == (xid, sequence));
         holder.expect("LOCK-OWNER: a branch is in the lock table for each of its rows").mode
     }
 
     /// Makes a branch hold the row, beside what it may do with it already. Returns whether it held
     /// it before.
     pub(crate) fn hold(&mut self, lock: LockId, holder: Holder) -> bool {
-        let slot = self.slot_mut(lock);
-        let mut known = slot.holders_mut().iter_mut();
-        if let Some(known) = known.find(|known| known.branch() == holder.branch()) {
-            known.mode = known.mode.joined(holder.mode);
-            return true;
-        }
-        match &mut slot.state {
-            State::Unused => slot.state = State::Held(holder),
-            State::Held(_) | State::Contended(_) => slot.contended().holders.push(holder),
-        }
-        self.places += 1;
-        false
+        let is_more = self.slot_mut(lock).hold(holder);
+        self.places += usize::from(is_more);
+        !is_more
     }
 
     /// Makes a branch hold the row no longer. The slot stays until `reclaim`.
     fn release(&mut self, lock: LockId, xid: Xid, sequence: u32) {
         let slot = self.slot_mut(lock);
-        let before = slot.holders().len();
+        let before = slot.holding();
         match &mut slot.state {
-            State::Held(holder) if holder.branch() == (xid, sequence) => slot.state = State::Unused,
+            State::Held(sole) if sole.holder().branch() == (xid, sequence) => {
+                slot.state = State::Unused;
+            }
             State::Contended(contended) => {
                 contended.holders.retain(|holder| holder.branch() != (xid, sequence));
             }
             State::Held(_) | State::Unused => {}
         }
-        self.places -= before - slot.holders().len();
+        self.places -= before - slot.holding();
     }
 
     /// Makes a branch hold none of these rows any longer; they are to be settled.
@@ -320,7 +339,7 @@ impl LockTable {
         lock: LockId,
         after: Option<QueuePosition>,
     ) -> Option<(QueuePosition, QueuedClaim)> {
-        let slot = self.slots[lock.0 as usize].as_ref()?;
+        let slot = self.slots[lock.slot()].as_ref()?;
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         slot.queue()?.range((from, Bound::Unbounded)).next().map(|(&place, &claim)| (place, claim))
     }
@@ -411,11 +430,11 @@ impl LockTable {
     }
 
     fn slot(&self, lock: LockId) -> &Slot {
-        self.slots[lock.0 as usize].as_ref().expect(LIVE)
+        self.slots[lock.slot()].as_ref().expect(LIVE)
     }
 
     fn slot_mut(&mut self, lock: LockId) -> &mut Slot {
-        self.slots[lock.0 as usize].as_mut().expect(LIVE)
+        self.slots[lock.slot()].as_mut().expect(LIVE)
     }
 }
 
@@ -426,19 +445,40 @@ impl Slot {
         hash_of(&(&*self.space, self.key.as_bytes()))
     }
 
-    fn holders(&self) -> &[Holder] {
+    fn holders(&self) -> impl Iterator<Item = Holder> + '_ {
+        let (sole, several): (_, &[Holder]) = match &self.state {
+            State::Unused => (None, &[]),
+            State::Held(sole) => (Some(sole.holder()), &[]),
+            State::Contended(contended) => (None, &contended.holders),
+        };
+        sole.into_iter().chain(several.iter().copied())
+    }
+
+    fn holding(&self) -> usize {
         match &self.state {
-            State::Unused => &[],
-            State::Held(holder) => std::slice::from_ref(holder),
-            State::Contended(contended) => &contended.holders,
+            State::Unused => 0,
+            State::Held(_) => 1,
+            State::Contended(contended) => contended.holders.len(),
         }
     }
 
-    fn holders_mut(&mut self) -> &mut [Holder] {
-        match &mut self.state {
-            State::Unused => &mut [],
-            State::Held(holder) => std::slice::from_mut(holder),
-            State::Contended(contended) => &mut contended.holders,
+    /// Adds a holder, or makes it hold the row in one more mode. Returns whether it is added.
+    fn hold(&mut self, holder: Holder) -> bool {
+        match (&mut self.state, SoleHolder::of(holder)) {
+            (State::Held(sole), _) if sole.holder().branch() == holder.branch() => {
+                // Two modes together are the exclusive one, see `LockMode::joined`.
+                if sole.holder().mode != holder.mode {
+                    sole.mode = SoleMode::Exclusive;
+                }
+                false
+            }
+            (State::Unused, Some(sole)) => {
+                self.state = State::Held(sole);
+                true
+            }
+            (State::Unused | State::Held(_) | State::Contended(_), _) => {
+                self.contended().hold(holder)
+            }
         }
     }
 
@@ -452,7 +492,7 @@ impl Slot {
     /// Makes room for more than a single holder.
     fn contended(&mut self) -> &mut Contended {
         if !matches!(self.state, State::Contended(_)) {
-            let holders = self.holders().to_vec();
+            let holders = self.holders().collect();
             self.state = State::Contended(Box::new(Contended { holders, ..Contended::default() }));
         }
         match &mut self.state {
@@ -464,16 +504,66 @@ impl Slot {
     /// Gives up what a single holder does not need.
     fn simplify(&mut self) {
         let State::Contended(contended) = &self.state else { return };
-        match &contended.holders[..] {
-            [] if contended.queue.is_empty() => self.state = State::Unused,
-            &[holder] if contended.queue.is_empty() => self.state = State::Held(holder),
+        if !contended.queue.is_empty() {
+            return;
+        }
+        match contended.holders[..] {
+            [] => self.state = State::Unused,
+            [holder] => {
+                if let Some(sole) = SoleHolder::of(holder) {
+                    self.state = State::Held(sole);
+                }
+            }
             _ => {}
         }
+    }
+}
+
+impl Contended {
+    fn hold(&mut self, holder: Holder) -> bool {
+        let known = self.holders.iter_mut().find(|known| known.branch() == holder.branch());
+        if let Some(known) = known {
+            known.mode = known.mode.joined(holder.mode);
+            return false;
+        }
+        self.holders.push(holder);
+        true
+    }
+}
+
+impl SoleHolder {
+    /// Returns the holder as the only one of its row, if its mode has no tag.
+    fn of(holder: Holder) -> Option<Self> {
+        let mode = match holder.mode {
+            LockMode::Shared => SoleMode::Shared,
+            LockMode::Exclusive => SoleMode::Exclusive,
+            LockMode::Delta(_) => return None,
+        };
+        Some(Self { xid: holder.xid, sequence: holder.sequence, mode })
+    }
+
+    fn holder(self) -> Holder {
+        let mode = match self.mode {
+            SoleMode::Shared => LockMode::Shared,
+            SoleMode::Exclusive => LockMode::Exclusive,
+        };
+        Holder { xid: self.xid, sequence: self.sequence, mode }
     }
 }
 
 impl Holder {
     fn branch(self) -> (Xid, u32) {
         (self.xid, self.sequence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Millions of rows may be held.
+    #[test]
+    fn a_slot_stays_small() {
+        assert_eq!(size_of::<Option<Slot>>(), 48);
     }
 }

@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::table::{LockId, Purpose, QueuePosition, QueuedClaim, Rank, WaitId};
-use crate::collections::interner::Name;
+use crate::collections::interner::BranchSite;
 use crate::contract::{
     Asker, BranchId, Correlation, Holding, LockMode, Mode, RequestTrace, Timestamp, Xid,
 };
@@ -56,10 +57,9 @@ impl WaitGoal {
 #[derive(Clone, Debug)]
 pub(crate) struct PendingBranch {
     pub(crate) id: BranchId,
-    pub(crate) resource: Name,
+    pub(crate) site: Arc<BranchSite>,
     pub(crate) mode: Mode,
     pub(crate) application_data: Box<[u8]>,
-    pub(crate) registered_by: Option<Name>,
     /// Whether no other branch is to join after it.
     pub(crate) is_last: bool,
     /// Where the request stands in a trace; few do.
