@@ -6,6 +6,7 @@
 mod commands;
 mod links;
 mod markdown;
+mod program;
 mod quotes;
 mod stage;
 
@@ -65,6 +66,7 @@ fn check(files: &[SourceFile], pictures: &[String]) -> Result<()> {
         links::check_summary(files),
         quotes::check(files),
         commands::check(files, &commands::subcommands()),
+        program::check(files),
     ]
     .concat();
     for complaint in &complaints {

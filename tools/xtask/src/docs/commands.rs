@@ -1,4 +1,5 @@
 //! Commands of this repository that pages quote: their subcommands, packages and examples exist.
+//! Those of the program `handfast` are in `program`.
 
 use std::collections::BTreeSet;
 
