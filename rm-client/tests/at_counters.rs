@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use at::{Stage, TestDatabase, code, on_every_database};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use handfast::{AtResource, Counter, Global, GlobalStatus};
 use handfast_core::{
     BranchState, Command, DecidedBy, Decision, LockFilter, OperatorAction, PageBounds, ReplyWhen,
@@ -19,7 +21,7 @@ use handfast_core::{
 };
 use handfast_test_services::until;
 use sqlx::pool::PoolOptions;
-use sqlx::{Pool, Postgres};
+use sqlx::{AssertSqlSafe, MySql, Pool, Postgres, Sqlite};
 
 const STOCK: &[&str] = &[
     "CREATE TABLE stock (id BIGINT NOT NULL PRIMARY KEY, units INT NOT NULL, \
@@ -49,6 +51,7 @@ on_every_database!(
     a_hot_stock_is_right_in_closure_form,
     a_hot_stock_is_right_by_single_statements,
     a_global_that_ends_in_a_crowd_fails_alone,
+    many_negative_amounts_wait_for_each_other,
 );
 
 /// A process that has declared the counters, and waits for no lock.
@@ -74,6 +77,32 @@ async fn run<DB: TestDatabase>(
     let ran = global.scope(DB::run_alone(resource, sql)).await;
     ran.map_err(|error| code(&error))
 }
+
+/// A statement with two arguments.
+trait RunBound: TestDatabase {
+    fn run_bound<'q>(
+        resource: &'q AtResource<Self>,
+        sql: &'q str,
+        arguments: [i64; 2],
+    ) -> BoxFuture<'q, Result<u64, sqlx::Error>>;
+}
+
+macro_rules! run_bound {
+    ($($database:ty),*) => {$(
+        impl RunBound for $database {
+            fn run_bound<'q>(
+                resource: &'q AtResource<Self>,
+                sql: &'q str,
+                [one, other]: [i64; 2],
+            ) -> BoxFuture<'q, Result<u64, sqlx::Error>> {
+                let query = sqlx::query(AssertSqlSafe(sql.to_owned())).bind(one).bind(other);
+                async move { Ok(query.execute(resource).await?.rows_affected()) }.boxed()
+            }
+        }
+    )*};
+}
+
+run_bound!(Postgres, MySql, Sqlite);
 
 async fn branch<DB: TestDatabase>(
     resource: &AtResource<DB>,
@@ -374,6 +403,32 @@ async fn refuse<DB: TestDatabase>(
 const CLIENTS: usize = 8;
 const ROUNDS: usize = 12;
 
+/// Regression: the lock that a statement took ahead was that of what its text says. Two of them
+/// that needed the row for themselves waited for each other, and one was refused as a deadlock.
+async fn many_negative_amounts_wait_for_each_other<DB: RunBound>() {
+    let stage = Stage::<DB>::new(STOCK).await;
+    let resource = declare(&stage).await.unwrap();
+    let add = match DB::NAME_IN_TESTS {
+        "postgres" => "UPDATE stock SET units = units + $1 WHERE id = $2",
+        _ => "UPDATE stock SET units = units + ? WHERE id = ?",
+    };
+    let client = async |number: usize| {
+        for round in 0..ROUNDS / 2 {
+            let global = stage.begin().await;
+            let added = global.scope(DB::run_bound(&resource, add, [-1, 1])).await;
+            assert_eq!(added.map_err(|error| code(&error)), Ok(1));
+            if (number + round).is_multiple_of(2) {
+                stage.roll_back(global).await;
+            } else {
+                global.commit().await.unwrap();
+            }
+        }
+    };
+    futures::future::join_all((0..CLIENTS).map(client)).await;
+    let taken = i64::try_from(CLIENTS * ROUNDS / 4).unwrap();
+    assert_eq!(units(&stage, 1).await, 100 - taken);
+}
+
 /// The form in which a statement is run.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
@@ -468,20 +523,27 @@ impl<DB: TestDatabase> Crowd<DB> {
     ) -> Vec<Result<u64, String>> {
         let taken = self.globals.iter().map(|global| run(resource, global, TAKE));
         let let_go = async {
-            until("all but the first are registered", async || {
-                let locks = |coordinator: &handfast_core::Coordinator| {
-                    coordinator.locks(&LockFilter::default(), None, PageBounds::NONE).items
-                };
-                let locks = stage.tc.engine().view(locks).await.unwrap();
-                let held: usize = locks.iter().map(|lock| lock.holders.len()).sum();
-                held >= self.globals.len() - 1
-            })
-            .await;
+            self.registered(stage).await;
             meanwhile().await;
             DB::raw(&self.outside, "ROLLBACK").await.unwrap();
         };
         tokio::join!(futures::future::join_all(taken), let_go).0
     }
+
+    async fn registered(&self, stage: &Stage<DB>) {
+        until("all but the first are registered", async || {
+            holders(stage).await >= self.globals.len() - 1
+        })
+        .await;
+    }
+}
+
+async fn holders<DB: TestDatabase>(stage: &Stage<DB>) -> usize {
+    let locks = |coordinator: &handfast_core::Coordinator| {
+        coordinator.locks(&LockFilter::default(), None, PageBounds::NONE).items
+    };
+    let locks = stage.tc.engine().view(locks).await.unwrap();
+    locks.iter().map(|lock| lock.holders.len()).sum()
 }
 
 /// The undo row of one of them finds a guard row in its place, which fails the local transaction of
