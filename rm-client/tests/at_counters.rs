@@ -14,7 +14,7 @@ use std::time::Duration;
 use at::{Stage, TestDatabase, code, on_every_database};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use handfast::{AtResource, Counter, Global, GlobalStatus};
+use handfast::{AtResource, Counter, Global, GlobalStatus, RollbackCause, TransactionError};
 use handfast_core::{
     BranchState, Command, DecidedBy, Decision, LockFilter, OperatorAction, PageBounds, ReplyWhen,
     Resolution, VotingRounds,
@@ -51,6 +51,7 @@ on_every_database!(
     a_hot_stock_is_right_in_closure_form,
     a_hot_stock_is_right_by_single_statements,
     a_global_that_ends_in_a_crowd_fails_alone,
+    a_statement_that_is_given_up_in_a_crowd_is_no_part_of_a_commit,
     many_negative_amounts_wait_for_each_other,
 );
 
@@ -530,6 +531,16 @@ impl<DB: TestDatabase> Crowd<DB> {
         tokio::join!(futures::future::join_all(taken), let_go).0
     }
 
+    /// Runs the statement in all globals, and drops the futures when all but the first hold its
+    /// global lock.
+    async fn give_up(&self, stage: &Stage<DB>, resource: &AtResource<DB>) {
+        let taken = self.globals.iter().map(|global| run(resource, global, TAKE));
+        tokio::select! {
+            taken = futures::future::join_all(taken) => unreachable!("{taken:?}"),
+            () = self.registered(stage) => {}
+        }
+    }
+
     async fn registered(&self, stage: &Stage<DB>) {
         until("all but the first are registered", async || {
             holders(stage).await >= self.globals.len() - 1
@@ -544,6 +555,36 @@ async fn holders<DB: TestDatabase>(stage: &Stage<DB>) -> usize {
     };
     let locks = stage.tc.engine().view(locks).await.unwrap();
     locks.iter().map(|lock| lock.holders.len()).sum()
+}
+
+/// Regression: such a statement ran after its global was committed, and its undo row stayed.
+async fn a_statement_that_is_given_up_in_a_crowd_is_no_part_of_a_commit<DB: TestDatabase>() {
+    // The rollback of the one whose local transaction has begun needs a writer, and SQLite has one.
+    if DB::NAME_IN_TESTS == "sqlite" {
+        return;
+    }
+    let stage = Stage::<DB>::new(STOCK).await;
+    let resource = declare(&stage).await.unwrap();
+    let crowd = Crowd::new(&stage, &resource, 8).await;
+    crowd.give_up(&stage, &resource).await;
+    let Crowd { outside, globals } = crowd;
+    let ended = futures::future::join_all(globals.into_iter().map(Global::commit)).await;
+    for ended in ended {
+        let cause = match ended {
+            Ok(()) => continue,
+            Err(TransactionError::RolledBack { by, .. }) => by,
+            Err(error) => panic!("{error}"),
+        };
+        // Of one whose local transaction had begun.
+        assert!(matches!(cause, RollbackCause::BranchUnknown), "{cause}");
+    }
+    DB::raw(&outside, "ROLLBACK").await.unwrap();
+    let last = stage.begin().await;
+    assert_eq!(run(&resource, &last, TAKE).await, Ok(1));
+    stage.commit(last).await;
+    until("nothing is left", async || (holders(&stage).await, stage.undo_rows().await) == (0, 0))
+        .await;
+    assert_eq!(units(&stage, 1).await, 100 - 2);
 }
 
 /// The undo row of one of them finds a guard row in its place, which fails the local transaction of
