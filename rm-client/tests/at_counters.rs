@@ -53,6 +53,7 @@ on_every_database!(
     a_global_that_ends_in_a_crowd_fails_alone,
     a_statement_that_is_given_up_in_a_crowd_is_no_part_of_a_commit,
     many_negative_amounts_wait_for_each_other,
+    an_amount_is_given_back_to_numbers_alone,
 );
 
 /// A process that has declared the counters, and waits for no lock.
@@ -336,6 +337,29 @@ async fn what_cannot_be_a_counter_is_refused<DB: TestDatabase>() {
         let refused = run(&resource, &global, TAKE).await;
         assert_eq!(refused, Err("HF-AT-COUNTER-UNFIT".to_owned()), "{column}");
         stage.roll_back(global).await;
+    }
+}
+
+/// Regression: NULL and a sum is NULL, and SQLite counts on from any text and beyond its numbers.
+/// What was taken was gone then, and the rollback was said to be done.
+async fn an_amount_is_given_back_to_numbers_alone<DB: TestDatabase>() {
+    let values: &[&str] = match DB::NAME_IN_TESTS {
+        "sqlite" => &["NULL", "'many'", "2.5", "9223372036854775806"],
+        _ => &["NULL"],
+    };
+    for value in values {
+        let stage = Stage::<DB>::new(STOCK).await;
+        let at = declare(&stage).counter("stock", "loose", Counter::unbounded());
+        let resource = at.await.unwrap();
+        let global = stage.begin().await;
+        DB::raw(&stage.pool, "UPDATE stock SET loose = 7 WHERE id = 1").await.unwrap();
+        let take = "UPDATE stock SET loose = loose - 3 WHERE id = 1";
+        assert_eq!(run(&resource, &global, take).await, Ok(1));
+        let outside = format!("UPDATE stock SET loose = {value} WHERE id = 1");
+        DB::raw(&stage.pool, &outside).await.unwrap();
+        let (error, columns) = refuse(&stage, global, Resolution::AcceptCurrent).await;
+        assert!(error.contains("dirty write: 1 of 1 rows"), "{value}: {error}");
+        assert_eq!(columns[0].0, "loose");
     }
 }
 
