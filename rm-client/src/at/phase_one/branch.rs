@@ -7,7 +7,7 @@ use tracing::Span;
 
 use super::row_locks::RowLocks;
 use crate::at::running_branches::{RunningBranch, RunningBranches};
-use crate::context::Context;
+use crate::context::{Context, OpenBranch};
 use crate::last_commit::Known;
 use crate::trace;
 use crate::xid::Xid;
@@ -30,6 +30,8 @@ pub(super) struct Branch {
     pub(super) id: u64,
     /// Held until the local transaction has ended.
     pub(super) running: Arc<RunningBranch>,
+    /// Held as long; restarted, it is the same work.
+    _open: Arc<OpenBranch>,
     pub(super) reads: Reads,
     pub(super) on_conflict: OnConflict,
     /// Whether the coordinator may know of the branch.
@@ -70,6 +72,7 @@ impl Branch {
             xid: context.xid.clone(),
             id,
             running,
+            _open: Arc::new(context.open_branch()),
             reads,
             on_conflict,
             registered: false,
