@@ -5,7 +5,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::task::futures::TaskLocalFuture;
 
@@ -30,6 +30,8 @@ pub(crate) struct Context {
     pub(crate) rollback_only: Option<Arc<AtomicBool>>,
     /// Whether code in this process has joined participants, whose votes take time.
     pub(crate) has_participants: Arc<AtomicBool>,
+    /// How many branches code in this process has open.
+    pub(crate) open_branches: Arc<AtomicUsize>,
     /// The local commit of the last branch. `None` where none can decide the global, such as where
     /// it began elsewhere.
     pub(crate) last_commit: Option<Arc<LastCommit>>,
@@ -40,18 +42,44 @@ pub(crate) struct Context {
 impl Context {
     /// The context of a global that began elsewhere.
     pub(crate) fn new(xid: Xid) -> Self {
-        let has_participants = Arc::default();
+        let (has_participants, open_branches) = (Arc::default(), Arc::default());
         let (rollback_only, last_commit, begin_answer) = (None, None, None);
         let read_committed = false;
-        Self { xid, read_committed, rollback_only, has_participants, last_commit, begin_answer }
+        Self {
+            xid,
+            read_committed,
+            rollback_only,
+            has_participants,
+            open_branches,
+            last_commit,
+            begin_answer,
+        }
     }
 
     /// Returns whether the local commit of a last branch may decide the global, as far as this
-    /// process knows.
+    /// process knows. The branch is open itself.
     pub(crate) fn may_be_decided(&self) -> bool {
         let is_set = |flag: &AtomicBool| flag.load(Ordering::Acquire);
         let rolls_back = self.rollback_only.as_deref().is_some_and(is_set);
-        self.last_commit.is_some() && !rolls_back && !is_set(&self.has_participants)
+        // Another one may fail yet, and would have been committed without.
+        let is_alone = self.open_branches.load(Ordering::Acquire) <= 1;
+        self.last_commit.is_some() && !rolls_back && !is_set(&self.has_participants) && is_alone
+    }
+
+    /// Counts a branch as open, as long as what is returned lives.
+    pub(crate) fn open_branch(&self) -> OpenBranch {
+        self.open_branches.fetch_add(1, Ordering::AcqRel);
+        OpenBranch(Arc::clone(&self.open_branches))
+    }
+}
+
+/// A branch that may still commit, in the count of its global.
+#[derive(Debug)]
+pub(crate) struct OpenBranch(Arc<AtomicUsize>);
+
+impl Drop for OpenBranch {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -144,6 +144,7 @@ impl Coordinator {
         &self,
         request: v1::CheckLocksRequest,
     ) -> Result<v1::CheckLocksReply, Error> {
+        self.ambient_begun().await?;
         let wait = Timeout::Beyond(wait_of(request.wait.as_ref()));
         let answer = self.ask("check_locks", Ask::CheckLocks(request), wait).await?;
         let Answer::CheckLocks(reply) = answer else {

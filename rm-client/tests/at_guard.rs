@@ -12,8 +12,10 @@ use at::{Stage, TestDatabase, read_committed};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use handfast::guarded::{self, GuardMode, GuardStart};
-use handfast::{Global, GlobalStatus, Handfast, Xid};
-use handfast_core::{BranchState, Command, OperatorAction, Resolution};
+use handfast::{Counter, Global, GlobalStatus, Handfast, Xid};
+use handfast_core::{
+    BranchState, Command, Coordinator, LockFilter, OperatorAction, PageBounds, Resolution,
+};
 use handfast_test_services::until;
 use sqlx::pool::PoolOptions;
 use sqlx::{AssertSqlSafe, Connection, Executor, MySql, MySqlConnection, Pool, Postgres};
@@ -596,4 +598,49 @@ async fn a_writer_without_rights_on_the_tables_of_guards_is_judged_too() {
     let closed = job.close();
     closed.await.unwrap();
     passes(&stage, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
+
+/// Regression: the local transaction that branches shared was marked as the first one's, as whose
+/// rows those of all were kept: they were free when that one had ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn branches_that_hear_of_a_guard_in_a_crowd_keep_rows_of_their_own() {
+    let other = "CREATE TABLE other (id BIGINT NOT NULL PRIMARY KEY)";
+    let stage = stage::<Postgres>(&[STOCK, &[other]].concat()).await;
+    let at = stage.handfast.at(stage.pool.clone());
+    let resource = at.counter("stock", "units", Counter::at_least(0)).await.unwrap();
+    let take = "UPDATE stock SET units = units - 1 WHERE id = 1 AND units >= 1";
+    // From here on the process takes the table for one without a guard.
+    let first = stage.begin().await;
+    first.scope(Postgres::run_alone(&resource, take)).await.unwrap();
+    stage.commit(first).await;
+    for table in ["stock", "other"] {
+        guarded::enable(&stage.pool, table, GuardMode::Refuse, GuardStart::AtOnce).await.unwrap();
+    }
+    let mut outside = stage.pool.begin().await.unwrap();
+    outside.execute("SELECT FROM stock WHERE id = 1 FOR UPDATE").await.unwrap();
+    let globals = futures::future::join_all((0..8).map(|_| stage.begin())).await;
+    let taken = globals.iter().map(|global| global.scope(Postgres::run_alone(&resource, take)));
+    let let_go = async {
+        until("all but the first are registered", async || {
+            let locks = |coordinator: &Coordinator| {
+                coordinator.locks(&LockFilter::default(), None, PageBounds::NONE).items
+            };
+            let locks = stage.tc.engine().view(locks).await.unwrap();
+            locks.iter().map(|lock| lock.holders.len()).sum::<usize>() >= 7
+        })
+        .await;
+        let hears = stage.begin().await;
+        let insert = "INSERT INTO other VALUES (1)";
+        hears.scope(Postgres::run_alone(&resource, insert)).await.unwrap();
+        stage.commit(hears).await;
+        outside.rollback().await.unwrap();
+    };
+    let (taken, ()) = tokio::join!(futures::future::join_all(taken), let_go);
+    assert!(taken.iter().all(|taken| matches!(taken, Ok(1))), "{taken:?}");
+    // The first two had begun before.
+    let kept = "SELECT COUNT(DISTINCT branch_id) FROM guarded_row WHERE table_name LIKE '%stock'";
+    assert_eq!(stage.value(kept).await.as_deref(), Some("6"));
+    for global in globals {
+        stage.commit(global).await;
+    }
 }

@@ -302,6 +302,29 @@ async fn a_branch_over_another_connection_comes_after_the_answer() {
     assert_eq!(bank.sum().await, 2_999);
 }
 
+/// Regression: a globally committed read was refused as about an unknown transaction.
+#[tokio::test]
+async fn a_read_over_another_connection_comes_after_the_answer() {
+    let tc = Tc::start().await;
+    let wire = Wire::to(tc.address()).await;
+    let (handfast, other) = (with_stock(wire.endpoint()).await, connect(tc.endpoint()).await);
+    let bank = Bank::<Sqlite>::new(&other).await;
+    let resource = other.at(bank.pool.clone()).await.unwrap();
+    wire.swallow_requests();
+    let begun = handfast.transaction("order").read_committed().begin().now_or_never();
+    let global = begun.expect("no answer is waited for").unwrap();
+    let read = async move {
+        let cents = "SELECT cents FROM account WHERE id = 1";
+        sqlx::query_scalar::<_, i64>(cents).fetch_one(&resource).await
+    };
+    let mut read = tokio::spawn(global.scope(read));
+    let waits = tokio::time::timeout(Duration::from_millis(200), &mut read).await;
+    assert!(waits.is_err(), "{waits:?}");
+    wire.mend();
+    assert_eq!(read.await.unwrap().unwrap(), 1_000);
+    global.commit().await.unwrap();
+}
+
 /// More transactions at a time than there are XIDs in stock.
 #[tokio::test]
 async fn a_burst_beyond_the_stock_waits_for_answers() {

@@ -253,10 +253,9 @@ impl<DB: AtDatabase> AtResource<DB> {
         managed: Managed,
     ) -> Result<Steps<DB>, sqlx::Error> {
         let mut attempts = Attempts::new(Arc::clone(&self.shared), self.part)?;
-        let _running = match &managed {
-            Managed::Statement(statement) => attempts.take_ahead(&query, statement).await?,
-            Managed::Savepoint(_) | Managed::Several(_) => None,
-        };
+        if let Managed::Statement(statement) = &managed {
+            attempts.take_ahead(&query, statement).await?;
+        }
         if let Some(steps) = attempts.run_joined(&query, &managed).await? {
             return Ok(steps);
         }

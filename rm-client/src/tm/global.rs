@@ -75,6 +75,7 @@ impl Global {
             read_committed,
             rollback_only: Some(Arc::clone(&rollback_only)),
             has_participants: Arc::default(),
+            open_branches: Arc::default(),
             last_commit: (!can_commit_first).then(|| Arc::clone(&last_commit)),
             begin_answer: begun.answer,
         };

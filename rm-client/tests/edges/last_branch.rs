@@ -1,6 +1,7 @@
 //! The last branch of a global, whose local commit decides it.
 
 use handfast::{AtResource, GlobalStatus, Propagation, RollbackCause, TransactionError, Xid};
+use handfast_test_services::until;
 
 use crate::at::operator::number;
 use crate::at::{Stage, TestDatabase, code, on_every_database};
@@ -11,6 +12,7 @@ on_every_database!(
     no_branch_joins_after_it,
     it_decides_for_its_own_closure_alone,
     it_decides_nothing_that_may_not_commit,
+    it_decides_nothing_beside_an_open_branch,
     a_branch_that_writes_nothing_decides_nothing,
     a_refused_statement_leaves_the_global_undecided,
 );
@@ -144,6 +146,33 @@ async fn it_decides_nothing_that_may_not_commit<DB: TestDatabase>() {
     global.scope(begun(&stage.resource.last(), TAKE)).await.unwrap();
     stage.roll_back(global).await;
     assert_eq!(numbers(&stage).await, pair("10", "20"));
+}
+
+/// Regression: the other branch was refused, or its failure came too late, and the global was
+/// committed without it.
+async fn it_decides_nothing_beside_an_open_branch<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ACCOUNT).await;
+    let (resource, last) = (&stage.resource, stage.resource.last());
+    let together = stage.handfast.transaction("move").run(async |_tx| {
+        let (one, other) = tokio::join!(DB::run_alone(&last, TAKE), DB::run_alone(&last, GIVE));
+        one?;
+        other
+    });
+    together.await.unwrap();
+    assert_eq!(numbers(&stage).await, pair("9", "21"));
+    // SQLite has one writer.
+    if DB::NAME_IN_TESTS != "sqlite" {
+        let fails = stage.handfast.transaction("move").run(async |_tx| {
+            let mut open = resource.begin().await?;
+            DB::run(&mut open, TAKE).await?;
+            DB::run_alone(&last, GIVE).await?;
+            open.commit().await?;
+            Err::<(), _>(sqlx::Error::RowNotFound)
+        });
+        assert_eq!(fails.await.unwrap_err().code(), "HF-TM-ROLLED-BACK");
+        assert_eq!(numbers(&stage).await, pair("9", "21"));
+    }
+    until("undo rows are gone", async || stage.undo_rows().await == 0).await;
 }
 
 /// Without an undo row the coordinator could not learn whether it has committed.

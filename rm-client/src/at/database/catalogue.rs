@@ -136,6 +136,11 @@ impl<DB: Backend> RunningPlan<DB> {
     pub(crate) fn others(&self) -> usize {
         self.0.running.load(Ordering::Relaxed) - 1
     }
+
+    /// Takes note that a statement has needed another lock than the plan foretells.
+    pub(crate) fn misjudged(&self) {
+        self.0.is_misjudged.store(true, Ordering::Relaxed);
+    }
 }
 
 impl<DB: Backend> Drop for RunningPlan<DB> {
@@ -155,6 +160,8 @@ pub(crate) struct Planned<DB: Backend> {
     pub(crate) plan: Plan,
     /// How many run it as a [`RunningPlan`].
     running: AtomicUsize,
+    /// Whether a statement has needed another lock than the plan foretells.
+    is_misjudged: AtomicBool,
 }
 
 impl<DB: Backend> Planned<DB> {
@@ -169,13 +176,19 @@ impl<DB: Backend> Planned<DB> {
             readable(&tables[place], columns)?;
         }
         let loaded = Arc::clone(&tables[place]);
-        Ok(Self { loaded, tables, arguments, plan, running: AtomicUsize::new(0) })
+        let (running, is_misjudged) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Ok(Self { loaded, tables, arguments, plan, running, is_misjudged })
     }
 
     /// Counts one more that runs this plan, as long as what is returned lives.
     pub(crate) fn start(planned: &Arc<Self>) -> RunningPlan<DB> {
         planned.running.fetch_add(1, Ordering::Relaxed);
         RunningPlan(Arc::clone(planned))
+    }
+
+    /// Whether the plan does not foretell the lock of a statement: it depends on its values.
+    pub(crate) fn is_misjudged(&self) -> bool {
+        self.is_misjudged.load(Ordering::Relaxed)
     }
 
     /// Whether the statement changes rows of a guarded table.

@@ -20,26 +20,26 @@ use super::branch::Role;
 use super::row_locks::{RowLockMode, RowLocks};
 use crate::at::crash_point::crash_point;
 use crate::at::database::bound_query::BoundQuery;
-use crate::at::database::catalogue::{Planned, RunningPlan};
+use crate::at::database::catalogue::Planned;
 use crate::at::database::{AtDatabase, LoadedTable};
 use crate::at::undo::image::Layout;
 
 impl<DB: AtDatabase> Attempts<DB> {
     /// Takes the lock that a statement will need, if it changes a counter that others of this
-    /// process are changing too. Returns what counts it among them.
+    /// process are changing too.
     pub(crate) async fn take_ahead(
         &mut self,
         query: &BoundQuery<DB>,
         statement: &Statement,
-    ) -> Result<Option<RunningPlan<DB>>, sqlx::Error> {
-        let Some(planned) = self.known_plan(query, statement) else { return Ok(None) };
-        let Plan::Update(plan) = &planned.plan else { return Ok(None) };
-        if plan.key_read.is_none() {
-            return Ok(None);
+    ) -> Result<(), sqlx::Error> {
+        let Some(planned) = self.known_plan(query, statement) else { return Ok(()) };
+        let Plan::Update(plan) = &planned.plan else { return Ok(()) };
+        if plan.key_read.is_none() || planned.is_misjudged() {
+            return Ok(());
         }
-        let running = Planned::start(&planned);
+        let running = self.running_plan.insert(Planned::start(&planned));
         if running.others() == 0 {
-            return Ok(Some(running));
+            return Ok(());
         }
         let rows = self.rows_ahead(plan, &planned.loaded, query).await.unwrap_or_else(|error| {
             // The statement itself reports what is wrong.
@@ -54,7 +54,7 @@ impl<DB: AtDatabase> Attempts<DB> {
                 branch.granted = rows;
             }
         }
-        Ok(Some(running))
+        Ok(())
     }
 
     /// The plan, where it is in memory and the branch does not have to register at its end in any

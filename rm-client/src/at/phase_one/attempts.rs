@@ -24,6 +24,7 @@ use super::row_locks::RowLocks;
 use super::transaction::AtTransaction;
 use crate::at::crash_point::crash_point;
 use crate::at::database::AtDatabase;
+use crate::at::database::catalogue::RunningPlan;
 use crate::at::error::AtError;
 use crate::at::resource_state::ResourceState;
 use crate::fence::is_conflict;
@@ -42,6 +43,8 @@ pub(crate) enum Attempt {
 pub(crate) struct Attempts<DB: AtDatabase> {
     pub(super) shared: Arc<ResourceState<DB>>,
     pub(super) role: Role,
+    /// The plan of a single statement that changes a counter.
+    pub(super) running_plan: Option<RunningPlan<DB>>,
     deadline: Instant,
     repeats: u32,
 }
@@ -50,7 +53,7 @@ impl<DB: AtDatabase> Attempts<DB> {
     pub(crate) fn new(shared: Arc<ResourceState<DB>>, part: Part) -> Result<Self, sqlx::Error> {
         let role = Role::of(&shared, part, OnConflict::Fail)?;
         let deadline = Instant::now() + shared.lock_timeout;
-        Ok(Self { shared, role, deadline, repeats: 0 })
+        Ok(Self { shared, role, running_plan: None, deadline, repeats: 0 })
     }
 
     pub(crate) async fn begin(&mut self) -> Result<AtTransaction<'static, DB>, sqlx::Error> {
@@ -66,6 +69,9 @@ impl<DB: AtDatabase> Attempts<DB> {
         &mut self,
         local: AtTransaction<'_, DB>,
     ) -> Result<Attempt, sqlx::Error> {
+        if self.is_misjudged(&local) {
+            return self.start_again(local).await;
+        }
         // The commit consumes the log, whose rows a wait for them needs afterwards.
         let (locks, was_broken) = (local.log.locks().clone(), local.log.repeatable);
         // The commit reports what has to be known, unless a locked row is in the way: from COMMIT
@@ -93,11 +99,39 @@ impl<DB: AtDatabase> Attempts<DB> {
         if !(is_broken && self.may_repeat()) {
             return Err(error);
         }
+        self.restart_branch();
+        Ok(Attempt::Again)
+    }
+
+    /// Whether the rows that were granted ahead are not those that the branch needs, or not in the
+    /// mode.
+    fn is_misjudged(&self, local: &AtTransaction<'_, DB>) -> bool {
+        let Role::Branch(branch) = &self.role else { return false };
+        !branch.granted.is_empty() && !branch.granted.cover(local.log.locks())
+    }
+
+    /// Begins anew as a branch that holds nothing. With what was granted ahead, two of them that
+    /// need more would wait for each other.
+    async fn start_again(&mut self, local: AtTransaction<'_, DB>) -> Result<Attempt, sqlx::Error> {
+        if let Some(plan) = &self.running_plan {
+            plan.misjudged();
+        }
+        if let Err(error) = local.rollback().await {
+            // Without an answer nothing is reported: the locks may be released only when the rows
+            // are back for certain.
+            self.hand_over();
+            return Err(error);
+        }
+        self.abandon().await;
+        self.restart_branch();
+        Ok(Attempt::Again)
+    }
+
+    fn restart_branch(&mut self) {
         if let Role::Branch(branch) = &mut self.role {
             let resource = &self.shared.identity.resource_id;
             *branch = branch.restarted(&self.shared.branches, resource, DB::DIALECT);
         }
-        Ok(Attempt::Again)
     }
 
     fn may_repeat(&mut self) -> bool {

@@ -10,7 +10,7 @@ use crate::at::database::Backend;
 use crate::at::error::AtError;
 use crate::at::resource_state::ResourceState;
 use crate::at::running_branches::{RunningBranch, RunningBranches};
-use crate::context::{self, Context};
+use crate::context::{self, Context, OpenBranch};
 use crate::last_commit::Known;
 use crate::trace;
 use crate::xid::Xid;
@@ -44,6 +44,8 @@ pub(super) struct Branch {
     pub(super) id: u64,
     /// Held until the local transaction has ended.
     pub(super) running: Arc<RunningBranch>,
+    /// Held as long; restarted, it is the same work.
+    _open: Arc<OpenBranch>,
     pub(super) reads: Reads,
     pub(super) on_conflict: OnConflict,
     /// Whether the coordinator may know of the branch.
@@ -109,6 +111,7 @@ impl Branch {
             xid: context.xid.clone(),
             id,
             running,
+            _open: Arc::new(context.open_branch()),
             reads,
             on_conflict,
             registered: false,

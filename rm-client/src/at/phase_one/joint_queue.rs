@@ -66,6 +66,15 @@ impl<DB: Backend> JointQueues<DB> {
         }
     }
 
+    /// Takes a branch out again. Returns whether it was still there.
+    fn leave(&self, row: &RowName, branch: u64) -> bool {
+        let mut queues = self.lock();
+        let Some(queue) = queues.get_mut(row) else { return false };
+        let before = queue.len();
+        queue.retain(|member| member.branch.id != branch);
+        queue.len() < before
+    }
+
     /// Takes the next branches. Without any, the queue is gone, and the next branch begins another.
     fn next(&self, row: &RowName) -> Vec<Member<DB>> {
         let mut queues = self.lock();
@@ -101,6 +110,9 @@ impl<DB: AtDatabase> Member<DB> {
     /// committed.
     pub(super) fn answer(self, shared: &ResourceState<DB>, answer: JointEnd<DB>) {
         let Self { branch, answer: waits, .. } = self;
+        if let JointEnd::Unknown(_) = &answer {
+            branch.running.mark_in_doubt();
+        }
         if let Err(JointEnd::Alone) = waits.send(answer) {
             drop(failed_if_dropped(shared, &branch));
         }
@@ -125,14 +137,16 @@ impl<DB: AtDatabase> Attempts<DB> {
         let (branch, query, managed) = (branch.clone(), query.clone(), managed.clone());
         let (answer, answered) = oneshot::channel();
         let member = Member { branch: branch.clone(), query, managed, answer };
-        // From here on the queue's task reports what has to be known: a report of this one that the
-        // branch has failed could be wrong.
+        // From here on a report that the branch has failed could be wrong.
         self.hand_over();
+        let waiting = Waiting { shared: &self.shared, row: &row, branch: &branch };
         if self.shared.joint_queues.enter(row.clone(), member) {
-            tokio::spawn(serve(Arc::clone(&self.shared), row));
+            tokio::spawn(serve(Arc::clone(&self.shared), row.clone()));
         }
         let lost = || JointEnd::Unknown("its task has ended".to_owned());
-        match answered.await.unwrap_or_else(|_| lost()) {
+        let end = answered.await.unwrap_or_else(|_| lost());
+        waiting.has_ended();
+        match end {
             JointEnd::Committed(steps) => Ok(Some(steps)),
             JointEnd::Alone => {
                 self.take_back();
@@ -146,6 +160,33 @@ impl<DB: AtDatabase> Attempts<DB> {
                 drop(UnknownOutcomeGuard::new(coordinator, &branch.xid, id, unknown));
                 Err(AtError::CommitUnknown { reason }.into())
             }
+        }
+    }
+}
+
+/// A wait that is cut off by a dropped future. The application may commit the global at once, and
+/// the branch may have its local commit still to come: that must not be left to chance.
+struct Waiting<'w, DB: Backend> {
+    shared: &'w ResourceState<DB>,
+    row: &'w RowName,
+    branch: &'w Branch,
+}
+
+impl<DB: Backend> Waiting<'_, DB> {
+    fn has_ended(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl<DB: Backend> Drop for Waiting<'_, DB> {
+    fn drop(&mut self) {
+        let Self { shared, row, branch } = self;
+        if shared.joint_queues.leave(row, branch.id) {
+            drop(failed_if_dropped(shared, branch));
+        } else {
+            // The local transaction that it is in may commit, or has.
+            let unknown = v1::PhaseOneOutcome::Unknown;
+            drop(UnknownOutcomeGuard::new(&shared.coordinator, &branch.xid, branch.id, unknown));
         }
     }
 }

@@ -66,6 +66,13 @@ async fn commit_together<DB: AtDatabase>(
     let role = Role::Branch(first.branch.clone());
     let begun = AtTransaction::begin_as(Arc::clone(shared), role).await;
     let mut local = begun.map_err(|error| rolled_back(&error))?;
+    if local.log.marked {
+        // The mark for guarded tables is the first branch's. The database does the same when it
+        // notices that the connection is gone.
+        let _ = local.rollback().await;
+        tracing::debug!("branches run by themselves, since a table is guarded");
+        return Err(Failure::RolledBack);
+    }
     match change_all(&mut local, members).await {
         Ok((steps, logs)) => commit(local, logs).await.map(|()| steps),
         Err(error) => {
@@ -106,7 +113,9 @@ fn too_large(bytes: usize) -> sqlx::Error {
 /// The undo log of a branch, if it has changed anything. Refuses one that has changed more than the
 /// row which it was granted.
 fn undo_log(log: &BranchLog, branch: &Branch) -> Result<Option<Vec<u8>>, sqlx::Error> {
-    let is_whole = !log.half_recorded && !log.ended && log.events == BranchEvents::None;
+    // A mark for guarded tables would be taken for that of the branches behind it.
+    let is_whole =
+        !log.half_recorded && !log.ended && !log.marked && log.events == BranchEvents::None;
     if !(is_whole && branch.granted.cover(log.locks())) {
         let reason = "a statement on a counter has done something else";
         return Err(sqlx::Error::Protocol(reason.to_owned()));

@@ -1,10 +1,10 @@
 //! Gives back what a branch has added to counters or taken from them, whatever their values are by
 //! then: other globals may have changed them since.
 
-use handfast_rm_core::plan::{Direction, undo_sql};
+use handfast_rm_core::plan::{Dialect, Direction, undo_sql};
 
 use super::obstacle::Obstacle;
-use super::restore::Restore;
+use super::restore::{Restore, Row};
 use crate::at::database::bind::{bind, bind_key};
 use crate::at::database::value::Value;
 use crate::at::database::{Backend, execute};
@@ -40,6 +40,20 @@ impl<DB: Backend> Restore<'_, DB> {
         // another sum.
         let changed = execute::<DB>(self.connection, text, arguments).await?;
         if changed == 1 { Ok(()) } else { Err(self.not_changed(changed)) }
+    }
+
+    /// Whether amounts can be given back to the counters that are there: not to NULL, which stays
+    /// NULL, and on SQLite neither to a value of another type nor beyond its whole numbers, where
+    /// it would store another value in silence.
+    pub(super) fn takes_amounts(&self, row: &Row<'_>, found: &[Value]) -> bool {
+        let (Some(before), Some(after)) = (row.before, row.after) else { return true };
+        self.counters().into_iter().all(|at| {
+            let Value::Integer(there) = found[at] else { return false };
+            let Some(amount) = difference(&before[at], &after[at]) else { return true };
+            let restored = there.checked_add(amount);
+            DB::DIALECT != Dialect::Sqlite
+                || restored.is_some_and(|restored| i64::try_from(restored).is_ok())
+        })
     }
 
     /// The places of the counters in the item.

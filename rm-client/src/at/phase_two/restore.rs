@@ -172,7 +172,9 @@ impl<DB: Backend> Restore<'_, DB> {
                 (UndoKind::Insert | UndoKind::Update | UndoKind::Delete, _) => RowAction::PutBack,
             };
         }
-        if self.same(found, row.after) {
+        if found.is_some_and(|found| !self.takes_amounts(row, found)) {
+            RowAction::Dirty
+        } else if self.same(found, row.after) {
             RowAction::PutBack
         } else if self.same(found, row.before) {
             RowAction::LeaveAlone
