@@ -20,14 +20,13 @@ pub(crate) enum Known {
 
 impl LastCommit {
     pub(crate) fn known(&self) -> Known {
-        match self.0.load(Ordering::Acquire) {
-            0 => Known::Undecided,
-            1 => Known::InDoubt,
-            _ => Known::Committed,
-        }
+        let known = self.0.load(Ordering::Acquire);
+        let is = |other: &Known| *other as u8 == known;
+        [Known::Undecided, Known::Committed].into_iter().find(is).unwrap_or(Known::InDoubt)
     }
 
+    /// Takes note of what is known now. What is committed stays so.
     pub(crate) fn set(&self, known: Known) {
-        self.0.store(known as u8, Ordering::Release);
+        self.0.fetch_max(known as u8, Ordering::AcqRel);
     }
 }

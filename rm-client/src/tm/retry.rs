@@ -1,7 +1,7 @@
 //! Transactions that are repeated when nothing of them remains and the reason may be gone.
 //!
-//! Only two outcomes are repeated, and both are certain to have left nothing: a finished rollback,
-//! and a global that the coordinator has never recorded. A commit without an answer, a rollback
+//! Only three outcomes are repeated, and all are certain to have left nothing: a finished rollback,
+//! a global that the coordinator has never recorded, and one that it did not begin. A commit without an answer, a rollback
 //! that is still under way and a global that an operator has touched are not.
 
 use std::error::Error as StdError;
@@ -201,11 +201,11 @@ fn leaves_nothing<E>(
             repeats(error)
         }
         TransactionError::Forgotten { .. } => took < FORGOTTEN_WITHIN,
+        TransactionError::NotBegun(error) => is_transient(error),
         // A joined transaction is repeated by the caller that began it, a rollback for a reason of
         // the coordinator would come again, and of the others something remains, or may remain.
         TransactionError::RolledBack { .. }
         | TransactionError::Application(_)
-        | TransactionError::NotBegun(_)
         | TransactionError::RollingBack { .. }
         | TransactionError::NeedsOperator { .. }
         | TransactionError::Committed { .. }
@@ -216,13 +216,19 @@ fn leaves_nothing<E>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Error;
+    use crate::error::{Error, Rejection};
     use crate::xid::Xid;
 
     const SHORT: Duration = Duration::from_secs(1);
 
     fn xid() -> Xid {
         Xid::new("tc:1").unwrap()
+    }
+
+    fn refused(code: &str) -> Error {
+        let rejection =
+            handfast_proto::v1::Rejection { code: code.to_owned(), ..Default::default() };
+        Rejection::from(rejection).into()
     }
 
     fn by(error: &'static str) -> RollbackCause<&'static str> {
@@ -246,6 +252,9 @@ mod tests {
         assert!(!again(TransactionError::RollingBack { xid: xid(), by: by("deadlock"), source }));
         // What others decide.
         assert!(!again(TransactionError::Application("deadlock")));
+        // What was not begun may begin with another XID, and not without a coordinator.
+        assert!(again(TransactionError::NotBegun(refused("HF-TC-XID-NOT-LENT"))));
+        assert!(!again(TransactionError::NotBegun(refused("HF-TC-SHARE-REACHED"))));
         assert!(!again(TransactionError::NotBegun(Error::Closed)));
     }
 
