@@ -81,7 +81,7 @@ fn peer(backend: Backend) -> Option<LockClient> {
 /// One implementation of locks on one server.
 enum LockPeer<'s> {
     Handfast(&'s Contender),
-    Java { client: LockClient, backend: Backend, java: JavaClients },
+    Java { client: LockClient, backend: Backend, java: Box<JavaClients> },
 }
 
 /// All of them, each peer behind this library on the same server.
@@ -102,7 +102,7 @@ impl<'s> LockPeers<'s> {
             let Some(client) = peer(backend) else { continue };
             let command = client.command(&FLAGS, servers.address(backend)?)?;
             let log = directory.path().join(format!("java-{}.log", all.len()));
-            let java = JavaClients::start(command, log).await?;
+            let java = Box::new(JavaClients::start(command, log).await?);
             all.push(LockPeer::Java { client, backend, java });
         }
         Ok(Self { all })

@@ -19,8 +19,8 @@ use crate::{at, locks};
 
 /// How many times as fast as a peer Handfast is.
 pub(crate) const TIMES: &str = "Handfast ÷ this";
-/// A JVM that is a minute old gets no faster.
-const JVM_WARM_UP_SECONDS_MAX: f64 = 600.0;
+/// A JVM that has run for so long gets no faster.
+const JVM_WARM_UP_MAX: Duration = Duration::from_secs(600);
 
 /// `handfast-bench peers`.
 #[derive(Debug, Args)]
@@ -116,7 +116,9 @@ impl Options {
     }
 
     fn jvm_warm_up(&self) -> Duration {
-        Duration::from_secs_f64(self.jvm_warm_up.clamp(0.0, JVM_WARM_UP_SECONDS_MAX))
+        // A time that is none, such as a negative one, is no warm-up.
+        let asked = Duration::try_from_secs_f64(self.jvm_warm_up).unwrap_or_default();
+        asked.min(JVM_WARM_UP_MAX)
     }
 }
 
