@@ -133,8 +133,8 @@ pub enum AtError {
     /// COMMIT of the local transaction got no answer. The coordinator knows, so the global can only
     /// be rolled back, which undoes the local transaction if it was committed.
     #[error(
-        "whether the local transaction was committed is unknown, and the global can only be rolled \
-         back; begin another one: {reason} ({})",
+        "whether the local transaction was committed is unknown; ask how the global has ended before \
+         repeating it: {reason} ({})",
         self.code()
     )]
     CommitUnknown {
