@@ -53,7 +53,9 @@ on_every_database!(
     a_global_that_ends_in_a_crowd_fails_alone,
     a_statement_that_is_given_up_in_a_crowd_is_no_part_of_a_commit,
     many_negative_amounts_wait_for_each_other,
+    a_counter_that_is_declared_twice_has_both_bounds,
     an_amount_is_given_back_to_numbers_alone,
+    what_a_unique_column_may_be_computed_from_is_no_counter,
 );
 
 /// A process that has declared the counters, and waits for no lock.
@@ -340,6 +342,24 @@ async fn what_cannot_be_a_counter_is_refused<DB: TestDatabase>() {
     }
 }
 
+/// Regression: the last declaration of a column was left out, and a value beyond its bound stored.
+async fn a_counter_that_is_declared_twice_has_both_bounds<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(STOCK).await;
+    let at = declare(&stage).counter("stock", "units", Counter::at_most(101));
+    let resource = at.lock_timeout(Duration::from_millis(1)).await.unwrap();
+    let global = stage.begin().await;
+    let over = ["units + 2", "units - 101"].map(|to| {
+        let statement = format!("UPDATE stock SET units = {to} WHERE id = 1");
+        (to, statement)
+    });
+    for (to, statement) in over {
+        let refused = run(&resource, &global, &statement).await;
+        assert_eq!(refused, Err("HF-AT-COUNTER-BOUND".to_owned()), "{to}");
+    }
+    assert_eq!(run(&resource, &global, GIVE).await, Ok(1));
+    stage.roll_back(global).await;
+}
+
 /// Regression: NULL and a sum is NULL, and SQLite counts on from any text and beyond its numbers.
 /// What was taken was gone then, and the rollback was said to be done.
 async fn an_amount_is_given_back_to_numbers_alone<DB: TestDatabase>() {
@@ -361,6 +381,43 @@ async fn an_amount_is_given_back_to_numbers_alone<DB: TestDatabase>() {
         assert!(error.contains("dirty write: 1 of 1 rows"), "{value}: {error}");
         assert_eq!(columns[0].0, "loose");
     }
+}
+
+/// Regression: a unique index on a column that is computed from the counter stopped the rollback.
+async fn what_a_unique_column_may_be_computed_from_is_no_counter<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(&[
+        "CREATE TABLE lot (id BIGINT NOT NULL PRIMARY KEY, units INT NOT NULL, \
+         code INT GENERATED ALWAYS AS (units * 2) STORED UNIQUE)",
+        "INSERT INTO lot (id, units) VALUES (1, 100)",
+    ])
+    .await;
+    let at = stage.handfast.at(stage.pool.clone());
+    let resource = at.counter("lot", "units", Counter::at_least(0)).await.unwrap();
+    let global = stage.begin().await;
+    let take = "UPDATE lot SET units = units - 1 WHERE id = 1";
+    let refused = run(&resource, &global, take).await;
+    assert_eq!(refused, Err("HF-AT-COUNTER-UNFIT".to_owned()));
+    stage.roll_back(global).await;
+}
+
+/// Regression: without a declared bound others could take what was added, and its rollback met the
+/// end of the type.
+#[tokio::test]
+async fn an_unsigned_counter_has_a_bound() {
+    let stage = Stage::<MySql>::new(&[
+        "CREATE TABLE lot (id BIGINT NOT NULL PRIMARY KEY, units INT UNSIGNED NOT NULL)",
+        "INSERT INTO lot VALUES (1, 0)",
+    ])
+    .await;
+    let at = stage.handfast.at(stage.pool.clone()).counter("lot", "units", Counter::unbounded());
+    let resource = at.lock_timeout(Duration::from_millis(1)).await.unwrap();
+    let (one, other) = (stage.begin().await, stage.begin().await);
+    let add = "UPDATE lot SET units = units + 5 WHERE id = 1";
+    assert_eq!(run(&resource, &one, add).await, Ok(1));
+    let take = "UPDATE lot SET units = units - 5 WHERE id = 1";
+    assert_eq!(run(&resource, &other, take).await, Err(ROW_LOCKED.to_owned()));
+    stage.roll_back(one).await;
+    stage.roll_back(other).await;
 }
 
 async fn a_missing_row_needs_an_operator<DB: TestDatabase>() {

@@ -1,6 +1,6 @@
 //! Counters as applications declare them.
 
-use handfast_rm_core::plan::{Bounds, CounterFault, Dialect, Table};
+use handfast_rm_core::plan::{self, Bounds, CounterFault, Dialect, Table};
 
 use super::error::AtError;
 
@@ -11,7 +11,7 @@ use super::error::AtError;
 /// conditions; one that passes the bound all the same is refused ([`AtError::CounterBound`]). With
 /// a bound, no rollback passes it either: what an undecided global has added may be taken away
 /// again, so nothing is taken from the row meanwhile. Taking does not wait for taking, and adding
-/// not for adding.
+/// not for adding. A column that is declared twice has both bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
     bounds: Bounds,
@@ -54,13 +54,17 @@ pub(crate) fn describe(
 ) -> Result<(), AtError> {
     let full_name = table.full_name();
     let is_of = |it: &&DeclaredCounter| it.table == table.name || it.table == full_name;
-    let mut counters = Vec::new();
+    let mut counters: Vec<plan::Counter> = Vec::new();
     for DeclaredCounter { column, counter, .. } in declared.iter().filter(is_of) {
         let place = table.fit_counter(dialect, column).map_err(|fault| {
             let (table, column, reason) = (full_name.clone(), column.clone(), reason(fault));
             AtError::CounterUnfit { table, column, reason }
         })?;
-        counters.push(handfast_rm_core::plan::Counter { column: place, bounds: counter.bounds });
+        let bounds = counter.bounds.within(table.columns[place].bounds_of_type(dialect));
+        match counters.iter_mut().find(|known| known.column == place) {
+            Some(known) => known.bounds = known.bounds.within(bounds),
+            None => counters.push(plan::Counter { column: place, bounds }),
+        }
     }
     table.counters = counters;
     Ok(())

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use sha2::{Digest, Sha256};
 
-use super::{Dialect, Generation, Table};
+use super::{Column, Dialect, Generation, Table};
 
 /// A declared counter of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +74,28 @@ impl Bounds {
         }
     }
 
+    /// The values that are within both.
+    #[must_use]
+    pub fn within(self, other: Self) -> Self {
+        // `None` is less than every lower bound, but greater than every upper one.
+        let upper = self.upper.into_iter().chain(other.upper).min();
+        Self { lower: self.lower.max(other.lower), upper }
+    }
+
     fn has_any(self) -> bool {
         self.lower.is_some() || self.upper.is_some()
+    }
+}
+
+impl Column {
+    /// The values that its type keeps a counter between, whatever is declared: beyond them an undo
+    /// fails. Those of signed types are too far away to be met.
+    #[must_use]
+    pub fn bounds_of_type(&self, dialect: Dialect) -> Bounds {
+        let is_unsigned = self.type_text.to_ascii_lowercase().contains("unsigned");
+        // To SQLite the word says nothing.
+        let lower = (is_unsigned && dialect == Dialect::MySql).then_some(0);
+        Bounds { lower, upper: None }
     }
 }
 
@@ -138,8 +158,12 @@ impl Table {
         let place = self.column(dialect, column).ok_or(CounterFault::Unknown)?;
         let column = &self.columns[place];
         let mut indexes = std::iter::once(&self.key).chain(&self.unique);
-        // An index on an expression shows none of its columns.
-        let names = indexes.any(|it| it.columns.contains(&place) || it.columns.is_empty());
+        // Neither an index on an expression nor a computed column shows what it is made of.
+        let is_computed = |it: &usize| self.columns[*it].generation == Generation::Computed;
+        let names = indexes.any(|it| {
+            let hides = it.columns.is_empty() || it.columns.iter().any(is_computed);
+            hides || it.columns.contains(&place)
+        });
         let refers = self.references.iter().any(|it| it.columns.contains(&place))
             || self.referenced_by.iter().any(|it| it.referenced.contains(&place));
         if names || refers {
@@ -212,6 +236,16 @@ mod tests {
     fn tags_stay() {
         let tag = kind(&[("units", STOCK, Direction::Down)]).tag();
         assert_eq!(format!("{tag:016x}"), "ab3a4661183ae80a");
+    }
+
+    #[test]
+    fn what_is_within_two_bounds_is_within_both() {
+        let bounds = |lower, upper| Bounds { lower, upper };
+        let (most, wide) = (bounds(None, Some(9)), bounds(Some(-1), Some(20)));
+        assert_eq!(STOCK.within(most), bounds(Some(0), Some(9)));
+        assert_eq!(most.within(STOCK), bounds(Some(0), Some(9)));
+        assert_eq!(STOCK.within(most).within(wide), bounds(Some(0), Some(9)));
+        assert_eq!(FREE.within(FREE), FREE);
     }
 
     #[test]
