@@ -158,7 +158,7 @@ impl Coordinator {
         ensure(global.branches.is_sorted_by_key(|branch| branch.sequence), || {
             format!("xid {xid}: branches out of order")
         })?;
-        let holds = |branch: &Branch| branch.locks().len() > 0;
+        let holds = |branch: &Branch| !branch.locks().is_empty();
         let may_hold = |branch: &Branch| global.phase != Phase::Committing && !branch.is_finished();
         ensure(global.branches.iter().all(|branch| !holds(branch) || may_hold(branch)), || {
             format!("LOCK-OWNER: xid {xid} is done with rows that it holds")
