@@ -230,11 +230,13 @@ impl<DB: AtDatabase> AtResource<DB> {
         managed: Managed,
     ) -> Result<Steps<DB>, sqlx::Error> {
         let mut attempts = Attempts::new(Arc::clone(&self.shared), self.is_last)?;
-        let _running = match &managed {
+        let counting = match &managed {
             Managed::Statement(statement) => attempts.take_ahead(&query, statement).await?,
             Managed::Savepoint(_) | Managed::Several(_) => None,
         };
-        if let Some(steps) = attempts.run_joined(&query, &managed).await? {
+        if let Some(counting) = &counting
+            && let Some(steps) = attempts.run_joined(&query, &managed, counting).await?
+        {
             return Ok(steps);
         }
         loop {

@@ -132,6 +132,10 @@ fn cache<K: Eq + Hash, V: Clone>(most: u64) -> Cache<K, V> {
 pub(crate) struct RunningPlan<DB: Backend>(Arc<Planned<DB>>);
 
 impl<DB: Backend> RunningPlan<DB> {
+    pub(crate) fn planned(&self) -> &Arc<Planned<DB>> {
+        &self.0
+    }
+
     /// How many others there are.
     pub(crate) fn others(&self) -> usize {
         self.0.running.load(Ordering::Relaxed) - 1
@@ -155,6 +159,9 @@ pub(crate) struct Planned<DB: Backend> {
     pub(crate) plan: Plan,
     /// How many run it as a [`RunningPlan`].
     running: AtomicUsize,
+    /// Whether the last change of a counter that was seen to be without effect has not been
+    /// followed by one with an effect.
+    finds_nothing: AtomicBool,
 }
 
 impl<DB: Backend> Planned<DB> {
@@ -169,13 +176,25 @@ impl<DB: Backend> Planned<DB> {
             readable(&tables[place], columns)?;
         }
         let loaded = Arc::clone(&tables[place]);
-        Ok(Self { loaded, tables, arguments, plan, running: AtomicUsize::new(0) })
+        let (running, finds_nothing) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Ok(Self { loaded, tables, arguments, plan, running, finds_nothing })
     }
 
     /// Counts one more that runs this plan, as long as what is returned lives.
     pub(crate) fn start(planned: &Arc<Self>) -> RunningPlan<DB> {
         planned.running.fetch_add(1, Ordering::Relaxed);
         RunningPlan(Arc::clone(planned))
+    }
+
+    /// Whether the statement is to be asked for its row before anything is locked for it: it may
+    /// well find none.
+    pub(crate) fn finds_nothing(&self) -> bool {
+        self.finds_nothing.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of whether the statement finds a row to change.
+    pub(crate) fn note_found(&self, found: bool) {
+        self.finds_nothing.store(!found, Ordering::Relaxed);
     }
 
     /// Whether the statement changes rows of a guarded table.
@@ -409,6 +428,8 @@ impl<DB: Backend> Catalogue<DB> {
         // For restoring, not all is known that rows depend on.
         if purpose == Purpose::Planning {
             counter::describe(DB::DIALECT, &mut loaded.table, &self.counters)?;
+            loaded.takes_sums = counter::may_be_summed(&loaded.table)
+                && DB::judges_no_value(connection, &loaded.table).await?;
         }
         Ok(loaded)
     }
