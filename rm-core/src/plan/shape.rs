@@ -119,7 +119,7 @@ pub struct Update {
     pub key_read: Option<Query>,
     /// The same changes in numbers, where the row and all that is asked of it are given by numbers
     /// alone.
-    pub row_delta: Option<RowDelta>,
+    pub row_delta: Option<Box<RowDelta>>,
 }
 
 /// The effect of a change on the keys of its rows.

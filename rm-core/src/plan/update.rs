@@ -67,7 +67,7 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
         judged,
         keys,
         key_read: (!deltas.is_empty()).then(|| image::key_read(text, table, &clauses)),
-        row_delta,
+        row_delta: row_delta.map(Box::new),
         deltas,
     }))
 }

@@ -2,8 +2,8 @@
 
 use handfast_rm_core::plan::{
     Change, Delete, DeleteImage, Dialect, Direction, GeneratedKeys, Insert, InsertAfter,
-    InsertedMark, JoinedRead, KeyChange, Plan, Query, Several, SeveralChange, Table, Update,
-    UpdateImage, Upsert, UpsertAfter, WithEffect, WithWrites, undo_sql,
+    InsertedMark, JoinedRead, KeyChange, Operand, Plan, Query, RowDelta, Several, SeveralChange,
+    Table, Update, UpdateImage, Upsert, UpsertAfter, WithEffect, WithWrites, undo_sql,
 };
 
 /// Prints all parts of a plan, and its undo SQL.

@@ -30,6 +30,7 @@ use crate::at::database::catalogue::Planned;
 use crate::at::database::value::Value;
 use crate::at::database::{AtDatabase, Backend, LoadedTable, Steps};
 use crate::at::database_wait::reported;
+use crate::at::error::AtError;
 use crate::at::resource_state::ResourceState;
 use crate::at::undo::image::{ImageRow, Layout};
 
@@ -45,7 +46,7 @@ impl<'m, DB: AtDatabase> Numbered<'m, DB> {
     fn of(member: &'m Member<DB>) -> Option<Self> {
         let (planned, arguments) = member.statement.in_numbers()?;
         let Plan::Update(plan) = &planned.plan else { return None };
-        Some(Self { plan, delta: plan.row_delta.as_ref()?, planned, arguments })
+        Some(Self { plan, delta: plan.row_delta.as_deref()?, planned, arguments })
     }
 
     /// Whether both change the same counters of the same row.
@@ -105,7 +106,7 @@ pub(super) async fn change_by_sum<DB: AtDatabase>(
             return Ok(None);
         }
     }
-    let Some(change) = sum.change(&key) else { return Ok(None) };
+    let Ok(change) = sum.change(&key) else { return Ok(None) };
     for (member, is_met) in members.iter().zip(&sum.met) {
         member.statement.note_found(*is_met);
     }
@@ -150,8 +151,10 @@ async fn read_row<DB: AtDatabase>(
 struct Sum<'m, DB: AtDatabase> {
     plan: &'m Update,
     loaded: &'m LoadedTable<DB>,
-    before: Option<ImageRow>,
+    /// `None`: there is no such row.
     row: Option<ImageRow>,
+    /// What the statements have added to each counter, by column.
+    totals: BTreeMap<usize, i128>,
     /// Answers that count one row.
     counted: Vec<DB::QueryResult>,
     /// Whether each statement has found its row to change.
@@ -169,8 +172,8 @@ impl<'m, DB: AtDatabase> Sum<'m, DB> {
         Self {
             plan: numbered.plan,
             loaded: &numbered.planned.loaded,
-            before: row.clone(),
             row,
+            totals: BTreeMap::new(),
             counted,
             met: Vec::new(),
             answers: Vec::new(),
@@ -188,8 +191,9 @@ impl<'m, DB: AtDatabase> Sum<'m, DB> {
             self.answer(DB::QueryResult::default(), false);
             return Ok(Some(()));
         };
-        let Some(mut counters) = self.counters(before) else { return Ok(None) };
-        match numbered.delta.apply(&mut counters, numbered.arguments) {
+        let Some(old) = self.counters(before) else { return Ok(None) };
+        let mut new = old.clone();
+        match numbered.delta.apply(&mut new, numbered.arguments) {
             Some(RowEffect::Changed) => {}
             Some(RowEffect::Unmet) => {
                 self.answer(DB::QueryResult::default(), false);
@@ -197,7 +201,15 @@ impl<'m, DB: AtDatabase> Sum<'m, DB> {
             }
             None => return Ok(None),
         }
-        let Some(after) = self.changed(before, &counters) else { return Ok(None) };
+        let mut after = before.clone();
+        for (column, value) in &new {
+            let amount = value - old[column];
+            if !(self.fits(*column, *value) && self.fits(*column, amount.abs())) {
+                return Ok(None);
+            }
+            after.values[place_of(self.plan, *column)] = Value::Integer(*value);
+            *self.totals.entry(*column).or_default() += amount;
+        }
         let Some(counted) = self.counted.pop() else { return Ok(None) };
         let mut log = BranchLog::default();
         let (kind, before) = (kind(numbered.plan, self.loaded), before.clone());
@@ -215,49 +227,37 @@ impl<'m, DB: AtDatabase> Sum<'m, DB> {
 
     /// The counters that the statements change, by column. `None` if one holds no number.
     fn counters(&self, row: &ImageRow) -> Option<BTreeMap<usize, i128>> {
-        let counter = |column: usize| match row.values[place_of(self.plan, column)] {
-            Value::Integer(value) => Some((column, value)),
-            _ => None,
+        let counter = |column: usize| {
+            let Value::Integer(value) = row.values[place_of(self.plan, column)] else {
+                return None;
+            };
+            Some((column, value))
         };
         self.plan.deltas.iter().map(|delta| counter(delta.counter.column)).collect()
     }
 
-    /// The row with other values of its counters. `None` if a column may not hold one, or an undo
-    /// could not bind the difference.
-    fn changed(&self, row: &ImageRow, counters: &BTreeMap<usize, i128>) -> Option<ImageRow> {
-        let mut changed = row.clone();
-        for (column, value) in counters {
-            let place = place_of(self.plan, *column);
-            let Value::Integer(old) = row.values[place] else { return None };
-            let (value, amount) = (Value::Integer(*value), Value::Integer((value - old).abs()));
-            self.require_fit(*column, &value)?;
-            self.require_fit(*column, &amount)?;
-            changed.values[place] = value;
-        }
-        Some(changed)
+    /// Whether the column holds such a value, as its undo has to bind it.
+    fn fits(&self, column: usize, value: i128) -> bool {
+        let column = &self.loaded.types[column];
+        DB::bind(&mut DB::Arguments::default(), &Value::Integer(value), column).is_ok()
     }
 
-    fn require_fit(&self, column: usize, value: &Value) -> Option<()> {
-        DB::bind(&mut DB::Arguments::default(), value, &self.loaded.types[column]).ok()
-    }
-
-    /// The statement that changes the row by the sum; the inner `None` if there is nothing to
-    /// change, the outer one if the sum cannot be bound.
-    fn change(&self, key: &[Value]) -> Option<Option<(String, DB::Arguments)>> {
-        let (Some(before), Some(after)) = (&self.before, &self.row) else { return Some(None) };
+    /// The statement that changes the row by the sum; `None` if there is nothing to change.
+    ///
+    /// # Errors
+    /// If the column does not hold the sum.
+    fn change(&self, key: &[Value]) -> Result<Option<(String, DB::Arguments)>, AtError> {
         if self.logs.is_empty() {
-            return Some(None);
+            return Ok(None);
         }
-        let (old, new) = (self.counters(before)?, self.counters(after)?);
         let (mut counters, mut arguments) = (Vec::new(), DB::Arguments::default());
-        for (column, value) in new {
-            let amount = value - old[&column];
+        for (&column, &amount) in &self.totals {
             counters.push((column, Direction::of(amount).unwrap_or(Direction::Up)));
-            bind(&mut arguments, self.loaded, column, &Value::Integer(amount.abs())).ok()?;
+            bind(&mut arguments, self.loaded, column, &Value::Integer(amount.abs()))?;
         }
-        bind_key(&mut arguments, self.loaded, key, &self.plan.columns).ok()?;
+        bind_key(&mut arguments, self.loaded, key, &self.plan.columns)?;
         let text = undo_sql::restore_counters(DB::DIALECT, &self.loaded.table, &counters);
-        Some(Some((text, arguments)))
+        Ok(Some((text, arguments)))
     }
 }
 
