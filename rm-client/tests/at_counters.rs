@@ -12,8 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use at::{Stage, TestDatabase, code, on_every_database};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use handfast::{AtResource, Counter, Global, GlobalStatus, RollbackCause, TransactionError};
 use handfast_core::{
     BranchState, Command, DecidedBy, Decision, LockFilter, OperatorAction, PageBounds, ReplyWhen,
@@ -21,7 +19,7 @@ use handfast_core::{
 };
 use handfast_test_services::until;
 use sqlx::pool::PoolOptions;
-use sqlx::{AssertSqlSafe, MySql, Pool, Postgres, Sqlite};
+use sqlx::{MySql, Pool, Postgres};
 
 const STOCK: &[&str] = &[
     "CREATE TABLE stock (id BIGINT NOT NULL PRIMARY KEY, units INT NOT NULL, \
@@ -56,6 +54,10 @@ on_every_database!(
     a_counter_that_is_declared_twice_has_both_bounds,
     an_amount_is_given_back_to_numbers_alone,
     what_a_unique_column_may_be_computed_from_is_no_counter,
+    a_crowd_takes_until_nothing_is_left,
+    what_a_crowd_has_bound_comes_back,
+    a_check_judges_each_of_a_crowd,
+    a_column_ends_for_each_of_a_crowd,
 );
 
 /// A process that has declared the counters, and waits for no lock.
@@ -81,32 +83,6 @@ async fn run<DB: TestDatabase>(
     let ran = global.scope(DB::run_alone(resource, sql)).await;
     ran.map_err(|error| code(&error))
 }
-
-/// A statement with two arguments.
-trait RunBound: TestDatabase {
-    fn run_bound<'q>(
-        resource: &'q AtResource<Self>,
-        sql: &'q str,
-        arguments: [i64; 2],
-    ) -> BoxFuture<'q, Result<u64, sqlx::Error>>;
-}
-
-macro_rules! run_bound {
-    ($($database:ty),*) => {$(
-        impl RunBound for $database {
-            fn run_bound<'q>(
-                resource: &'q AtResource<Self>,
-                sql: &'q str,
-                [one, other]: [i64; 2],
-            ) -> BoxFuture<'q, Result<u64, sqlx::Error>> {
-                let query = sqlx::query(AssertSqlSafe(sql.to_owned())).bind(one).bind(other);
-                async move { Ok(query.execute(resource).await?.rows_affected()) }.boxed()
-            }
-        }
-    )*};
-}
-
-run_bound!(Postgres, MySql, Sqlite);
 
 async fn branch<DB: TestDatabase>(
     resource: &AtResource<DB>,
@@ -487,7 +463,7 @@ const ROUNDS: usize = 12;
 
 /// Regression: the lock that a statement took ahead was that of what its text says. Two of them
 /// that needed the row for themselves waited for each other, and one was refused as a deadlock.
-async fn many_negative_amounts_wait_for_each_other<DB: RunBound>() {
+async fn many_negative_amounts_wait_for_each_other<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(STOCK).await;
     let resource = declare(&stage).await.unwrap();
     let add = match DB::NAME_IN_TESTS {
@@ -497,7 +473,7 @@ async fn many_negative_amounts_wait_for_each_other<DB: RunBound>() {
     let client = async |number: usize| {
         for round in 0..ROUNDS / 2 {
             let global = stage.begin().await;
-            let added = global.scope(DB::run_bound(&resource, add, [-1, 1])).await;
+            let added = global.scope(DB::run_bound(&resource, add, &[-1, 1])).await;
             assert_eq!(added.map_err(|error| code(&error)), Ok(1));
             if (number + round).is_multiple_of(2) {
                 stage.roll_back(global).await;
@@ -574,42 +550,72 @@ async fn hot_stock<DB: TestDatabase>(form: Form) {
     assert_eq!(units(&stage, 1).await, 100 - sold.into_inner());
 }
 
-/// Globals whose statements wait for a row that a local transaction of no global keeps locked.
+/// A statement and its arguments.
+#[derive(Clone)]
+struct Bound(String, Vec<i64>);
+
+impl From<&str> for Bound {
+    fn from(sql: &str) -> Self {
+        Self(sql.to_owned(), Vec::new())
+    }
+}
+
+/// Globals whose statements wait for rows that a local transaction of no global keeps locked.
 struct Crowd<DB: TestDatabase> {
     outside: Pool<DB>,
     globals: Vec<Global>,
 }
 
 impl<DB: TestDatabase> Crowd<DB> {
-    async fn new(stage: &Stage<DB>, resource: &AtResource<DB>, count: usize) -> Self {
-        // The plan is in memory then.
+    /// Runs the statement once, so that its plan is in memory.
+    async fn new(
+        stage: &Stage<DB>,
+        resource: &AtResource<DB>,
+        Bound(sql, arguments): Bound,
+        count: usize,
+    ) -> Self {
         let first = stage.begin().await;
-        assert_eq!(run(resource, &first, TAKE).await, Ok(1));
+        let taken = first.scope(DB::run_bound(resource, &sql, &arguments)).await;
+        assert_eq!(taken.unwrap(), 1);
         stage.commit(first).await;
         let options = stage.pool.connect_options().as_ref().clone();
         let outside = PoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
         let begin = if DB::NAME_IN_TESTS == "sqlite" { "BEGIN IMMEDIATE" } else { "BEGIN" };
         DB::raw(&outside, begin).await.unwrap();
-        DB::raw(&outside, "UPDATE stock SET name = name WHERE id = 1").await.unwrap();
+        DB::raw(&outside, "UPDATE stock SET name = name").await.unwrap();
         let globals = futures::future::join_all((0..count).map(|_| stage.begin())).await;
         Self { outside, globals }
     }
 
-    /// Runs the statement in all globals, lets the row go once all but the first hold its global
+    /// Runs a statement in each global, lets the row go once all but the first hold its global
     /// lock and `meanwhile` is done, and returns what each has got.
-    async fn take(
+    async fn run(
         &self,
         stage: &Stage<DB>,
         resource: &AtResource<DB>,
+        statement: impl Fn(usize) -> Bound,
         meanwhile: impl AsyncFnOnce(),
     ) -> Vec<Result<u64, String>> {
-        let taken = self.globals.iter().map(|global| run(resource, global, TAKE));
+        let run = async |(at, global): (usize, &Global)| {
+            let Bound(sql, arguments) = statement(at);
+            let ran = global.scope(DB::run_bound(resource, &sql, &arguments)).await;
+            ran.map_err(|error| code(&error))
+        };
+        let ran = self.globals.iter().enumerate().map(run);
         let let_go = async {
             self.registered(stage).await;
             meanwhile().await;
             DB::raw(&self.outside, "ROLLBACK").await.unwrap();
         };
-        tokio::join!(futures::future::join_all(taken), let_go).0
+        tokio::join!(futures::future::join_all(ran), let_go).0
+    }
+
+    /// Commits the globals at even places and rolls back the others.
+    async fn end(self, stage: &Stage<DB>) {
+        for (at, global) in self.globals.into_iter().enumerate() {
+            if at % 2 == 0 { stage.commit(global).await } else { stage.roll_back(global).await }
+        }
+        assert_eq!(stage.undo_rows().await, 0);
     }
 
     /// Runs the statement in all globals, and drops the futures when all but the first hold its
@@ -646,7 +652,7 @@ async fn a_statement_that_is_given_up_in_a_crowd_is_no_part_of_a_commit<DB: Test
     }
     let stage = Stage::<DB>::new(STOCK).await;
     let resource = declare(&stage).await.unwrap();
-    let crowd = Crowd::new(&stage, &resource, 8).await;
+    let crowd = Crowd::new(&stage, &resource, TAKE.into(), 8).await;
     crowd.give_up(&stage, &resource).await;
     let Crowd { outside, globals } = crowd;
     let ended = futures::future::join_all(globals.into_iter().map(Global::commit)).await;
@@ -677,7 +683,7 @@ async fn a_global_that_ends_in_a_crowd_fails_alone<DB: TestDatabase>() {
     }
     let stage = Stage::<DB>::new(STOCK).await;
     let resource = declare(&stage).await.unwrap();
-    let mut crowd = Crowd::new(&stage, &resource, 8).await;
+    let mut crowd = Crowd::new(&stage, &resource, TAKE.into(), 8).await;
     let ended = crowd.globals[5].xid().clone();
     let end = async || {
         let number =
@@ -694,7 +700,7 @@ async fn a_global_that_ends_in_a_crowd_fails_alone<DB: TestDatabase>() {
         stage.tc.engine().call(command).await.unwrap();
         stage.await_status(&ended, |status| matches!(status, GlobalStatus::RolledBack(_))).await;
     };
-    let taken = crowd.take(&stage, &resource, end).await;
+    let taken = crowd.run(&stage, &resource, |_| TAKE.into(), end).await;
     for (at, taken) in taken.into_iter().enumerate() {
         let finished = Err("HF-AT-GLOBAL-FINISHED".to_owned());
         assert_eq!(taken, if at == 5 { finished } else { Ok(1) }, "{at}");
@@ -706,20 +712,99 @@ async fn a_global_that_ends_in_a_crowd_fails_alone<DB: TestDatabase>() {
     assert_eq!(units(&stage, 1).await, 100 - 1 - 7);
 }
 
-/// All but the first two share one local transaction, which PostgreSQL shows.
+/// Each guard is judged after what the statements before it have taken.
+async fn a_crowd_takes_until_nothing_is_left<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(STOCK).await;
+    let resource = declare(&stage).await.unwrap();
+    let take: Bound = "UPDATE stock SET units = units - 1 WHERE id = 2 AND units >= 1".into();
+    let crowd = Crowd::new(&stage, &resource, take.clone(), 10).await;
+    let taken = crowd.run(&stage, &resource, |_| take.clone(), async || {}).await;
+    let taken: Vec<u64> = taken.into_iter().map(Result::unwrap).collect();
+    assert_eq!(taken.iter().sum::<u64>(), 4, "{taken:?}");
+    assert_eq!(units(&stage, 2).await, 0);
+    crowd.end(&stage).await;
+    let given_back: u64 = taken.iter().skip(1).step_by(2).sum();
+    assert_eq!(units(&stage, 2).await, i64::try_from(given_back).unwrap());
+}
+
+/// The amounts and the row are arguments, others for each.
+async fn what_a_crowd_has_bound_comes_back<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(STOCK).await;
+    let resource = declare(&stage).await.unwrap();
+    let [a, b, c, d] = match DB::NAME_IN_TESTS {
+        "postgres" => ["$1", "$2", "$3", "$4"],
+        _ => ["?"; 4],
+    };
+    let sql = format!(
+        "UPDATE stock SET units = units - {a}, sold = sold + {b} WHERE id = {c} AND {d} <= units"
+    );
+    let take = |amount: i64| Bound(sql.clone(), vec![amount, amount * 10, 1, amount]);
+    let crowd = Crowd::new(&stage, &resource, take(1), 10).await;
+    let amount = |at: usize| i64::try_from(at).unwrap() + 1;
+    let taken = crowd.run(&stage, &resource, |at| take(amount(at)), async || {}).await;
+    assert_eq!(taken, vec![Ok(1); 10]);
+    assert_eq!(row(&stage).await, ["1", "44", "560"]);
+    crowd.end(&stage).await;
+    let kept = 1 + [1, 3, 5, 7, 9].iter().sum::<i64>();
+    assert_eq!(row(&stage).await, ["1", &(100 - kept).to_string(), &(10 * kept).to_string()]);
+}
+
+/// The sum of all would pass over the value that the constraint does not allow.
+async fn a_check_judges_each_of_a_crowd<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(&[
+        "CREATE TABLE stock (id BIGINT NOT NULL PRIMARY KEY, \
+         units INT NOT NULL CHECK (units <> 98), sold BIGINT NOT NULL, name VARCHAR(20))",
+        "INSERT INTO stock (id, units, sold) VALUES (1, 100, 0)",
+    ])
+    .await;
+    let resource = declare(&stage).await.unwrap();
+    let crowd = Crowd::new(&stage, &resource, TAKE.into(), 6).await;
+    let taken = crowd.run(&stage, &resource, |_| TAKE.into(), async || {}).await;
+    assert!(taken.iter().all(Result::is_err), "{taken:?}");
+    assert_eq!(units(&stage, 1).await, 99);
+    for global in crowd.globals {
+        stage.roll_back(global).await;
+    }
+    assert_eq!(units(&stage, 1).await, 99);
+}
+
+/// The first of them reaches the greatest value of the column. SQLite's columns have none.
+async fn a_column_ends_for_each_of_a_crowd<DB: TestDatabase>() {
+    if DB::NAME_IN_TESTS == "sqlite" {
+        return;
+    }
+    let stage = Stage::<DB>::new(STOCK).await;
+    DB::raw(&stage.pool, "UPDATE stock SET units = 2147483645 WHERE id = 1").await.unwrap();
+    let resource = declare(&stage).await.unwrap();
+    let crowd = Crowd::new(&stage, &resource, GIVE.into(), 6).await;
+    let given = crowd.run(&stage, &resource, |_| GIVE.into(), async || {}).await;
+    assert_eq!(given.iter().filter(|given| given.is_ok()).count(), 1, "{given:?}");
+    assert_eq!(units(&stage, 1).await, i64::from(i32::MAX));
+    for global in crowd.globals {
+        stage.roll_back(global).await;
+    }
+    assert_eq!(units(&stage, 1).await, i64::from(i32::MAX) - 1);
+}
+
+/// All but the first two share one local transaction and one change of the row, which PostgreSQL
+/// shows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_shares_a_local_transaction() {
     let stage = Stage::<Postgres>::new(STOCK).await;
     let resource = declare(&stage).await.unwrap();
-    let crowd = Crowd::new(&stage, &resource, 8).await;
-    let taken = crowd.take(&stage, &resource, async || {}).await;
-    assert_eq!(taken, vec![Ok(1); 8]);
+    let crowd = Crowd::new(&stage, &resource, TAKE.into(), 10).await;
+    // Versions of the row follow each other on its page.
+    let version = "SELECT (ctid::text::point)[1]::bigint FROM stock WHERE id = 1";
+    let version = async || stage.value(version).await.unwrap().parse::<u64>().unwrap();
+    let before = version().await;
+    let taken = crowd.run(&stage, &resource, |_| TAKE.into(), async || {}).await;
+    assert_eq!(taken, vec![Ok(1); 10]);
     let transactions = stage.value("SELECT COUNT(DISTINCT xmin::text) FROM undo_log").await;
     let transactions: usize = transactions.unwrap().parse().unwrap();
-    assert!(transactions <= 3, "{transactions} local transactions for 8 branches");
-    for (at, global) in crowd.globals.into_iter().enumerate() {
-        if at % 2 == 0 { stage.commit(global).await } else { stage.roll_back(global).await }
-    }
-    assert_eq!(units(&stage, 1).await, 100 - 1 - 4);
-    assert_eq!(stage.undo_rows().await, 0);
+    assert!(transactions <= 3, "{transactions} local transactions for 10 branches");
+    // Two of them are of the local transaction outside, one of each row.
+    let versions = version().await - before;
+    assert!(versions <= 5, "{versions} versions of the row for 10 branches");
+    crowd.end(&stage).await;
+    assert_eq!(units(&stage, 1).await, 100 - 1 - 5);
 }

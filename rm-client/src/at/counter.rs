@@ -1,6 +1,6 @@
 //! Counters as applications declare them.
 
-use handfast_rm_core::plan::{self, Bounds, CounterFault, Dialect, Table};
+use handfast_rm_core::plan::{self, Bounds, Column, CounterFault, Dialect, Generation, Table};
 
 use super::error::AtError;
 
@@ -68,6 +68,19 @@ pub(crate) fn describe(
     }
     table.counters = counters;
     Ok(())
+}
+
+/// Whether the description of a table shows nothing that depends on the values which its counters
+/// have between two changes.
+pub(crate) fn may_be_summed(table: &Table) -> bool {
+    let computes = |column: &Column| column.generation == Generation::Computed;
+    // Its greatest value is not that of its form on the wire, by which a sum is judged.
+    let is_odd =
+        |counter: &plan::Counter| table.columns[counter.column].type_text.starts_with("mediumint");
+    !table.counters.is_empty()
+        && !table.row_security
+        && !table.columns.iter().any(computes)
+        && !table.counters.iter().any(is_odd)
 }
 
 fn reason(fault: CounterFault) -> &'static str {

@@ -47,6 +47,12 @@ pub(crate) trait TestDatabase: AtDatabase + Sized {
         resource: &'q AtResource<Self>,
         sql: &'q str,
     ) -> BoxFuture<'q, Result<u64, sqlx::Error>>;
+    /// The same with arguments.
+    fn run_bound<'q>(
+        resource: &'q AtResource<Self>,
+        sql: &'q str,
+        arguments: &'q [i64],
+    ) -> BoxFuture<'q, Result<u64, sqlx::Error>>;
     /// Reads rows of texts in a local transaction of the library.
     fn read<'q>(
         local: &'q mut AtTransaction<'_, Self>,
@@ -80,6 +86,19 @@ macro_rules! test_database_basics {
         ) -> BoxFuture<'q, Result<u64, sqlx::Error>> {
             async move {
                 let query = sqlx::query(AssertSqlSafe(sql.to_owned()));
+                Ok(query.execute(resource).await?.rows_affected())
+            }
+            .boxed()
+        }
+
+        fn run_bound<'q>(
+            resource: &'q AtResource<Self>,
+            sql: &'q str,
+            arguments: &'q [i64],
+        ) -> BoxFuture<'q, Result<u64, sqlx::Error>> {
+            async move {
+                let query = sqlx::query(AssertSqlSafe(sql.to_owned()));
+                let query = arguments.iter().fold(query, |query, it| query.bind(*it));
                 Ok(query.execute(resource).await?.rows_affected())
             }
             .boxed()

@@ -109,6 +109,15 @@ impl Direction {
             _ => Some(Self::Down),
         }
     }
+
+    /// An amount as it is added: less than nothing if it is taken.
+    #[must_use]
+    pub fn signed(self, amount: i128) -> i128 {
+        match self {
+            Self::Up => amount,
+            Self::Down => -amount,
+        }
+    }
 }
 
 impl DeltaKind {

@@ -9,15 +9,24 @@ use std::collections::BTreeSet;
 use sqlparser::ast::{Assignment, AssignmentTarget, BinaryOperator, Expr, Update as Tree, Value};
 
 use super::{
-    Delta, Direction, Table,
+    Comparison, CounterGuard, Delta, Direction, Operand, RowDelta, Table,
     clauses::Clauses,
     guard::{self, Event},
     names,
+    parent_key::is_plain_number,
     text::Text,
 };
 
-/// Returns the changes of counters that the statement consists of; none if it does anything else.
-pub(super) fn of_update(text: &Text, tree: &Tree, table: &Table, clauses: &Clauses) -> Vec<Delta> {
+/// The changes of counters that a statement consists of; none if it does anything else.
+#[derive(Debug, Default)]
+pub(super) struct DeltaUpdate {
+    pub(super) deltas: Vec<Delta>,
+    /// The same in numbers, where they say all of it.
+    pub(super) row: Option<RowDelta>,
+}
+
+/// Returns the changes of counters that the statement consists of.
+pub(super) fn of_update(text: &Text, tree: &Tree, table: &Table, clauses: &Clauses) -> DeltaUpdate {
     let plain = table.shown_by_view.is_none()
         && !table.whole_rows
         && !table.key.columns.is_empty()
@@ -28,16 +37,10 @@ pub(super) fn of_update(text: &Text, tree: &Tree, table: &Table, clauses: &Claus
         && clauses.limit.is_none()
         && clauses.returning.is_none();
     if table.counters.is_empty() || !plain {
-        return Vec::new();
+        return DeltaUpdate::default();
     }
     let statement = DeltaStatement { text, table };
-    let changes: Option<Vec<Delta>> =
-        tree.assignments.iter().map(|assignment| statement.change(assignment)).collect();
-    let changes = changes.unwrap_or_default();
-    let mut columns = BTreeSet::new();
-    let each_once = changes.iter().all(|change| columns.insert(change.counter.column));
-    let names_row = tree.selection.as_ref().is_some_and(|it| statement.names_row(it, &changes));
-    if each_once && names_row { changes } else { Vec::new() }
+    statement.read(tree).unwrap_or_default()
 }
 
 struct DeltaStatement<'s> {
@@ -45,9 +48,29 @@ struct DeltaStatement<'s> {
     table: &'s Table,
 }
 
+/// The terms of a condition that names one row by its whole key. Numbers where they are written as
+/// such.
+#[derive(Default)]
+struct NamedRow {
+    key: Vec<(usize, Option<Operand>)>,
+    guards: Vec<Option<CounterGuard>>,
+}
+
 impl DeltaStatement<'_> {
-    /// The change of `c = c + value`, `c = value + c` or `c = c - value`.
-    fn change(&self, assignment: &Assignment) -> Option<Delta> {
+    fn read(&self, tree: &Tree) -> Option<DeltaUpdate> {
+        let changes: Vec<(Delta, Option<Operand>)> =
+            tree.assignments.iter().map(|it| self.change(it)).collect::<Option<_>>()?;
+        let deltas: Vec<Delta> = changes.iter().map(|(delta, _)| *delta).collect();
+        let mut columns = BTreeSet::new();
+        if !deltas.iter().all(|delta| columns.insert(delta.counter.column)) {
+            return None;
+        }
+        let row = self.named_row(tree.selection.as_ref()?, &deltas)?;
+        Some(DeltaUpdate { deltas, row: self.in_numbers(changes, row) })
+    }
+
+    /// The change of `c = c + value`, `c = value + c` or `c = c - value`, and the value.
+    fn change(&self, assignment: &Assignment) -> Option<(Delta, Option<Operand>)> {
         let AssignmentTarget::ColumnName(name) = &assignment.target else { return None };
         let dialect = self.text.dialect;
         let column = names::object_column(dialect, self.table, name).ok()?;
@@ -63,35 +86,69 @@ impl DeltaStatement<'_> {
         } else {
             return None;
         };
-        Some(Delta { counter: *counter, direction })
+        let amount = self.operand(if behind { right } else { left });
+        Some((Delta { counter: *counter, direction }, amount))
     }
 
-    /// Whether a condition names one row by its whole key, beside guards of the changes.
-    fn names_row(&self, condition: &Expr, changes: &[Delta]) -> bool {
-        let mut keys = BTreeSet::new();
+    /// The row that a condition names by its whole key, if it consists of nothing else but guards
+    /// of the changes.
+    fn named_row(&self, condition: &Expr, changes: &[Delta]) -> Option<NamedRow> {
+        let mut row = NamedRow::default();
         let mut terms = vec![condition];
         while let Some(term) = terms.pop() {
-            let Expr::BinaryOp { left, op, right } = bare(term) else { return false };
+            let Expr::BinaryOp { left, op, right } = bare(term) else { return None };
             if *op == BinaryOperator::And {
                 terms.extend([&**left, &**right]);
                 continue;
             }
-            let (column, op) = match (self.column(left), self.column(right)) {
-                (Some(column), None) if is_constant(right) => (column, op.clone()),
-                (None, Some(column)) if is_constant(left) => {
-                    let Some(turned) = turned(op) else { return false };
-                    (column, turned)
-                }
-                _ => return false,
+            let (column, op, value) = match (self.column(left), self.column(right)) {
+                (Some(column), None) if is_constant(right) => (column, op.clone(), right),
+                (None, Some(column)) if is_constant(left) => (column, turned(op)?, left),
+                _ => return None,
             };
-            let is_key = self.table.key.columns.contains(&column) && op == BinaryOperator::Eq;
-            if is_key {
-                keys.insert(column);
-            } else if !changes.iter().any(|change| guards(*change, column, &op)) {
-                return false;
+            let value = self.operand(value);
+            if self.table.key.columns.contains(&column) && op == BinaryOperator::Eq {
+                row.key.push((column, value));
+            } else if changes.iter().any(|change| guards(*change, column, &op)) {
+                row.guards.push(counter_guard(column, &op, value));
+            } else {
+                return None;
             }
         }
-        keys.len() == self.table.key.columns.len()
+        let named: BTreeSet<usize> = row.key.iter().map(|(column, _)| *column).collect();
+        (named.len() == self.table.key.columns.len()).then_some(row)
+    }
+
+    /// The statement in numbers: of a table whose key is made of them, each part named once.
+    fn in_numbers(
+        &self,
+        changes: Vec<(Delta, Option<Operand>)>,
+        row: NamedRow,
+    ) -> Option<RowDelta> {
+        let columns = &self.table.key.columns;
+        let is_number =
+            |column: &usize| is_plain_number(self.text.dialect, &self.table.columns[*column]);
+        if row.key.len() != columns.len() || !columns.iter().all(is_number) {
+            return None;
+        }
+        let part = |column: &usize| row.key.iter().find(|(named, _)| named == column)?.1;
+        Some(RowDelta {
+            key: columns.iter().map(part).collect::<Option<_>>()?,
+            amounts: changes
+                .into_iter()
+                .map(|(delta, amount)| Some((delta, amount?)))
+                .collect::<Option<_>>()?,
+            guards: row.guards.into_iter().collect::<Option<_>>()?,
+        })
+    }
+
+    fn operand(&self, side: &Expr) -> Option<Operand> {
+        let Expr::Value(value) = bare(side) else { return None };
+        if let Value::Number(number, _) = &value.value {
+            return number.parse().ok().map(Operand::Number);
+        }
+        let is_argument = matches!(value.value, Value::Placeholder(_));
+        self.text.argument_at(value.span).filter(|_| is_argument).map(Operand::Argument)
     }
 
     fn column(&self, side: &Expr) -> Option<usize> {
@@ -120,6 +177,21 @@ fn guards(change: Delta, column: usize, op: &BinaryOperator) -> bool {
         }
     };
     change.counter.column == column && holds
+}
+
+fn counter_guard(
+    column: usize,
+    op: &BinaryOperator,
+    value: Option<Operand>,
+) -> Option<CounterGuard> {
+    let written = [
+        (BinaryOperator::Lt, Comparison::Less),
+        (BinaryOperator::LtEq, Comparison::LessOrEqual),
+        (BinaryOperator::GtEq, Comparison::GreaterOrEqual),
+        (BinaryOperator::Gt, Comparison::Greater),
+    ];
+    let (_, comparison) = written.into_iter().find(|(written, _)| written == op)?;
+    Some(CounterGuard { column, comparison, value: value? })
 }
 
 /// The comparison with its sides exchanged.

@@ -41,6 +41,7 @@ mod quote;
 pub mod referring_sql;
 mod refusal;
 mod repeatable;
+mod row_delta;
 mod savepoint;
 mod shape;
 mod stable;
@@ -67,6 +68,7 @@ pub use self::{
     parse::{OPT_OUT, Parsed, Reads, Statement, parse},
     query::{Arguments, GeneratedKeys, KeyedQuery, Query, SelectedRows},
     refusal::StatementRefusal,
+    row_delta::{Comparison, CounterGuard, Operand, RowDelta, RowEffect},
     savepoint::Savepoint,
     shape::{
         Change, Delete, DeleteImage, ForetoldKey, Insert, InsertAfter, InsertedMark, JoinedRead,

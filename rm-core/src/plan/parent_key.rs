@@ -42,6 +42,11 @@ pub fn plain_parts(
     parent.key.columns.iter().map(part).collect()
 }
 
+/// Whether the column holds whole numbers whose digits are their text in a row key.
+pub(super) fn is_plain_number(dialect: Dialect, column: &Column) -> bool {
+    form(dialect, column) == Some(PlainPart::Whole)
+}
+
 fn form(dialect: Dialect, column: &Column) -> Option<PlainPart> {
     let declared = column.type_text.to_ascii_lowercase();
     let kind = declared.split(['(', ' ']).next().unwrap_or_default();

@@ -5,7 +5,7 @@
 //! statement returns columns of its own these come first, so count ours from the end of the row.
 
 use super::{
-    Delta, StatementRefusal,
+    Delta, RowDelta, StatementRefusal,
     keyed::JointQuery,
     query::{GeneratedKeys, KeyedQuery, Query, SelectedRows},
     with_shape::WithWrites,
@@ -117,6 +117,9 @@ pub struct Update {
     /// Reads the key of the row that such a statement names, without a lock, if it would change it:
     /// no columns, then the key texts.
     pub key_read: Option<Query>,
+    /// The same changes in numbers, where the row and all that is asked of it are given by numbers
+    /// alone.
+    pub row_delta: Option<Box<RowDelta>>,
 }
 
 /// The effect of a change on the keys of its rows.

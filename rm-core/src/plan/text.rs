@@ -11,7 +11,7 @@ use sqlparser::{
     dialect::{MySqlDialect, PostgreSqlDialect, SQLiteDialect},
     keywords::Keyword,
     parser::Parser,
-    tokenizer::{Location, Token, TokenWithSpan, Tokenizer},
+    tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer},
 };
 
 use super::{Dialect, StatementRefusal, lexeme::Lexeme, normal, placeholder};
@@ -84,6 +84,11 @@ impl Text {
     /// The arguments that a token range uses, in text order.
     pub(super) fn arguments(&self, tokens: Range<usize>) -> Vec<usize> {
         self.lexemes[tokens].iter().filter_map(|lexeme| lexeme.argument).collect()
+    }
+
+    /// The argument of the placeholder at a place of the parser's.
+    pub(super) fn argument_at(&self, place: Span) -> Option<usize> {
+        self.lexemes.iter().find(|lexeme| lexeme.token.span == place)?.argument
     }
 
     /// Returns how many arguments the statement takes.

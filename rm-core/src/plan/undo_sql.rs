@@ -18,6 +18,9 @@ pub enum RowLocking {
     None,
     /// It locks them for a change, where the database has FOR UPDATE.
     ForUpdate,
+    /// The same for a change that leaves their keys as they are, so that PostgreSQL may check
+    /// foreign keys to them meanwhile.
+    ForNoKeyUpdate,
 }
 
 /// Reads rows by key: the columns, then the key texts, as every image. Binds the key cells of each
@@ -30,7 +33,9 @@ pub fn select_by_keys(
     locking: RowLocking,
 ) -> String {
     let lock = match (dialect, locking) {
-        (Dialect::Postgres | Dialect::MySql, RowLocking::ForUpdate) => " FOR UPDATE",
+        (Dialect::Postgres, RowLocking::ForNoKeyUpdate) => " FOR NO KEY UPDATE",
+        (Dialect::Postgres, RowLocking::ForUpdate)
+        | (Dialect::MySql, RowLocking::ForUpdate | RowLocking::ForNoKeyUpdate) => " FOR UPDATE",
         (Dialect::Sqlite, _) | (_, RowLocking::None) => "",
     };
     format!(

@@ -5,7 +5,9 @@ use sqlparser::ast::{Expr, SelectItem, SqliteOnConflict, Update as Tree};
 use super::{
     Change, Dialect, Generation, KeyChange, Plan, StatementRefusal, Table, Update, UpdateImage,
     clauses::{Clauses, Expected},
-    constraint, delta_update, foretold_key,
+    constraint,
+    delta_update::{self, DeltaUpdate},
+    foretold_key,
     guard::{self, Event, Reach},
     image::{self, RowLock},
     key_change, names,
@@ -23,7 +25,8 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
     // What certainly keeps its value is no change.
     assigned.retain(|index| !table.key.columns.contains(index) || keys.contains(index));
     guard::assignable(table, &assigned)?;
-    let deltas = delta_update::of_update(text, tree, table, &clauses);
+    let DeltaUpdate { deltas, row: row_delta } =
+        delta_update::of_update(text, tree, table, &clauses);
     // The undo of a delta changes the row too, and the database sets such columns then.
     let maintained = if deltas.is_empty() { maintained(table, &assigned) } else { Vec::new() };
     let columns = image_columns(table, &assigned, &maintained);
@@ -64,6 +67,7 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
         judged,
         keys,
         key_read: (!deltas.is_empty()).then(|| image::key_read(text, table, &clauses)),
+        row_delta: row_delta.map(Box::new),
         deltas,
     }))
 }

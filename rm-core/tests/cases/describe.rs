@@ -2,8 +2,8 @@
 
 use handfast_rm_core::plan::{
     Change, Delete, DeleteImage, Dialect, Direction, GeneratedKeys, Insert, InsertAfter,
-    InsertedMark, JoinedRead, KeyChange, Plan, Query, Several, SeveralChange, Table, Update,
-    UpdateImage, Upsert, UpsertAfter, WithEffect, WithWrites, undo_sql,
+    InsertedMark, JoinedRead, KeyChange, Operand, Plan, Query, RowDelta, Several, SeveralChange,
+    Table, Update, UpdateImage, Upsert, UpsertAfter, WithEffect, WithWrites, undo_sql,
 };
 
 /// Prints all parts of a plan, and its undo SQL.
@@ -72,6 +72,7 @@ fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>)
         let deltas: Vec<String> = counters.iter().map(delta).collect();
         out.push(format!("deltas  {}", deltas.join(", ")));
         out.extend(plan.key_read.as_ref().map(|read| query("key", read)));
+        out.extend(plan.row_delta.as_ref().map(|row| format!("numbers {}", numbers(table, row))));
         let undo = undo_sql::restore_counters(dialect, table, &counters);
         out.push(format!("undo    {}", unmarked(&undo)));
         return;
@@ -91,6 +92,24 @@ fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>)
         "undo    {}",
         unmarked(&undo_sql::restore_updated(dialect, table, &restored))
     ));
+}
+
+fn numbers(table: &Table, row: &RowDelta) -> String {
+    let name = |column: usize| table.columns[column].name.as_str();
+    let operand = |operand: &Operand| match operand {
+        Operand::Argument(index) => format!("argument {index}"),
+        Operand::Number(number) => number.to_string(),
+    };
+    let key = table.key.columns.iter().zip(&row.key);
+    let mut parts: Vec<String> =
+        key.map(|(column, part)| format!("{} = {}", name(*column), operand(part))).collect();
+    parts.extend(row.amounts.iter().map(|(delta, amount)| {
+        format!("{} {:?} {}", name(delta.counter.column), delta.direction, operand(amount))
+    }));
+    parts.extend(row.guards.iter().map(|guard| {
+        format!("{} {:?} {}", name(guard.column), guard.comparison, operand(&guard.value))
+    }));
+    parts.join(", ")
 }
 
 fn delete(dialect: Dialect, table: &Table, plan: &Delete, out: &mut Vec<String>) {

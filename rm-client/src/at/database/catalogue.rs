@@ -132,6 +132,10 @@ fn cache<K: Eq + Hash, V: Clone>(most: u64) -> Cache<K, V> {
 pub(crate) struct RunningPlan<DB: Backend>(Arc<Planned<DB>>);
 
 impl<DB: Backend> RunningPlan<DB> {
+    pub(crate) fn planned(&self) -> &Arc<Planned<DB>> {
+        &self.0
+    }
+
     /// How many others there are.
     pub(crate) fn others(&self) -> usize {
         self.0.running.load(Ordering::Relaxed) - 1
@@ -162,6 +166,9 @@ pub(crate) struct Planned<DB: Backend> {
     running: AtomicUsize,
     /// Whether a statement has needed another lock than the plan foretells.
     is_misjudged: AtomicBool,
+    /// Whether the last change of a counter that was seen to be without effect has not been
+    /// followed by one with an effect.
+    finds_nothing: AtomicBool,
 }
 
 impl<DB: Backend> Planned<DB> {
@@ -177,7 +184,8 @@ impl<DB: Backend> Planned<DB> {
         }
         let loaded = Arc::clone(&tables[place]);
         let (running, is_misjudged) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Ok(Self { loaded, tables, arguments, plan, running, is_misjudged })
+        let finds_nothing = AtomicBool::new(false);
+        Ok(Self { loaded, tables, arguments, plan, running, is_misjudged, finds_nothing })
     }
 
     /// Counts one more that runs this plan, as long as what is returned lives.
@@ -189,6 +197,17 @@ impl<DB: Backend> Planned<DB> {
     /// Whether the plan does not foretell the lock of a statement: it depends on its values.
     pub(crate) fn is_misjudged(&self) -> bool {
         self.is_misjudged.load(Ordering::Relaxed)
+    }
+
+    /// Whether the statement is to be asked for its row before anything is locked for it: it may
+    /// well find none.
+    pub(crate) fn finds_nothing(&self) -> bool {
+        self.finds_nothing.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of whether the statement finds a row to change.
+    pub(crate) fn note_found(&self, found: bool) {
+        self.finds_nothing.store(!found, Ordering::Relaxed);
     }
 
     /// Whether the statement changes rows of a guarded table.
@@ -422,6 +441,8 @@ impl<DB: Backend> Catalogue<DB> {
         // For restoring, not all is known that rows depend on.
         if purpose == Purpose::Planning {
             counter::describe(DB::DIALECT, &mut loaded.table, &self.counters)?;
+            loaded.takes_sums = counter::may_be_summed(&loaded.table)
+                && DB::judges_no_value(connection, &loaded.table).await?;
         }
         Ok(loaded)
     }

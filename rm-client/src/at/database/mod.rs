@@ -15,6 +15,7 @@ pub(crate) mod error_class;
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod shown;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 pub(crate) mod value;
@@ -55,6 +56,8 @@ pub struct LoadedTable<DB: Backend> {
     pub(crate) lock_name: String,
     /// Whether a change may fire a trigger of a guard, on this table or on rows that go along.
     pub(crate) is_guarded: bool,
+    /// Whether several changes of counters may be carried out as one of their sum.
+    pub(crate) takes_sums: bool,
 }
 
 /// The purpose of a table's description.
@@ -140,6 +143,9 @@ pub trait Backend: Database<Arguments: Clone + Sync, QueryResult: Debug> {
     /// that no strict session could have written, and the one that makes it strict again.
     const UNDO_LENIENT: Option<[&'static str; 2]> = None;
 
+    /// A statement that changes nothing, and whose answer counts one row.
+    const COUNTS_ONE: &'static str = "SELECT 1";
+
     /// The type that binds a value of a column again.
     type ColumnType: Clone + Debug + Send + Sync;
 
@@ -148,6 +154,9 @@ pub trait Backend: Database<Arguments: Clone + Sync, QueryResult: Debug> {
         connection: &mut Self::Connection,
         query: BoundQuery<Self>,
     ) -> BoxFuture<'_, Result<Steps<Self>, sqlx::Error>>;
+
+    /// The arguments of a query, if all of them are whole numbers.
+    fn whole_numbers(arguments: &Self::Arguments) -> Option<Vec<i128>>;
 
     /// Begins a local transaction that will write. SQLite takes its writer lock here.
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>>;
@@ -261,6 +270,15 @@ pub trait Backend: Database<Arguments: Clone + Sync, QueryResult: Debug> {
         _columns: &'c [usize],
     ) -> BoxFuture<'c, Result<Option<Vec<String>>, sqlx::Error>> {
         Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Whether no constraint of the table judges the values that a row has between two changes, so
+    /// that their sum may be written alone. Not on SQLite, where no trip is saved by it.
+    fn judges_no_value<'c>(
+        _connection: &'c mut Self::Connection,
+        _table: &'c Table,
+    ) -> BoxFuture<'c, Result<bool, sqlx::Error>> {
+        Box::pin(std::future::ready(Ok(false)))
     }
 
     /// A whole-number column of whatever width, as [`Backend::number`] reads it.

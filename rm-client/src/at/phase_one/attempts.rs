@@ -18,13 +18,13 @@ use handfast_proto::v1;
 use tokio::time::Instant;
 use tracing::Instrument;
 
+use super::ahead::CountingStatement;
 use super::branch::{OnConflict, Part, Role};
 use super::registration::{check_locks, failed_if_dropped, registration, report_failed};
 use super::row_locks::RowLocks;
 use super::transaction::AtTransaction;
 use crate::at::crash_point::crash_point;
 use crate::at::database::AtDatabase;
-use crate::at::database::catalogue::RunningPlan;
 use crate::at::error::AtError;
 use crate::at::resource_state::ResourceState;
 use crate::fence::is_conflict;
@@ -43,8 +43,8 @@ pub(crate) enum Attempt {
 pub(crate) struct Attempts<DB: AtDatabase> {
     pub(super) shared: Arc<ResourceState<DB>>,
     pub(super) role: Role,
-    /// The plan of a single statement that changes a counter.
-    pub(super) running_plan: Option<RunningPlan<DB>>,
+    /// The single statement that changes a counter.
+    pub(super) counting: Option<Arc<CountingStatement<DB>>>,
     deadline: Instant,
     repeats: u32,
 }
@@ -53,7 +53,7 @@ impl<DB: AtDatabase> Attempts<DB> {
     pub(crate) fn new(shared: Arc<ResourceState<DB>>, part: Part) -> Result<Self, sqlx::Error> {
         let role = Role::of(&shared, part, OnConflict::Fail)?;
         let deadline = Instant::now() + shared.lock_timeout;
-        Ok(Self { shared, role, running_plan: None, deadline, repeats: 0 })
+        Ok(Self { shared, role, counting: None, deadline, repeats: 0 })
     }
 
     pub(crate) async fn begin(&mut self) -> Result<AtTransaction<'static, DB>, sqlx::Error> {
@@ -113,8 +113,8 @@ impl<DB: AtDatabase> Attempts<DB> {
     /// Begins anew as a branch that holds nothing. With what was granted ahead, two of them that
     /// need more would wait for each other.
     async fn start_again(&mut self, local: AtTransaction<'_, DB>) -> Result<Attempt, sqlx::Error> {
-        if let Some(plan) = &self.running_plan {
-            plan.misjudged();
+        if let Some(counting) = &self.counting {
+            counting.misjudged();
         }
         if let Err(error) = local.rollback().await {
             // Without an answer nothing is reported: the locks may be released only when the rows

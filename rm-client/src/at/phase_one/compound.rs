@@ -25,6 +25,11 @@ pub(super) fn insert_and_commit(insert: &str, unmark: Option<&str>) -> String {
     together(&statements)
 }
 
+/// Changes rows, inserts, then commits.
+pub(super) fn change_insert_and_commit(change: &str, insert: &str) -> String {
+    together(&[change, insert, "COMMIT"])
+}
+
 /// Whether a text of the application can be part of a compound statement: a semicolon of its own
 /// would split it, and a key that it reports by `LAST_INSERT_ID` would be lost.
 pub(super) fn takes(text: &str) -> bool {

@@ -2,8 +2,8 @@
 //!
 //! A row that many change is changed by one local transaction after the other, and each ends with a
 //! sync of the database. While one runs, branches gather here; the next one takes them together, up
-//! to [`MEMBERS_MAX`]. Each is a branch of its own global, with an undo row of its own. All of them
-//! hold the row's global lock already.
+//! to [`MEMBERS_MAX`], in a few numbers that come again. Each is a branch of its own global, with an
+//! undo row of its own. All of them hold the row's global lock already.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use handfast_proto::v1;
 use tokio::sync::oneshot;
 
+use super::ahead::CountingStatement;
+use super::answer_stock::AnswerStock;
 use super::attempts::Attempts;
 use super::branch::{Branch, Role};
 use super::joint_transaction;
@@ -31,7 +33,10 @@ const MEMBERS_MAX: usize = 32;
 
 /// The queues of a resource, by table and key of the row. A queue is there as long as a task serves
 /// it. A branch in it is waited for by its application, so there are no more than those are.
-pub(crate) struct JointQueues<DB: Backend>(Mutex<HashMap<RowName, VecDeque<Member<DB>>>>);
+pub(crate) struct JointQueues<DB: Backend> {
+    rows: Mutex<HashMap<RowName, VecDeque<Member<DB>>>>,
+    pub(super) answers: AnswerStock<DB>,
+}
 
 type RowName = (String, Box<[u8]>);
 
@@ -43,13 +48,13 @@ impl<DB: Backend> fmt::Debug for JointQueues<DB> {
 
 impl<DB: Backend> Default for JointQueues<DB> {
     fn default() -> Self {
-        Self(Mutex::default())
+        Self { rows: Mutex::default(), answers: AnswerStock::default() }
     }
 }
 
 impl<DB: Backend> JointQueues<DB> {
     fn lock(&self) -> MutexGuard<'_, HashMap<RowName, VecDeque<Member<DB>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a branch. Returns whether its queue needs a task.
@@ -75,11 +80,15 @@ impl<DB: Backend> JointQueues<DB> {
         queue.len() < before
     }
 
-    /// Takes the next branches. Without any, the queue is gone, and the next branch begins another.
+    /// Takes the next branches: a power of two of them, so that the statements for all numbers of
+    /// branches are few, and the database has them prepared. Without any, the queue is gone, and
+    /// the next branch begins another.
     fn next(&self, row: &RowName) -> Vec<Member<DB>> {
         let mut queues = self.lock();
         let Some(queue) = queues.get_mut(row) else { return Vec::new() };
-        let members: Vec<Member<DB>> = queue.drain(..queue.len().min(MEMBERS_MAX)).collect();
+        let waiting = queue.len().min(MEMBERS_MAX);
+        let together = waiting.checked_ilog2().map_or(0, |power| 1 << power);
+        let members: Vec<Member<DB>> = queue.drain(..together).collect();
         if members.is_empty() {
             queues.remove(row);
         }
@@ -92,6 +101,7 @@ pub(super) struct Member<DB: Backend> {
     pub(super) branch: Branch,
     pub(super) query: BoundQuery<DB>,
     pub(super) managed: Managed,
+    pub(super) statement: Arc<CountingStatement<DB>>,
     answer: oneshot::Sender<JointEnd<DB>>,
 }
 
@@ -128,6 +138,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         managed: &Managed,
     ) -> Result<Option<Steps<DB>>, sqlx::Error> {
         let Role::Branch(branch) = &self.role else { return Ok(None) };
+        let Some(statement) = self.counting.clone() else { return Ok(None) };
         let Some((table, key)) = branch.granted.only() else { return Ok(None) };
         // The marks of a guarded table are one branch's.
         if self.shared.catalogue.knows_guards() {
@@ -136,7 +147,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         let row: RowName = (table.to_owned(), Box::from(key));
         let (branch, query, managed) = (branch.clone(), query.clone(), managed.clone());
         let (answer, answered) = oneshot::channel();
-        let member = Member { branch: branch.clone(), query, managed, answer };
+        let member = Member { branch: branch.clone(), query, managed, statement, answer };
         // From here on a report that the branch has failed could be wrong.
         self.hand_over();
         let waiting = Waiting { shared: &self.shared, row: &row, branch: &branch };

@@ -5,8 +5,9 @@
 //! ```
 //!
 //! Each statement runs as it would by itself, with images and a log of its own, one after the
-//! other. Whatever fails before COMMIT, such as a guard row in the place of one undo row, takes all
-//! back, and each branch runs by itself: none fails for another one's reason.
+//! other; or all of them are carried out as their [sum](super::sum). Whatever fails before COMMIT,
+//! such as a guard row in the place of one undo row, takes all back, and each branch runs by itself:
+//! none fails for another one's reason.
 
 use std::sync::Arc;
 
@@ -15,10 +16,12 @@ use super::branch_log::BranchLog;
 use super::commit::undo_row_exists;
 use super::compound;
 use super::joint_queue::{JointEnd, Member};
+use super::local_transaction::LocalTransaction;
+use super::sum::{change_by_sum, draw_answers};
 use super::transaction::AtTransaction;
 use crate::at::crash_point::crash_point;
 use crate::at::database::bound_query::BoundQuery;
-use crate::at::database::{AtDatabase, Steps};
+use crate::at::database::{AtDatabase, Steps, execute};
 use crate::at::resource_state::ResourceState;
 use crate::at::undo::log::UndoLog;
 use crate::at::undo::table::{self as undo_table, BranchEvents};
@@ -32,15 +35,22 @@ enum Failure {
     Unknown(String),
 }
 
-/// An undo log to be inserted, and its branch.
-type NewUndoLog = (Branch, Vec<u8>);
+/// The undo logs to be inserted, each with its branch.
+#[derive(Default)]
+pub(super) struct UndoLogs(Vec<(Branch, Vec<u8>)>);
+
+/// What the branches have done, or are to do along with their undo rows.
+pub(super) struct Changes<DB: AtDatabase> {
+    /// The answers to their statements.
+    pub(super) answers: Vec<Steps<DB>>,
+    pub(super) logs: UndoLogs,
+    /// The statement that carries all of theirs out, if they have not run.
+    pub(super) change: Option<(String, DB::Arguments)>,
+}
 
 /// Runs branches together and answers them.
-pub(super) async fn run<DB: AtDatabase>(
-    shared: &Arc<ResourceState<DB>>,
-    mut members: Vec<Member<DB>>,
-) {
-    match commit_together(shared, &mut members).await {
+pub(super) async fn run<DB: AtDatabase>(shared: &Arc<ResourceState<DB>>, members: Vec<Member<DB>>) {
+    match commit_together(shared, &members).await {
         Ok(steps) => {
             crash_point("after-joint-commit");
             for (member, steps) in members.into_iter().zip(steps) {
@@ -60,10 +70,12 @@ pub(super) async fn run<DB: AtDatabase>(
 
 async fn commit_together<DB: AtDatabase>(
     shared: &Arc<ResourceState<DB>>,
-    members: &mut [Member<DB>],
+    members: &[Member<DB>],
 ) -> Result<Vec<Steps<DB>>, Failure> {
     let Some(first) = members.first() else { return Ok(Vec::new()) };
     let role = Role::Branch(first.branch.clone());
+    // Before a connection is taken: nothing that holds one waits for another.
+    let drawn = draw_answers(shared, members).await.map_err(|error| rolled_back(&error))?;
     let begun = AtTransaction::begin_as(Arc::clone(shared), role).await;
     let mut local = begun.map_err(|error| rolled_back(&error))?;
     if local.log.marked {
@@ -73,8 +85,10 @@ async fn commit_together<DB: AtDatabase>(
         tracing::debug!("branches run by themselves, since a table is guarded");
         return Err(Failure::RolledBack);
     }
-    match change_all(&mut local, members).await {
-        Ok((steps, logs)) => commit(local, logs).await.map(|()| steps),
+    match change_all(&mut local, members, drawn).await {
+        Ok(Changes { answers, logs, change }) => {
+            commit(local, logs, change).await.map(|()| answers)
+        }
         Err(error) => {
             // The database does the same when it notices that the connection is gone.
             let _ = local.rollback().await;
@@ -91,19 +105,46 @@ fn rolled_back(error: &sqlx::Error) -> Failure {
 /// Runs the statements of all branches.
 async fn change_all<DB: AtDatabase>(
     local: &mut AtTransaction<'static, DB>,
-    members: &mut [Member<DB>],
-) -> Result<(Vec<Steps<DB>>, Vec<NewUndoLog>), sqlx::Error> {
-    let (mut answers, mut logs) = (Vec::with_capacity(members.len()), Vec::new());
-    let mut bytes_left = local.shared.identity.undo_bytes_max;
+    members: &[Member<DB>],
+    drawn: Vec<DB::QueryResult>,
+) -> Result<Changes<DB>, sqlx::Error> {
+    let changes = match change_by_sum(local, members, drawn).await? {
+        Some(changes) => changes,
+        None => change_each(local, members).await?,
+    };
+    changes.logs.require_size(local.shared.identity.undo_bytes_max)?;
+    Ok(changes)
+}
+
+async fn change_each<DB: AtDatabase>(
+    local: &mut AtTransaction<'static, DB>,
+    members: &[Member<DB>],
+) -> Result<Changes<DB>, sqlx::Error> {
+    let (mut answers, mut logs) = (Vec::with_capacity(members.len()), UndoLogs::default());
     for member in members {
         local.role = Role::Branch(member.branch.clone());
         local.log = BranchLog::of(&local.role);
         answers.push(local.run(member.query.clone(), member.managed.clone()).await?);
-        let Some(log) = undo_log(&local.log, &member.branch)? else { continue };
-        bytes_left = bytes_left.checked_sub(log.len()).ok_or_else(|| too_large(log.len()))?;
-        logs.push((member.branch.clone(), log));
+        logs.add(&local.log, &member.branch)?;
     }
-    Ok((answers, logs))
+    Ok(Changes { answers, logs, change: None })
+}
+
+impl UndoLogs {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds the log of a branch, if it has changed anything.
+    pub(super) fn add(&mut self, log: &BranchLog, branch: &Branch) -> Result<(), sqlx::Error> {
+        self.0.extend(undo_log(log, branch)?.map(|log| (branch.clone(), log)));
+        Ok(())
+    }
+
+    fn require_size(&self, bytes_max: usize) -> Result<(), sqlx::Error> {
+        let bytes = self.0.iter().map(|(_, log)| log.len()).sum();
+        if bytes > bytes_max { Err(too_large(bytes)) } else { Ok(()) }
+    }
 }
 
 fn too_large(bytes: usize) -> sqlx::Error {
@@ -128,7 +169,8 @@ fn undo_log(log: &BranchLog, branch: &Branch) -> Result<Option<Vec<u8>>, sqlx::E
 
 async fn commit<DB: AtDatabase>(
     local: AtTransaction<'static, DB>,
-    logs: Vec<NewUndoLog>,
+    UndoLogs(logs): UndoLogs,
+    change: Option<(String, DB::Arguments)>,
 ) -> Result<(), Failure> {
     let AtTransaction { mut local, shared, .. } = local;
     shared.note_prepared(local.connection());
@@ -138,27 +180,21 @@ async fn commit<DB: AtDatabase>(
         return Ok(());
     };
     let rows = logs.iter().map(|(branch, log)| (&branch.xid, branch.id, log.as_slice()));
-    let (insert, arguments) = undo_table::insert_many::<DB>(rows);
     crash_point("before-joint-commit");
     if local.is_merged() {
-        let call = BoundQuery::ours(compound::insert_and_commit(&insert, None), arguments);
-        let Err(error) = local.commit_by(call).await else { return Ok(()) };
-        if error.as_database_error().is_none() {
-            return Err(Failure::Unknown(error.to_string()));
-        }
-        // A call that was interrupted after its COMMIT fails although it has committed: the undo
-        // rows are there, all of them or none.
-        return match undo_row_exists(&mut local, witness).await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(rolled_back(&error)),
-            Err(unknown) => Err(Failure::Unknown(format!("{error}; then {unknown}"))),
+        let (change, mut arguments) = change.unzip();
+        let arguments = arguments.get_or_insert_default();
+        let insert = undo_table::insert_many::<DB>(arguments, rows);
+        let text = match change {
+            Some(change) => compound::change_insert_and_commit(&change, &insert),
+            None => compound::insert_and_commit(&insert, None),
         };
+        return commit_by_one_call(local, text, std::mem::take(arguments), witness).await;
     }
-    let inserted = match local.begun().await {
-        Ok(connection) => DB::steps(connection, BoundQuery::ours(insert, arguments)).await,
-        Err(error) => Err(error),
-    };
-    if let Err(error) = inserted {
+    let mut arguments = DB::Arguments::default();
+    let insert = undo_table::insert_many::<DB>(&mut arguments, rows);
+    let changed = change_and_insert(&mut local, change, (insert, arguments)).await;
+    if let Err(error) = changed {
         // The database does the same when it notices that the connection is gone.
         let _ = local.rollback().await;
         return Err(rolled_back(&error));
@@ -166,4 +202,41 @@ async fn commit<DB: AtDatabase>(
     let Err(error) = local.commit().await else { return Ok(()) };
     let is_certain = error.as_database_error().is_some_and(DB::says_rolled_back);
     Err(if is_certain { rolled_back(&error) } else { Failure::Unknown(error.to_string()) })
+}
+
+async fn commit_by_one_call<DB: AtDatabase>(
+    mut local: LocalTransaction<'static, DB>,
+    text: String,
+    arguments: DB::Arguments,
+    witness: &Branch,
+) -> Result<(), Failure> {
+    let Err(error) = local.commit_by(BoundQuery::ours(text, arguments)).await else {
+        return Ok(());
+    };
+    if error.as_database_error().is_none() {
+        return Err(Failure::Unknown(error.to_string()));
+    }
+    // A call that was interrupted after its COMMIT fails although it has committed: the undo rows
+    // are there, all of them or none.
+    match undo_row_exists(&mut local, witness).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(rolled_back(&error)),
+        Err(unknown) => Err(Failure::Unknown(format!("{error}; then {unknown}"))),
+    }
+}
+
+async fn change_and_insert<DB: AtDatabase>(
+    local: &mut LocalTransaction<'static, DB>,
+    change: Option<(String, DB::Arguments)>,
+    (insert, arguments): (String, DB::Arguments),
+) -> Result<(), sqlx::Error> {
+    let connection = local.begun().await?;
+    if let Some((text, arguments)) = change {
+        let changed = execute::<DB>(connection, text, arguments).await?;
+        if changed != 1 {
+            let reason = format!("the sum of counters has changed {changed} rows");
+            return Err(sqlx::Error::Protocol(reason));
+        }
+    }
+    DB::steps(connection, BoundQuery::ours(insert, arguments)).await.map(drop)
 }

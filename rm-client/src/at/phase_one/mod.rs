@@ -4,9 +4,11 @@
 //! the `branch_log`; `commit` ends a branch with its undo row and its registration. `attempts`
 //! repeats a local transaction whose rows another global holds, and `ahead` takes the lock of a
 //! counter before one begins. Branches that did so wait in a `joint_queue` for a
-//! `joint_transaction`. Phase two is not known here.
+//! `joint_transaction`, which may carry their statements out as one `sum`. Phase two is not known
+//! here.
 
 mod ahead;
+mod answer_stock;
 mod attempts;
 mod branch;
 mod branch_log;
@@ -19,6 +21,7 @@ mod local_transaction;
 mod registration;
 mod row_locks;
 mod statement;
+mod sum;
 mod transaction;
 
 pub(crate) use attempts::{Attempt, Attempts};

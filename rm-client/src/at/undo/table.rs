@@ -55,18 +55,18 @@ pub(crate) fn insert<DB: Backend>(
     (text, row::<DB>(xid.as_str(), branch, log, NORMAL, events))
 }
 
-/// The statement that puts in the undo logs of several branches that hold no events, and its
-/// arguments.
+/// The statement that puts in the undo logs of several branches that hold no events. Adds its
+/// arguments to those.
 pub(crate) fn insert_many<'l, DB: Backend>(
+    arguments: &mut DB::Arguments,
     logs: impl Iterator<Item = (&'l Xid, u64, &'l [u8])>,
-) -> (String, DB::Arguments) {
-    let mut arguments = DB::Arguments::default();
+) -> String {
     let mut rows = Vec::new();
     for (at, (xid, branch, log)) in logs.enumerate() {
         rows.push(values_text::<DB>(at));
-        bind_row::<DB>(&mut arguments, xid.as_str(), branch, log, NORMAL, BranchEvents::None);
+        bind_row::<DB>(arguments, xid.as_str(), branch, log, NORMAL, BranchEvents::None);
     }
-    (format!("INSERT INTO {COLUMNS} VALUES {}", rows.join(", ")), arguments)
+    format!("INSERT INTO {COLUMNS} VALUES {}", rows.join(", "))
 }
 
 /// Whether an error of [`insert`] means that a row is there: the guard, for no branch commits

@@ -62,7 +62,7 @@ fn one(
     let user_returning = tree.returning.is_some();
     let assigned = assigned.to_vec();
     let keys = KeyChange::Never;
-    let (deltas, key_read) = (Vec::new(), None);
+    let (deltas, key_read, row_delta) = (Vec::new(), None, None);
     let plan = Update {
         columns,
         assigned,
@@ -73,6 +73,7 @@ fn one(
         user_returning,
         deltas,
         key_read,
+        row_delta,
     };
     Ok((joined.place_of(place)?, Plan::Update(plan)))
 }

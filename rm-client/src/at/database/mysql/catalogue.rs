@@ -108,7 +108,7 @@ pub(super) async fn load_table(
     table.adopt_key();
     table.adopt_whole_rows(Dialect::MySql);
     let lock_name = table.full_name();
-    Ok(Some(LoadedTable { table, types, lock_name, is_guarded }))
+    Ok(Some(LoadedTable { table, types, lock_name, is_guarded, takes_sums: false }))
 }
 
 /// Whether the server has `INSERT ... RETURNING`: MariaDB from 10.5, MySQL not at all.
@@ -331,22 +331,41 @@ fn of_geometry(column: &Column, columns: &[Column]) -> Option<Constraint> {
     })
 }
 
+/// The text that makes a table. `None`: the account may not see it.
+async fn shown(
+    connection: &mut MySqlConnection,
+    schema: &str,
+    name: &str,
+) -> Result<Option<String>, sqlx::Error> {
+    // The view of the information schema leaves out tables on which the account has privileges
+    // of the table only.
+    let query = format!("SHOW CREATE TABLE {}.{}", quote(schema), quote(name));
+    let shown = match rows::<MySql>(connection, query, MySqlArguments::default()).await {
+        Ok(shown) => shown,
+        Err(error) if is_denied(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    // It shows the bytes of a binary literal as they are.
+    let sql = shown.first().map(|row| MySql::bytes(row, 1)).transpose()?.unwrap_or_default();
+    Ok(Some(String::from_utf8_lossy(&sql).into_owned()))
+}
+
+/// Whether a table certainly has no CHECK constraint.
+pub(super) async fn has_no_check(
+    connection: &mut MySqlConnection,
+    table: &Table,
+) -> Result<bool, sqlx::Error> {
+    let shown = shown(connection, &table.schema, &table.name).await?;
+    Ok(shown.is_some_and(|sql| !sql.to_ascii_uppercase().contains("CHECK")))
+}
+
 async fn checks_of(
     connection: &mut MySqlConnection,
     full: &[String; 2],
     columns: &[Column],
 ) -> Result<Vec<Constraint>, sqlx::Error> {
-    // The view of the information schema leaves out tables on which the account has privileges
-    // of the table only.
-    let query = format!("SHOW CREATE TABLE {}.{}", quote(&full[0]), quote(&full[1]));
-    let shown = match rows::<MySql>(connection, query, MySqlArguments::default()).await {
-        Ok(shown) => shown,
-        Err(error) if is_denied(&error) => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    // It shows the bytes of a binary literal as they are.
-    let sql = shown.first().map(|row| MySql::bytes(row, 1)).transpose()?.unwrap_or_default();
-    let mut found = checks(Dialect::MySql, &String::from_utf8_lossy(&sql));
+    let Some(sql) = shown(connection, &full[0], &full[1]).await? else { return Ok(Vec::new()) };
+    let mut found = checks(Dialect::MySql, &sql);
     found.retain(|(_, condition)| !condition.contains(char::REPLACEMENT_CHARACTER));
     if found.is_empty() {
         return Ok(Vec::new());

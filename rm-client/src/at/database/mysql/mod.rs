@@ -1,5 +1,6 @@
 //! MySQL and MariaDB: values in the binary form of the wire, by the column's declared type.
 
+mod arguments;
 mod carried;
 mod catalogue;
 mod catalogue_rows;
@@ -9,7 +10,7 @@ use std::borrow::Cow;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use handfast_rm_core::plan::{Dialect, TableName};
+use handfast_rm_core::plan::{Dialect, Table, TableName};
 use sqlx::encode::IsNull;
 use sqlx::error::{BoxDynError, DatabaseError, UnexpectedNullError};
 use sqlx::mysql::{MySqlArguments, MySqlRow, MySqlTypeInfo};
@@ -90,9 +91,16 @@ impl Backend for MySql {
         "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES'",
     ]);
 
+    // A read that is sent counts nothing.
+    const COUNTS_ONE: &'static str = "SELECT 1 INTO @handfast_one";
+
     type ColumnType = MySqlColumn;
 
     backend_basics!();
+
+    fn whole_numbers(arguments: &MySqlArguments) -> Option<Vec<i128>> {
+        arguments::whole_numbers(&format!("{arguments:?}"))
+    }
 
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
         begin(pool).boxed()
@@ -224,6 +232,13 @@ impl Backend for MySql {
         purpose: Purpose,
     ) -> BoxFuture<'c, Result<Option<LoadedTable<Self>>, sqlx::Error>> {
         catalogue::load_table(connection, name, purpose).boxed()
+    }
+
+    fn judges_no_value<'c>(
+        connection: &'c mut MySqlConnection,
+        table: &'c Table,
+    ) -> BoxFuture<'c, Result<bool, sqlx::Error>> {
+        catalogue::has_no_check(connection, table).boxed()
     }
 
     fn has_client_table<'c>(

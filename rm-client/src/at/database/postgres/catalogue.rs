@@ -137,6 +137,28 @@ const UNPROVED: &str = "\
             AND has_table_privilege(other.oid, 'SELECT') AND NOT row_security_active(other.oid)) \
     ORDER BY c.conname";
 
+/// Whether neither the table, a partition of it nor the type of a column has a CHECK constraint.
+const NO_CHECK: &str = "\
+    SELECT NOT EXISTS (SELECT FROM pg_constraint c WHERE c.contype = 'c' AND (c.conrelid = t.oid \
+               OR c.conrelid IN (SELECT relid::oid FROM pg_partition_tree(t.oid::regclass)))) \
+           AND NOT EXISTS (SELECT FROM pg_attribute a JOIN pg_type d ON d.oid = a.atttypid \
+               WHERE a.attrelid = t.oid AND a.attnum > 0 AND d.typtype = 'd') \
+    FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace \
+    WHERE n.nspname = $1 AND t.relname = $2";
+
+/// Whether no constraint judges a value of the table by itself.
+pub(super) async fn has_no_check(
+    connection: &mut PgConnection,
+    table: &Table,
+) -> Result<bool, sqlx::Error> {
+    let mut arguments = PgArguments::default();
+    for name in [&table.schema, &table.name] {
+        arguments.add(name).map_err(sqlx::Error::Encode)?;
+    }
+    let found = rows::<Postgres>(connection, NO_CHECK.to_owned(), arguments).await?;
+    found.first().map_or(Ok(false), |row| row.try_get(0))
+}
+
 /// Loads a table; `None` if the name means nothing on this connection.
 pub(super) async fn load_table(
     connection: &mut PgConnection,
@@ -200,7 +222,7 @@ pub(super) async fn load_table(
     }
     let lock_name = relation.try_get(8)?;
     let is_guarded = relation.try_get(10)?;
-    Ok(Some(LoadedTable { table, types, lock_name, is_guarded }))
+    Ok(Some(LoadedTable { table, types, lock_name, is_guarded, takes_sums: false }))
 }
 
 fn kind(relkind: &str, relation: &sqlx::postgres::PgRow) -> Result<TableKind, sqlx::Error> {

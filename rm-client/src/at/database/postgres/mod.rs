@@ -1,5 +1,6 @@
 //! PostgreSQL: values by oid, in the binary form of the wire.
 
+mod arguments;
 mod catalogue;
 mod catalogue_rows;
 mod triggers;
@@ -64,6 +65,10 @@ impl Backend for Postgres {
     type ColumnType = PgColumn;
 
     backend_basics!();
+
+    fn whole_numbers(arguments: &PgArguments) -> Option<Vec<i128>> {
+        arguments::whole_numbers(&format!("{arguments:?}"))
+    }
 
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
         begin(pool).boxed()
@@ -157,6 +162,13 @@ impl Backend for Postgres {
         columns: &'c [usize],
     ) -> BoxFuture<'c, Result<Option<Vec<String>>, sqlx::Error>> {
         triggers::silence(connection, table, columns).boxed()
+    }
+
+    fn judges_no_value<'c>(
+        connection: &'c mut PgConnection,
+        table: &'c Table,
+    ) -> BoxFuture<'c, Result<bool, sqlx::Error>> {
+        catalogue::has_no_check(connection, table).boxed()
     }
 
     fn has_client_table<'c>(

@@ -100,7 +100,7 @@ pub(super) async fn load_table(
     table.triggers = triggers::triggers(&table, &definitions, !collates(&definitions));
     let types = vec![SqliteColumn; table.columns.len()];
     let lock_name = table.full_name();
-    Ok(Some(LoadedTable { table, types, lock_name, is_guarded: false }))
+    Ok(Some(LoadedTable { table, types, lock_name, is_guarded: false, takes_sums: false }))
 }
 
 fn kind(table_type: &str, schema: &str) -> TableKind {

@@ -1,5 +1,6 @@
 //! SQLite: values by their own storage class, whatever the column was declared as.
 
+mod arguments;
 mod catalogue;
 mod catalogue_rows;
 mod triggers;
@@ -47,6 +48,10 @@ impl Backend for Sqlite {
     type ColumnType = SqliteColumn;
 
     backend_basics!();
+
+    fn whole_numbers(arguments: &SqliteArguments) -> Option<Vec<i128>> {
+        arguments::whole_numbers(&format!("{arguments:?}"))
+    }
 
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
         begin_by(pool, Some(BEGIN.into_sql_str())).boxed()
