@@ -174,11 +174,11 @@ async fn commit<DB: AtDatabase>(
 ) -> Result<(), Failure> {
     let AtTransaction { mut local, shared, .. } = local;
     shared.note_prepared(local.connection());
-    let Some((witness, _)) = logs.first() else {
+    if logs.is_empty() {
         // Nothing was changed, so that it makes no difference whether this succeeds.
         let _ = local.rollback().await;
         return Ok(());
-    };
+    }
     let rows = logs.iter().map(|(branch, log)| (&branch.xid, branch.id, log.as_slice()));
     crash_point("before-joint-commit");
     if local.is_merged() {
@@ -189,7 +189,7 @@ async fn commit<DB: AtDatabase>(
             Some(change) => compound::change_insert_and_commit(&change, &insert),
             None => compound::insert_and_commit(&insert, None),
         };
-        return commit_by_one_call(local, text, std::mem::take(arguments), witness).await;
+        return commit_by_one_call(local, text, std::mem::take(arguments), &logs).await;
     }
     let mut arguments = DB::Arguments::default();
     let insert = undo_table::insert_many::<DB>(&mut arguments, rows);
@@ -208,7 +208,7 @@ async fn commit_by_one_call<DB: AtDatabase>(
     mut local: LocalTransaction<'static, DB>,
     text: String,
     arguments: DB::Arguments,
-    witness: &Branch,
+    logs: &[(Branch, Vec<u8>)],
 ) -> Result<(), Failure> {
     let Err(error) = local.commit_by(BoundQuery::ours(text, arguments)).await else {
         return Ok(());
@@ -217,12 +217,15 @@ async fn commit_by_one_call<DB: AtDatabase>(
         return Err(Failure::Unknown(error.to_string()));
     }
     // A call that was interrupted after its COMMIT fails although it has committed: the undo rows
-    // are there, all of them or none.
-    match undo_row_exists(&mut local, witness).await {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(rolled_back(&error)),
-        Err(unknown) => Err(Failure::Unknown(format!("{error}; then {unknown}"))),
+    // are there, but for those of globals that were rolled back meanwhile.
+    for (branch, _) in logs {
+        match undo_row_exists(&mut local, branch).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(unknown) => return Err(Failure::Unknown(format!("{error}; then {unknown}"))),
+        }
     }
+    Err(rolled_back(&error))
 }
 
 async fn change_and_insert<DB: AtDatabase>(
