@@ -473,7 +473,7 @@ async fn many_negative_amounts_wait_for_each_other<DB: TestDatabase>() {
     let client = async |number: usize| {
         for round in 0..ROUNDS / 2 {
             let global = stage.begin().await;
-            let added = global.scope(DB::run_bound(&resource, add, &[-1, 1])).await;
+            let added = global.scope(DB::run_alone_with(&resource, add, &[-1, 1])).await;
             assert_eq!(added.map_err(|error| code(&error)), Ok(1));
             if (number + round).is_multiple_of(2) {
                 stage.roll_back(global).await;
@@ -575,7 +575,7 @@ impl<DB: TestDatabase> Crowd<DB> {
         count: usize,
     ) -> Self {
         let first = stage.begin().await;
-        let taken = first.scope(DB::run_bound(resource, &sql, &arguments)).await;
+        let taken = first.scope(DB::run_alone_with(resource, &sql, &arguments)).await;
         assert_eq!(taken.unwrap(), 1);
         stage.commit(first).await;
         let options = stage.pool.connect_options().as_ref().clone();
@@ -598,7 +598,7 @@ impl<DB: TestDatabase> Crowd<DB> {
     ) -> Vec<Result<u64, String>> {
         let run = async |(at, global): (usize, &Global)| {
             let Bound(sql, arguments) = statement(at);
-            let ran = global.scope(DB::run_bound(resource, &sql, &arguments)).await;
+            let ran = global.scope(DB::run_alone_with(resource, &sql, &arguments)).await;
             ran.map_err(|error| code(&error))
         };
         let ran = self.globals.iter().enumerate().map(run);

@@ -48,7 +48,7 @@ pub(crate) trait TestDatabase: AtDatabase + Sized {
         sql: &'q str,
     ) -> BoxFuture<'q, Result<u64, sqlx::Error>>;
     /// The same with arguments.
-    fn run_bound<'q>(
+    fn run_alone_with<'q>(
         resource: &'q AtResource<Self>,
         sql: &'q str,
         arguments: &'q [i64],
@@ -91,7 +91,7 @@ macro_rules! test_database_basics {
             .boxed()
         }
 
-        fn run_bound<'q>(
+        fn run_alone_with<'q>(
             resource: &'q AtResource<Self>,
             sql: &'q str,
             arguments: &'q [i64],
