@@ -101,9 +101,9 @@ impl<DB: AtDatabase> AtResource<DB> {
         Self { shared: Arc::clone(&self.shared), part: Part::LastBranch }
     }
 
-    /// Returns this resource for work in this database alone, outside of any global: transactions in
-    /// one phase, whose commit makes sure that no global holds the rows that they have written, or
-    /// read FOR UPDATE. They take no lock, leave no undo row, and cost one round trip to the
+    /// Returns this resource for work in this database alone, outside of any global: transactions
+    /// in one phase, whose commit makes sure that no global holds the rows that they have written,
+    /// or read FOR UPDATE. They take no lock, leave no undo row, and cost one round trip to the
     /// coordinator, which stores nothing.
     ///
     /// So an action that changes one database needs no global and is still isolated from those that

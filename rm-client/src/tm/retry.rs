@@ -1,8 +1,9 @@
 //! Transactions that are repeated when nothing of them remains and the reason may be gone.
 //!
 //! Only three outcomes are repeated, and all are certain to have left nothing: a finished rollback,
-//! a global that the coordinator has never recorded, and one that it did not begin. A commit without an answer, a rollback
-//! that is still under way and a global that an operator has touched are not.
+//! a global that the coordinator has never recorded, and one that it did not begin. A commit
+//! without an answer, a rollback that is still under way and a global that an operator has touched
+//! are not.
 
 use std::error::Error as StdError;
 use std::time::Duration;

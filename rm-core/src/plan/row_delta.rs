@@ -38,7 +38,7 @@ pub struct CounterGuard {
     pub column: usize,
     /// How it is compared.
     pub comparison: Comparison,
-    /// What it is compared with.
+    /// The other side of the comparison.
     pub value: Operand,
 }
 
@@ -47,7 +47,7 @@ pub struct CounterGuard {
 pub struct RowDelta {
     /// The row's key, in key order.
     pub key: Vec<Operand>,
-    /// What each change adds or takes.
+    /// The amount that each change adds or takes.
     pub amounts: Vec<(Delta, Operand)>,
     /// The conditions under which it does so.
     pub guards: Vec<CounterGuard>,

@@ -23,8 +23,8 @@ pub(crate) struct FinishedGlobal {
     pub(crate) deadline: Timestamp,
     state: GlobalState,
     pub(crate) branches: Box<[RememberedBranch]>,
-    course: Course,
-    /// Without its course.
+    events: KeptEvents,
+    /// Without its events.
     extras: Option<Box<GlobalExtras>>,
 }
 
@@ -42,9 +42,9 @@ pub(crate) struct RememberedBranch {
     events: Arc<[Event]>,
 }
 
-/// The course of a global.
+/// The events of a finished global.
 #[derive(Clone, Debug)]
-enum Course {
+enum KeptEvents {
     /// Nothing but the decision, as of nearly all globals.
     Decided {
         at: Timestamp,
@@ -66,7 +66,7 @@ impl FinishedGlobal {
             deadline,
             state,
             branches: global.branches.iter().map(RememberedBranch::new).collect(),
-            course: Course::of(std::mem::take(&mut extras.events)),
+            events: KeptEvents::of(std::mem::take(&mut extras.events)),
             extras: extras.boxed(),
         }
     }
@@ -89,7 +89,7 @@ impl FinishedGlobal {
             deadline: record.deadline,
             state: record.state,
             branches: branches.map(|it| RememberedBranch::restore(names, it)).collect(),
-            course: Course::restore(names, record.events),
+            events: KeptEvents::restore(names, record.events),
             extras: extras.boxed(),
         }
     }
@@ -132,7 +132,7 @@ impl FinishedGlobal {
             state: self.state,
             paused: extras.is_some_and(|extras| extras.paused),
             rollback_only: extras.is_some_and(|extras| extras.rollback_only),
-            events: self.course.events(),
+            events: self.events.events(),
             labels: self.labels().clone(),
             key: self.key().cloned(),
             trace: None,
@@ -182,7 +182,7 @@ impl RememberedBranch {
     }
 }
 
-impl Course {
+impl KeptEvents {
     fn of(events: Arc<[Event]>) -> Self {
         match &*events {
             [Event { at, what, kind: EventKind::Decided }] => {

@@ -6,5 +6,6 @@
 pub(crate) mod queue;
 pub(crate) mod row_key;
 pub(crate) mod row_locks;
+mod slot;
 pub(crate) mod table;
 pub(crate) mod waiters;

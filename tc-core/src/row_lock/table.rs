@@ -11,13 +11,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::row_key::RowKey;
+use super::slot::{Slot, SlotState};
 use crate::collections::hash_index::{HashIndex, hash_of};
 use crate::collections::interner::Space;
 use crate::contract::{LockMode, Timestamp, Xid};
 
-/// A request that waits for locks; a later request has a greater id.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct WaitId(pub(crate) u64);
+pub(crate) use super::slot::{Holder, Purpose, QueuePosition, QueuedClaim, Rank, WaitId};
 
 /// A slot of the table, valid while its row is held or waited for.
 ///
@@ -35,87 +34,6 @@ impl LockId {
     fn slot(self) -> usize {
         u32::from_be_bytes(self.0) as usize
     }
-}
-
-/// A branch that holds a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Holder {
-    pub(crate) xid: Xid,
-    /// The branch's place in its global.
-    pub(crate) sequence: u32,
-    pub(crate) mode: LockMode,
-}
-
-/// A place in a row's queue: in order of rank, then of arrival.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct QueuePosition {
-    pub(crate) rank: Rank,
-    pub(crate) id: WaitId,
-}
-
-/// The order of places in a row's queue, before the order of arrival.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Rank {
-    /// The global holds the row already. It stands before all others, since they wait for it to
-    /// release the row: behind them it would wait for them in turn, forever.
-    Holder,
-    /// The time from which a newcomer to the row counts as waiting. A global that holds other rows
-    /// gets a head start (`queue`).
-    Newcomer(Timestamp),
-}
-
-/// The claim of a request in the queue on the row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct QueuedClaim {
-    /// `None` for a check outside a global.
-    pub(crate) xid: Option<Xid>,
-    pub(crate) mode: LockMode,
-    pub(crate) purpose: Purpose,
-}
-
-/// Whether a request takes the row when it is its turn. No request waits for one that does not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    Take,
-    Check,
-}
-
-#[derive(Clone, Debug)]
-struct Slot {
-    space: Arc<Space>,
-    key: RowKey,
-    state: State,
-}
-
-#[derive(Clone, Debug)]
-enum State {
-    Unused,
-    Held(SoleHolder),
-    /// Where there is more than one holder, a delta one, or a queue.
-    Contended(Box<Contended>),
-}
-
-/// The only holder of a row that nothing waits for. Nearly all rows are held so.
-#[derive(Clone, Copy, Debug)]
-struct SoleHolder {
-    xid: Xid,
-    sequence: u32,
-    mode: SoleMode,
-}
-
-/// The modes without a tag, which would make every slot larger.
-#[derive(Clone, Copy, Debug)]
-enum SoleMode {
-    Shared,
-    Exclusive,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Contended {
-    holders: Vec<Holder>,
-    queue: BTreeMap<QueuePosition, QueuedClaim>,
-    /// The places of requests that will take the row, by the mode in which they will.
-    takers: BTreeMap<LockMode, BTreeSet<QueuePosition>>,
 }
 
 /// Rows that were released or are no longer waited for.
@@ -166,7 +84,7 @@ impl LockTable {
             return found;
         }
         let key = RowKey::new(key);
-        let slot = Some(Slot { space: space.clone(), key, state: State::Unused });
+        let slot = Some(Slot { space: space.clone(), key, state: SlotState::Unused });
         // The slot freed last is used first: hashes have no part in which slot a row gets (PURE).
         let lock = match self.free.pop() {
             Some(lock) => {
@@ -188,7 +106,7 @@ impl LockTable {
         // A row may be among the touched ones several times, and is freed the first time.
         let Some(slot) = &mut self.slots[lock.slot()] else { return };
         slot.simplify();
-        if !matches!(slot.state, State::Unused) {
+        if !matches!(slot.state, SlotState::Unused) {
             return;
         }
         self.index.remove(slot.hash(), |&known| known == lock);
@@ -245,13 +163,13 @@ impl LockTable {
         let slot = self.slot_mut(lock);
         let before = slot.holding();
         match &mut slot.state {
-            State::Held(sole) if sole.holder().branch() == (xid, sequence) => {
-                slot.state = State::Unused;
+            SlotState::Held(sole) if sole.holder().branch() == (xid, sequence) => {
+                slot.state = SlotState::Unused;
             }
-            State::Contended(contended) => {
+            SlotState::Contended(contended) => {
                 contended.holders.retain(|holder| holder.branch() != (xid, sequence));
             }
-            State::Held(_) | State::Unused => {}
+            SlotState::Held(_) | SlotState::Unused => {}
         }
         self.places -= before - slot.holding();
     }
@@ -312,7 +230,7 @@ impl LockTable {
     }
 
     pub(crate) fn dequeue(&mut self, lock: LockId, place: QueuePosition) {
-        let State::Contended(contended) = &mut self.slot_mut(lock).state else { return };
+        let SlotState::Contended(contended) = &mut self.slot_mut(lock).state else { return };
         let Some(claim) = contended.queue.remove(&place) else { return };
         if let Entry::Occupied(mut places) = contended.takers.entry(claim.mode) {
             places.get_mut().remove(&place);
@@ -410,8 +328,8 @@ impl LockTable {
         lock: LockId,
     ) -> impl Iterator<Item = (LockMode, &BTreeSet<QueuePosition>)> + '_ {
         let contended = match &self.slot(lock).state {
-            State::Contended(contended) => Some(contended),
-            State::Unused | State::Held(_) => None,
+            SlotState::Contended(contended) => Some(contended),
+            SlotState::Unused | SlotState::Held(_) => None,
         };
         let takers = contended.into_iter().flat_map(|contended| &contended.takers);
         takers.map(|(&mode, places)| (mode, places))
@@ -419,7 +337,7 @@ impl LockTable {
 
     /// Returns whether everything derived from the queue, derived again, agrees.
     pub(crate) fn is_indexed(&self, lock: LockId) -> bool {
-        let State::Contended(contended) = &self.slot(lock).state else { return true };
+        let SlotState::Contended(contended) = &self.slot(lock).state else { return true };
         let mut takers = BTreeMap::<LockMode, BTreeSet<QueuePosition>>::new();
         for (place, claim) in &contended.queue {
             if claim.purpose == Purpose::Take {
@@ -439,131 +357,3 @@ impl LockTable {
 }
 
 const LIVE: &str = "LOCK-OWNER: a lock that is named is held or waited for";
-
-impl Slot {
-    fn hash(&self) -> u64 {
-        hash_of(&(&*self.space, self.key.as_bytes()))
-    }
-
-    fn holders(&self) -> impl Iterator<Item = Holder> + '_ {
-        let (sole, several): (_, &[Holder]) = match &self.state {
-            State::Unused => (None, &[]),
-            State::Held(sole) => (Some(sole.holder()), &[]),
-            State::Contended(contended) => (None, &contended.holders),
-        };
-        sole.into_iter().chain(several.iter().copied())
-    }
-
-    fn holding(&self) -> usize {
-        match &self.state {
-            State::Unused => 0,
-            State::Held(_) => 1,
-            State::Contended(contended) => contended.holders.len(),
-        }
-    }
-
-    /// Adds a holder, or makes it hold the row in one more mode. Returns whether it is added.
-    fn hold(&mut self, holder: Holder) -> bool {
-        match (&mut self.state, SoleHolder::of(holder)) {
-            (State::Held(sole), _) if sole.holder().branch() == holder.branch() => {
-                // Two modes together are the exclusive one, see `LockMode::joined`.
-                if sole.holder().mode != holder.mode {
-                    sole.mode = SoleMode::Exclusive;
-                }
-                false
-            }
-            (State::Unused, Some(sole)) => {
-                self.state = State::Held(sole);
-                true
-            }
-            (State::Unused | State::Held(_) | State::Contended(_), _) => {
-                self.contended().hold(holder)
-            }
-        }
-    }
-
-    fn queue(&self) -> Option<&BTreeMap<QueuePosition, QueuedClaim>> {
-        match &self.state {
-            State::Unused | State::Held(_) => None,
-            State::Contended(contended) => Some(&contended.queue),
-        }
-    }
-
-    /// Makes room for more than a single holder.
-    fn contended(&mut self) -> &mut Contended {
-        if !matches!(self.state, State::Contended(_)) {
-            let holders = self.holders().collect();
-            self.state = State::Contended(Box::new(Contended { holders, ..Contended::default() }));
-        }
-        match &mut self.state {
-            State::Contended(contended) => contended,
-            State::Unused | State::Held(_) => unreachable!("it has just been made so"),
-        }
-    }
-
-    /// Gives up what a single holder does not need.
-    fn simplify(&mut self) {
-        let State::Contended(contended) = &self.state else { return };
-        if !contended.queue.is_empty() {
-            return;
-        }
-        match contended.holders[..] {
-            [] => self.state = State::Unused,
-            [holder] => {
-                if let Some(sole) = SoleHolder::of(holder) {
-                    self.state = State::Held(sole);
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-impl Contended {
-    fn hold(&mut self, holder: Holder) -> bool {
-        let known = self.holders.iter_mut().find(|known| known.branch() == holder.branch());
-        if let Some(known) = known {
-            known.mode = known.mode.joined(holder.mode);
-            return false;
-        }
-        self.holders.push(holder);
-        true
-    }
-}
-
-impl SoleHolder {
-    /// Returns the holder as the only one of its row, if its mode has no tag.
-    fn of(holder: Holder) -> Option<Self> {
-        let mode = match holder.mode {
-            LockMode::Shared => SoleMode::Shared,
-            LockMode::Exclusive => SoleMode::Exclusive,
-            LockMode::Delta(_) => return None,
-        };
-        Some(Self { xid: holder.xid, sequence: holder.sequence, mode })
-    }
-
-    fn holder(self) -> Holder {
-        let mode = match self.mode {
-            SoleMode::Shared => LockMode::Shared,
-            SoleMode::Exclusive => LockMode::Exclusive,
-        };
-        Holder { xid: self.xid, sequence: self.sequence, mode }
-    }
-}
-
-impl Holder {
-    fn branch(self) -> (Xid, u32) {
-        (self.xid, self.sequence)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Millions of rows may be held.
-    #[test]
-    fn a_slot_stays_small() {
-        assert_eq!(size_of::<Option<Slot>>(), 48);
-    }
-}

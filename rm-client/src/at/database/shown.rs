@@ -1,4 +1,4 @@
-//! What arguments are bound to a query.
+//! The arguments that are bound to a query.
 //!
 //! sqlx takes arguments and gives none of them back; only their Debug form shows what they are.
 //! Each database reads that form strictly, so that one which looks otherwise, in another version of

@@ -12,7 +12,7 @@
 //! that runs alone has less to wait for if both are asked at the same time.
 //!
 //! The key is what the statement itself says if it names the row by numbers; otherwise the database
-//! is asked for it. In either case it is a hint: what was granted is compared with what was changed.
+//! is asked for it. In either case it is a hint: the rows granted are compared with those changed.
 
 use std::sync::Arc;
 

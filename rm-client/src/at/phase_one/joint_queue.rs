@@ -2,8 +2,8 @@
 //!
 //! A row that many change is changed by one local transaction after the other, and each ends with a
 //! sync of the database. While one runs, branches gather here; the next one takes them together, up
-//! to [`MEMBERS_MAX`], in a few numbers that come again. Each is a branch of its own global, with an
-//! undo row of its own. All of them hold the row's global lock already.
+//! to [`MEMBERS_MAX`], in few different numbers. Each is a branch of its own global, with an undo
+//! row of its own. All of them hold the row's global lock already.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};

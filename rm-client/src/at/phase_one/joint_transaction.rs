@@ -6,8 +6,8 @@
 //!
 //! Each statement runs as it would by itself, with images and a log of its own, one after the
 //! other; or all of them are carried out as their [sum](super::sum). Whatever fails before COMMIT,
-//! such as a guard row in the place of one undo row, takes all back, and each branch runs by itself:
-//! none fails for another one's reason.
+//! such as a guard row in the place of one undo row, takes all back, and each branch runs by
+//! itself: none fails for another one's reason.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ enum Failure {
 #[derive(Default)]
 pub(super) struct UndoLogs(Vec<(Branch, Vec<u8>)>);
 
-/// What the branches have done, or are to do along with their undo rows.
+/// The work of the branches: done, or to be done along with their undo rows.
 pub(super) struct Changes<DB: AtDatabase> {
     /// The answers to their statements.
     pub(super) answers: Vec<Steps<DB>>,

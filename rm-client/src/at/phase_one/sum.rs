@@ -153,7 +153,7 @@ struct Sum<'m, DB: AtDatabase> {
     loaded: &'m LoadedTable<DB>,
     /// `None`: there is no such row.
     row: Option<ImageRow>,
-    /// What the statements have added to each counter, by column.
+    /// The sum of the statements' changes of each counter, by column.
     totals: BTreeMap<usize, i128>,
     /// Answers that count one row.
     counted: Vec<DB::QueryResult>,

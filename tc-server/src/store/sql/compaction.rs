@@ -110,8 +110,8 @@ async fn compact_some(
     Ok(Progress::Some)
 }
 
-/// Reads the batches behind a number up to a last one, as far as they are not kept, or up to a limit
-/// of bytes.
+/// Reads the batches behind a number up to a last one, as far as they are not kept, or up to a
+/// limit of bytes.
 async fn read_older(
     connection: &mut Connection,
     database: &SqlDatabase,
