@@ -1888,7 +1888,7 @@ pub mod coordinator_client {
                 .insert(GrpcMethod::new("handfast.v1.Coordinator", "ReportBranch"));
             self.inner.unary(req, path, codec).await
         }
-        /// Waits until no other global holds the named rows. Takes no locks.
+        /// Waits until no other global holds the named rows in a mode that conflicts. Takes no locks.
         pub async fn check_locks(
             &mut self,
             request: impl tonic::IntoRequest<super::CheckLocksRequest>,
@@ -2088,7 +2088,7 @@ pub mod coordinator_server {
             tonic::Response<super::ReportBranchReply>,
             tonic::Status,
         >;
-        /// Waits until no other global holds the named rows. Takes no locks.
+        /// Waits until no other global holds the named rows in a mode that conflicts. Takes no locks.
         async fn check_locks(
             &self,
             request: tonic::Request<super::CheckLocksRequest>,
