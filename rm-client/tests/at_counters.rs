@@ -801,10 +801,11 @@ async fn a_crowd_shares_a_local_transaction() {
     assert_eq!(taken, vec![Ok(1); 10]);
     let transactions = stage.value("SELECT COUNT(DISTINCT xmin::text) FROM undo_log").await;
     let transactions: usize = transactions.unwrap().parse().unwrap();
-    assert!(transactions <= 3, "{transactions} local transactions for 10 branches");
+    // The first by itself; then 9, of which some had begun before the others came, by powers of two.
+    assert!(transactions <= 5, "{transactions} local transactions for 10 branches");
     // Two of them are of the local transaction outside, one of each row.
     let versions = version().await - before;
-    assert!(versions <= 5, "{versions} versions of the row for 10 branches");
+    assert!(versions <= 7, "{versions} versions of the row for 10 branches");
     crowd.end(&stage).await;
     assert_eq!(units(&stage, 1).await, 100 - 1 - 5);
 }
