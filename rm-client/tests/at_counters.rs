@@ -801,7 +801,7 @@ async fn a_crowd_shares_a_local_transaction() {
     assert_eq!(taken, vec![Ok(1); 10]);
     let transactions = stage.value("SELECT COUNT(DISTINCT xmin::text) FROM undo_log").await;
     let transactions: usize = transactions.unwrap().parse().unwrap();
-    // The first by itself; then 9, of which some had begun before the others came, by powers of two.
+    // One by itself; then 9, of which some had begun before the others came, by powers of two.
     assert!(transactions <= 5, "{transactions} local transactions for 10 branches");
     // Two of them are of the local transaction outside, one of each row.
     let versions = version().await - before;
