@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use at::{Stage, TestDatabase, code, on_every_database};
 use handfast::{AtError, AtResource, GlobalStatus, RejectionDetail};
+use handfast_test_services::until;
 use tokio::sync::Notify;
 
 const ACCOUNT: &[&str] = &[
@@ -235,8 +236,15 @@ async fn a_checked_closure_waits_with_nothing_held<DB: TestDatabase>() {
         attempts.fetch_add(1, Ordering::Relaxed);
         DB::run(&mut local, "UPDATE account SET amount = amount + 5 WHERE id = 1").await
     });
-    // The work is polled first, and finds the row locked.
-    let (worked, ()) = tokio::join!(work, stage.roll_back(holder));
+    let rolls_back = async {
+        until("the closure waits", async || {
+            let waiters = stage.tc.engine().view(|coordinator| coordinator.counts().waiters);
+            waiters.await.unwrap() > 0
+        })
+        .await;
+        stage.roll_back(holder).await;
+    };
+    let (worked, ()) = tokio::join!(work, rolls_back);
     assert_eq!(worked.unwrap(), 1);
     assert_eq!(attempts.load(Ordering::Relaxed), 2);
     let statement = "UPDATE account SET amount = amount * 2 WHERE id = 1";
