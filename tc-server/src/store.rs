@@ -119,8 +119,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A coordinator that has said that it is there. This is for operators only; no decision depends on
-/// it.
+/// A coordinator that has said that it is there. This is for operators; of what is decided, only
+/// when a SQL database gets a later layout depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenNode {
     /// The coordinator.

@@ -159,7 +159,8 @@ fn version(record: &Record) -> u8 {
     }
 }
 
-fn decode_key(key: &[u8]) -> Result<RecordKey, CodecError> {
+/// Returns the key that [`encode_key`] has encoded.
+pub(super) fn decode_key(key: &[u8]) -> Result<RecordKey, CodecError> {
     match key {
         [GLOBAL, xid @ ..] => array(xid).map(|xid| RecordKey::Global(Xid(u64::from_be_bytes(xid)))),
         [SAGA, xid @ ..] => array(xid).map(|xid| RecordKey::Saga(Xid(u64::from_be_bytes(xid)))),

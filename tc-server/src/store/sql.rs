@@ -13,20 +13,23 @@
 //! for the database.
 
 mod compaction;
+mod compressed;
 mod connection;
 mod dialect;
 mod journal;
+mod last_batches;
 mod lease;
 mod nodes;
 mod pages;
-mod recent_batches;
 mod record_pages;
 mod retries;
 mod schema;
 mod settings;
 mod snapshot;
+mod tail;
 mod term;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -41,8 +44,8 @@ use dialect::CallError;
 use journal::Witness;
 use lease::Candidate;
 use retries::Retries;
-use schema::Ground;
-use snapshot::Content;
+use schema::{Ground, KnownLayout};
+use snapshot::{Content, StoredRecords};
 use term::{Beginning, Term};
 
 pub use settings::SqlSettings;
@@ -55,6 +58,7 @@ pub struct SqlStore {
     witness: Arc<Witness>,
     leader: watch::Sender<Leader>,
     term: Mutex<Option<Arc<Term>>>,
+    known_layout: Arc<KnownLayout>,
 }
 
 impl SqlStore {
@@ -67,7 +71,8 @@ impl SqlStore {
     pub async fn open(settings: SqlSettings) -> Result<Self, StoreError> {
         let database = settings.database()?;
         let mut slot = ConnectionSlot::new(database.clone());
-        match schema::prepare(&mut slot, settings.allow_unsafe).await {
+        let known_layout = Arc::default();
+        match schema::prepare(&mut slot, settings.allow_unsafe, &known_layout).await {
             Ok(_) => {}
             // A URL that names a replica is a mistake. Later, a replica is waited for.
             Err(CallError::Lasting(reason) | CallError::Replica(reason)) => {
@@ -78,7 +83,7 @@ impl SqlStore {
                 tracing::warn!(store, %error, "the database cannot be reached");
             }
         }
-        let node = serde_json::to_string(&settings.node);
+        let node = nodes::describe(&settings.node);
         let node = node.map_err(|error| database.unusable(error.to_string()))?;
         let candidate = Candidate {
             database: database.clone(),
@@ -93,7 +98,14 @@ impl SqlStore {
             witness: Arc::default(),
             leader: watch::Sender::default(),
             term: Mutex::new(None),
+            known_layout,
         })
+    }
+
+    /// Returns a batch as it was before it was compressed, for a comparison of sizes.
+    #[must_use]
+    pub fn decompressed(batch: &[u8]) -> Cow<'_, [u8]> {
+        compressed::decompress(batch)
     }
 
     async fn gain(&self, at_least: Epoch) -> Result<(Epoch, Vec<Record>), StoreError> {
@@ -112,11 +124,11 @@ impl SqlStore {
                 () = tenure.lost() => None,
                 taken = self.take_over(epoch, ground) => taken?,
             };
-            if let Some((beginning, content)) = taken {
-                let records = content.into_records(&self.database).await?;
+            if let Some((beginning, records)) = taken {
+                let records = snapshot::decode(records, &self.database).await?;
                 let compact_bytes = self.settings.compact_bytes;
-                let witness = Arc::clone(&self.witness);
-                let term = Term::begin(witness, tenure, ground, compact_bytes, beginning);
+                let (witness, layout) = (Arc::clone(&self.witness), Arc::clone(&self.known_layout));
+                let term = Term::begin(witness, layout, tenure, ground, compact_bytes, beginning);
                 *self.lock() = Some(Arc::new(term));
                 return Ok((epoch, records));
             }
@@ -133,7 +145,8 @@ impl SqlStore {
             // A connection of its own for each attempt: after a fail-over the address may lead to
             // another server, and what was the primary may be a replica.
             let mut slot = ConnectionSlot::new(self.database.clone());
-            match schema::prepare(&mut slot, self.settings.allow_unsafe).await {
+            let allow_unsafe = self.settings.allow_unsafe;
+            match schema::prepare(&mut slot, allow_unsafe, &self.known_layout).await {
                 Ok(ground) => return Ok(ground),
                 Err(error) => retries.pause(&self.database, error).await?,
             }
@@ -146,7 +159,7 @@ impl SqlStore {
         &self,
         epoch: Epoch,
         ground: Ground,
-    ) -> Result<Option<(Beginning, Content)>, StoreError> {
+    ) -> Result<Option<(Beginning, StoredRecords)>, StoreError> {
         let mut slot = ConnectionSlot::new(self.database.clone());
         let Some(mark) = journal::lay_mark(&mut slot, &self.witness, epoch).await? else {
             return Ok(None);
@@ -154,13 +167,12 @@ impl SqlStore {
         self.witness.note(mark);
         let mut retries = Retries::of("reading the records");
         loop {
-            match snapshot::read(&mut slot, mark.number, ground.seed).await {
+            let (seed, tail_bytes) = (ground.seed, self.settings.tail_bytes);
+            match snapshot::read(&mut slot, mark.number, seed, tail_bytes).await {
                 // A later leader has compacted batches behind this mark, so this epoch cannot lead.
                 Ok(content) if content.applied > mark.number => return Ok(None),
-                Ok(content) => {
-                    let (journal_bytes, stored) = (content.journal_bytes, content.stored.clone());
-                    let beginning = Beginning { slot, mark, journal_bytes, stored };
-                    return Ok(Some((beginning, content)));
+                Ok(Content { records, tail, stored, .. }) => {
+                    return Ok(Some((Beginning { slot, mark, tail, stored }, records)));
                 }
                 Err(error) => retries.pause(&self.database, error).await?,
             }
@@ -236,7 +248,8 @@ impl Store for SqlStore {
 
     fn announce(&self, seen: watch::Sender<Vec<SeenNode>>) -> BoxFuture<'static, ()> {
         let (id, node) = (self.settings.node.id.clone(), Arc::clone(&self.candidate.node));
-        nodes::announce(self.database.clone(), id, node, seen).boxed()
+        let known_layout = Arc::clone(&self.known_layout);
+        nodes::announce(self.database.clone(), id, node, known_layout, seen).boxed()
     }
 }
 

@@ -41,7 +41,7 @@ async fn open<S: Shared>() -> Arc<dyn OpenStore> {
         ClusterStore::Sql(url) => {
             let mut settings = SqlSettings::new(url, node());
             // Each batch is followed by a compaction.
-            (settings.lease, settings.compact_bytes) = (lease, 1);
+            (settings.lease, settings.tail_bytes, settings.compact_bytes) = (lease, 0, 1);
             settings.allow_unsafe = true;
             Arc::new(SqlStore::open(settings).await.unwrap())
         }

@@ -7,8 +7,9 @@ use handfast_server::store::{Leader, MemoryStore, Store, StoreError};
 use tokio::time::timeout;
 
 use crate::gate::{LIMIT, Trap};
+use crate::sql_under_test::{Kind, Sql};
 use crate::store_under_test::{
-    COMPACTING, LONG, Options, Process, SharedStore, delete, named, names, put,
+    COMPACTING, LONG, Options, Process, SharedStore, StoreUnderTest, delete, named, names, put,
 };
 
 crate::on_shared_stores!(
@@ -25,9 +26,23 @@ mod reading {
     crate::on_sql_stores!(a_candidate_that_sleeps_before_it_reads_follows);
 }
 
+mod of_the_tail {
+    use super::{
+        a_compaction_that_failed_is_made_up_for, what_the_tail_deletes_is_never_among_the_records,
+    };
+
+    // A table shows what was carried over.
+    crate::databases::on_every_kind!(
+        what_the_tail_deletes_is_never_among_the_records,
+        a_compaction_that_failed_is_made_up_for,
+    );
+}
+
 async fn compaction_keeps_the_records<S: SharedStore>() {
     let shared = S::create().await;
-    let process = shared.process(Options { compact_bytes: 2_000, ..LONG }).await;
+    // Some are deleted within the tail, and some behind it.
+    let options = Options { compact_bytes: 2_000, tail_bytes: 1_000, ..LONG };
+    let process = shared.process(options).await;
     let model = MemoryStore::new();
     let (epoch, _) = process.store.lead(Epoch(0)).await.unwrap();
     let (of_model, _) = model.lead(Epoch(0)).await.unwrap();
@@ -153,4 +168,54 @@ async fn a_candidate_that_sleeps_before_it_reads_follows<S: SharedStore>() {
     }
     asleep.abort();
     next.store.confirm(epoch).await.unwrap();
+}
+
+/// The second leader finds the tail as the first one has left it.
+async fn what_the_tail_deletes_is_never_among_the_records<K: Kind>() {
+    let shared = Sql::<K>::create().await;
+    let options = Options { tail_bytes: 4_000, ..COMPACTING };
+    for first in [2_000, 4_000] {
+        let leader = shared.process(options).await;
+        let (epoch, _) = leader.store.lead(Epoch(0)).await.unwrap();
+        for number in first..first + 200_u64 {
+            let mut changes = put(number, "short-lived");
+            changes.push(delete(number - 10));
+            if number % 100 == 0 {
+                changes.append(&mut put(1_000 + number, "long-lived"));
+            }
+            leader.store.commit(epoch, changes).await.unwrap();
+        }
+        let (_, last) = shared.batches().await;
+        compact_behind(&shared, last - 50, &leader, epoch).await;
+        leader.store.resign(epoch).await;
+    }
+    // The long-lived ones, and what the first leader has left.
+    assert_eq!(shared.number("SELECT COUNT(*) FROM tc_record").await, 4 + 10 + 1);
+    let (_, records) = shared.open().await.lead(Epoch(0)).await.unwrap();
+    let short = (2_190..2_200).chain(4_190..4_200).map(|number| (number, "short-lived"));
+    let long = [3_000, 3_100, 5_000, 5_100].map(|number| (number, "long-lived"));
+    let expected: Vec<_> = [(FILLING, "filling")].into_iter().chain(short).chain(long).collect();
+    let mut expected = named(&expected);
+    expected.sort_unstable();
+    assert_eq!(names(&records), expected);
+}
+
+/// Its changes are no longer in the leader's memory.
+async fn a_compaction_that_failed_is_made_up_for<K: Kind>() {
+    let shared = Sql::<K>::create().await;
+    let leader = shared.process(COMPACTING).await;
+    let (epoch, _) = leader.store.lead(Epoch(0)).await.unwrap();
+    shared.execute("ALTER TABLE tc_record RENAME TO tc_record_away").await;
+    for number in 1..=5 {
+        leader.store.commit(epoch, put(number, "of a failed one")).await.unwrap();
+    }
+    leader.store.commit(epoch, vec![delete(2)]).await.unwrap();
+    let (_, last) = shared.batches().await;
+    shared.execute("ALTER TABLE tc_record_away RENAME TO tc_record").await;
+    compact_behind(&shared, last, &leader, epoch).await;
+    let left = [1, 3, 4, 5].map(|number| (number, "of a failed one"));
+    let expected = [&left[..], &[(FILLING, "filling")]].concat();
+    drop(leader);
+    let (_, records) = shared.open().await.lead(Epoch(0)).await.unwrap();
+    assert_eq!(names(&records), named(&expected));
 }

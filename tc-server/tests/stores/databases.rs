@@ -36,6 +36,7 @@ macro_rules! on_every_kind {
         }
     };
 }
+pub(crate) use on_every_kind;
 
 on_every_kind!(
     a_batch_is_one_round_trip,
@@ -155,7 +156,7 @@ async fn namespaces_do_not_see_each_other<K: Kind>() {
 async fn tables_of_a_later_layout_are_refused<K: Kind>() {
     let shared = Sql::<K>::create().await;
     let process = shared.process(LONG).await;
-    shared.execute("UPDATE tc_mark SET layout = 2").await;
+    shared.execute("UPDATE tc_mark SET layout = 3").await;
     let error = process.store.lead(Epoch(0)).await.unwrap_err();
     assert_eq!(error.code(), "HF-TC-STORE-UNUSABLE");
     assert!(error.to_string().contains("start the version that made them"), "{error}");
@@ -221,12 +222,17 @@ async fn a_batch_above_the_packet_of_mariadb_is_refused() {
     let shared = Sql::<MariaDb>::create().await;
     let process = shared.process(COMPACTING).await;
     let (epoch, _) = process.store.lead(Epoch(0)).await.unwrap();
-    let large = "a".repeat((16 << 20) - (65 << 10));
+    // It cannot be compressed.
+    let noise = |bytes: usize| {
+        let letters = rand::random_iter::<u8>().map(|byte| char::from(b'a' + byte % 26));
+        letters.take(bytes).collect::<String>()
+    };
+    let large = noise((16 << 20) - (65 << 10));
     process.store.commit(epoch, put(1, &large)).await.unwrap();
     while shared.batches().await.0 < 2 {
         process.store.commit(epoch, put(2, "behind it")).await.unwrap();
     }
-    let larger = "b".repeat(16 << 20);
+    let larger = noise(16 << 20);
     let error = process.store.commit(epoch, put(3, &larger)).await.unwrap_err();
     assert_eq!(error.code(), "HF-TC-STORE-UNUSABLE");
     assert!(error.to_string().contains("raise its `max_allowed_packet`"), "{error}");

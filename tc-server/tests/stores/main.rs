@@ -20,6 +20,8 @@ mod fences;
 #[cfg(test)]
 mod gate;
 #[cfg(test)]
+mod layouts;
+#[cfg(test)]
 mod leads;
 #[cfg(test)]
 mod sql_under_test;

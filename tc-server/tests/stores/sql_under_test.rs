@@ -101,7 +101,7 @@ impl<K: Kind> Sql<K> {
         let url = self.url_at(&gate.address().ip().to_string(), gate.address().port());
         let mut settings = SqlSettings::new(url, node.clone());
         settings.lease = options.lease;
-        settings.compact_bytes = options.compact_bytes;
+        (settings.tail_bytes, settings.compact_bytes) = (options.tail_bytes, options.compact_bytes);
         change(&mut settings);
         let store = Arc::new(SqlStore::open(settings).await.unwrap());
         Process { node, store, gate }

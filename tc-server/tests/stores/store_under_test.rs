@@ -59,13 +59,15 @@ pub(crate) trait SharedStore: StoreUnderTest {
 pub(crate) struct Options {
     pub(crate) lease: Duration,
     pub(crate) compact_bytes: u64,
+    /// Bytes that a compaction leaves, where the store leaves any.
+    pub(crate) tail_bytes: u64,
 }
 
 /// A lease that runs out within a test.
-pub(crate) const SHORT: Options = Options { lease: Duration::from_secs(1), compact_bytes: 4 << 20 };
+pub(crate) const SHORT: Options = Options { lease: Duration::from_secs(1), ..LONG };
 /// A lease that does not.
 pub(crate) const LONG: Options =
-    Options { lease: Duration::from_secs(3600), compact_bytes: 4 << 20 };
+    Options { lease: Duration::from_secs(3600), compact_bytes: 4 << 20, tail_bytes: 0 };
 /// Each batch is followed by a compaction.
 pub(crate) const COMPACTING: Options = Options { compact_bytes: 1, ..LONG };
 

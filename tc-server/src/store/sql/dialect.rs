@@ -87,6 +87,8 @@ pub(super) struct Statements {
     pub(super) advance_mark: &'static str,
     /// Namespace, number. Deletes the rows before it from the journal.
     pub(super) delete_batches: &'static str,
+    /// Layout, namespace, layout. Sets the layout, unless it is as late.
+    pub(super) raise_layout: &'static str,
     /// Namespace. Returns holder, epoch, microseconds left, and node.
     pub(super) lease: &'static str,
     /// Holder, least epoch, microseconds, node, namespace, holder.

@@ -3,9 +3,10 @@
 //! A call has a time limit, and a row may be as large as a saga or a batch. So a first call asks
 //! for the lengths of the next rows, and a second one reads the rows that fit.
 
+use super::compressed;
 use super::connection::{Connection, SqlDatabase, Value};
 use super::dialect::CallError;
-use crate::store::journal::frame::{self, Seed};
+use crate::store::journal::frame::{self, Seed, StoredChange};
 use crate::store::snapshot::StoredRecord;
 
 /// Rows of a page: as many lengths are asked for.
@@ -17,7 +18,7 @@ const BYTES_MAX: u64 = 8 << 20;
 #[derive(Debug)]
 pub(super) struct StoredBatch {
     pub(super) number: u64,
-    /// A frame, or nothing in a mark.
+    /// A frame, perhaps compressed, or nothing in a mark.
     pub(super) bytes: Vec<u8>,
 }
 
@@ -82,26 +83,36 @@ fn last_that_fits<K>(rows: Vec<(K, u64)>) -> Option<K> {
 }
 
 impl StoredBatch {
-    /// Calls `change` with each key and value; without a value it is deleted.
-    pub(super) fn visit<'b>(
-        &'b self,
+    /// Returns its length in bytes.
+    pub(super) fn length(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// Returns what `read` makes of its changes, in their order; a change without a value deletes.
+    pub(super) fn read<T>(
+        &self,
         seed: Seed,
-        mut change: impl FnMut(&'b [u8], Option<&'b [u8]>),
-    ) -> Result<(), CallError> {
+        read: impl FnOnce(Vec<StoredChange<'_>>) -> T,
+    ) -> Result<T, CallError> {
         if self.bytes.is_empty() {
-            return Ok(());
+            return Ok(read(Vec::new()));
         }
-        let unreadable = || damaged(self.number, "cannot be read");
-        let (frames, _) = frame::scan(&self.bytes, seed);
-        let &[frame] = &frames[..] else { return Err(unreadable()) };
-        if frame.number != self.number {
-            return Err(unreadable());
-        }
-        for stored in frame.changes() {
-            let (key, value) = stored.ok_or_else(unreadable)?;
-            change(key, value);
-        }
-        Ok(())
+        let bytes = compressed::decompress(&self.bytes);
+        let (frames, _) = frame::scan(&bytes, seed);
+        let changes = match &frames[..] {
+            [frame] if frame.number == self.number => frame.changes().collect::<Option<Vec<_>>>(),
+            _ => None,
+        };
+        changes.map(read).ok_or_else(|| damaged(self.number, "cannot be read"))
+    }
+
+    /// Calls `change` with each key and value; without a value it is deleted.
+    pub(super) fn visit(
+        &self,
+        seed: Seed,
+        mut change: impl FnMut(&[u8], Option<&[u8]>),
+    ) -> Result<(), CallError> {
+        self.read(seed, |changes| changes.into_iter().for_each(|(key, value)| change(key, value)))
     }
 }
 

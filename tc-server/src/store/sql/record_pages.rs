@@ -1,7 +1,7 @@
 //! Reads all records as of one moment, page by page, beside a leader that goes on storing.
 //!
 //! One transaction sees everything: the records, and the journal that they lack. The journal is
-//! read first and kept in memory, since a leader compacts it every few megabytes.
+//! read first and kept in memory, since a leader compacts it meanwhile.
 
 use handfast_core::Epoch;
 

@@ -1,13 +1,17 @@
 //! The tables, and the check of the server before they are used.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::connection::{ConnectionSlot, Value};
 use super::dialect::CallError;
 use crate::store::journal::frame::Seed;
 
-/// The layout of the tables that this program makes, and the latest that it reads.
-const LAYOUT: u64 = 1;
+/// The layout of the tables that this program makes, and the latest that it reads. In the first one
+/// batches are frames, in the second they may be compressed.
+pub(super) const LAYOUT: u64 = 2;
+/// The layout of a program that tells none.
+pub(super) const FIRST_LAYOUT: u64 = 1;
 
 /// Attempts at making the tables: when two processes do so at once, PostgreSQL refuses one.
 const ATTEMPTS_MAX: u32 = 10;
@@ -22,18 +26,48 @@ pub(super) struct Ground {
     pub(super) batch_bytes_max: usize,
 }
 
+/// The layout of the tables, as far as this process knows.
+///
+/// A program of an earlier version refuses tables of a later layout, and can take over those of its
+/// own. So tables get a later layout only when all nodes that are there read it.
+#[derive(Debug, Default)]
+pub(super) struct KnownLayout(AtomicU64);
+
+impl KnownLayout {
+    fn note(&self, layout: u64) {
+        self.0.store(layout, Ordering::Relaxed);
+    }
+
+    /// Returns whether batches may be compressed.
+    pub(super) fn may_compress(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= LAYOUT
+    }
+
+    /// Raises the layout of the tables to that of this program. All nodes must read it.
+    pub(super) async fn raise(&self, slot: &mut ConnectionSlot) -> Result<(), CallError> {
+        let sql = slot.database().dialect.statements().raise_layout;
+        let namespace = slot.database().namespace.clone();
+        let layout = Value::Number(LAYOUT);
+        slot.execute(sql, &[layout, Value::Text(&namespace), layout]).await?;
+        // It is durable before the first batch that an earlier version cannot read.
+        self.note(LAYOUT);
+        Ok(())
+    }
+}
+
 /// Checks the server's settings, and makes what is missing of the tables and of this namespace's
 /// rows.
 pub(super) async fn prepare(
     slot: &mut ConnectionSlot,
     allow_unsafe: bool,
+    known_layout: &KnownLayout,
 ) -> Result<Ground, CallError> {
     let batch_bytes_max = check_server(slot, allow_unsafe).await?;
     make_tables(slot).await?;
     make_rows(slot).await?;
-    // The seed is read, not taken from `make_rows`: another process may have made the row, with
-    // another id.
-    let seed = read_seed(slot).await?;
+    // They are read, not taken from `make_rows`: another process may have made the row.
+    let (seed, layout) = read_mark(slot).await?;
+    known_layout.note(layout);
     Ok(Ground { seed, batch_bytes_max })
 }
 
@@ -124,7 +158,8 @@ async fn make_rows(slot: &mut ConnectionSlot) -> Result<(), CallError> {
     Ok(())
 }
 
-async fn read_seed(slot: &mut ConnectionSlot) -> Result<Seed, CallError> {
+/// Returns the seed and the layout.
+async fn read_mark(slot: &mut ConnectionSlot) -> Result<(Seed, u64), CallError> {
     let statements = slot.database().dialect.statements();
     let namespace = slot.database().namespace.clone();
     let rows = slot.fetch(statements.mark, &[Value::Text(&namespace)]).await?;
@@ -137,5 +172,5 @@ async fn read_seed(slot: &mut ConnectionSlot) -> Result<Seed, CallError> {
              that made them"
         )));
     }
-    Ok(Seed::of_cluster(&cluster_id))
+    Ok((Seed::of_cluster(&cluster_id), layout))
 }

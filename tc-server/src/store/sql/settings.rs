@@ -32,15 +32,19 @@ pub struct SqlSettings {
     /// How long one call of the database may take before the connection is given up. Too short: a
     /// large batch is sent again and again; too long: a dead connection is noticed late.
     pub call_limit: Duration,
-    /// Bytes of the journal after which it is compacted. Too few: the database does most of its
-    /// work twice; too many: a new leader reads for longer.
+    /// Bytes of the journal, the newest and as it is stored, that are not compacted. Too few:
+    /// finished globals are put into the table of the records and deleted from it again before
+    /// long; too many: a new leader reads for longer.
+    pub tail_bytes: u64,
+    /// Bytes of the journal before those after which it is compacted. Too few: many small
+    /// transactions; too many: each keeps the database from storing batches for longer.
     pub compact_bytes: u64,
     /// Uses a database whose settings could lose acknowledged changes.
     pub allow_unsafe: bool,
 }
 
 impl SqlSettings {
-    /// Returns the defaults: namespace `default`, 3 s, 10 s, and 4 MiB.
+    /// Returns the defaults: namespace `default`, 3 s, 10 s, 16 MiB and 1 MiB.
     #[must_use]
     pub fn new(url: impl Into<String>, node: CoordinatorNode) -> Self {
         Self {
@@ -49,7 +53,8 @@ impl SqlSettings {
             node,
             lease: Duration::from_secs(3),
             call_limit: Duration::from_secs(10),
-            compact_bytes: 4 << 20,
+            tail_bytes: 16 << 20,
+            compact_bytes: 1 << 20,
             allow_unsafe: false,
         }
     }
@@ -116,6 +121,7 @@ impl fmt::Debug for SqlSettings {
             .field("node", &self.node)
             .field("lease", &self.lease)
             .field("call_limit", &self.call_limit)
+            .field("tail_bytes", &self.tail_bytes)
             .field("compact_bytes", &self.compact_bytes)
             .field("allow_unsafe", &self.allow_unsafe)
             .finish_non_exhaustive()

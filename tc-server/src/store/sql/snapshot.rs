@@ -6,20 +6,24 @@ use hashbrown::HashMap;
 use super::connection::{Connection, ConnectionSlot, SqlDatabase};
 use super::dialect::CallError;
 use super::pages;
+use super::tail::Tail;
 use crate::off_the_loop::off_the_loop;
 use crate::store::StoreError;
 use crate::store::codec;
 use crate::store::journal::frame::Seed;
 use crate::store::stored_keys::StoredKeys;
 
+/// Values by their keys.
+pub(super) type StoredRecords = HashMap<Vec<u8>, Vec<u8>>;
+
 /// The content of the store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Content {
-    records: HashMap<Vec<u8>, Vec<u8>>,
+    pub(super) records: StoredRecords,
     /// The number up to which the journal is compacted.
     pub(super) applied: u64,
-    /// The bytes of the journal above it.
-    pub(super) journal_bytes: u64,
+    /// The journal above it.
+    pub(super) tail: Tail,
     /// Keys of both: what an earlier leader still carries over comes from this journal.
     pub(super) stored: StoredKeys,
 }
@@ -29,12 +33,15 @@ pub(super) async fn read(
     slot: &mut ConnectionSlot,
     last: u64,
     seed: Seed,
+    tail_bytes: u64,
 ) -> Result<Content, CallError> {
     let database = slot.database().clone();
     let mut connection = slot.take().await?;
     connection.run(database.dialect.statements().begin_snapshot).await?;
     let applied = read_applied(&mut connection, &database).await?;
-    let mut content = Content { applied, ..Content::default() };
+    let tail = Tail::behind(applied, seed, tail_bytes);
+    let (records, stored) = (StoredRecords::new(), StoredKeys::default());
+    let mut content = Content { records, applied, tail, stored };
     read_records(&mut connection, &database, &mut content).await?;
     read_journal(&mut connection, &database, last, seed, &mut content).await?;
     connection.run("COMMIT").await?;
@@ -77,9 +84,8 @@ async fn read_journal(
 ) -> Result<(), CallError> {
     let mut number = content.applied;
     while number < last {
-        let batches = pages::batches(connection, database, number, last).await?;
-        for batch in &batches {
-            content.journal_bytes += batch.bytes.len() as u64;
+        for batch in pages::batches(connection, database, number, last).await? {
+            number = batch.number;
             batch.visit(seed, |key, value| {
                 content.stored.note(key);
                 match value {
@@ -87,28 +93,24 @@ async fn read_journal(
                     None => drop(content.records.remove(key)),
                 }
             })?;
+            content.tail.push_read(batch)?;
         }
-        number += batches.len() as u64;
     }
     Ok(())
 }
 
-impl Content {
-    /// Decodes the records.
-    pub(super) async fn into_records(
-        self,
-        database: &SqlDatabase,
-    ) -> Result<Vec<Record>, StoreError> {
-        let decode = move || {
-            let mut stored: Vec<(Vec<u8>, Vec<u8>)> = self.records.into_iter().collect();
-            // In the order of keys, as every store returns them: the same records load in the same
-            // way (PURE).
-            stored.sort_unstable();
-            let records = stored.into_iter().map(|(key, value)| codec::decode(&key, &value));
-            records.collect::<Result<Vec<_>, _>>()
-        };
-        let unreadable =
-            |source| StoreError::Unreadable { store: database.name.to_string(), source };
-        off_the_loop(decode).await.map_err(unreadable)
-    }
+/// Decodes the records of a content, in the order of keys, as every store returns them: the same
+/// records load in the same way (PURE).
+pub(super) async fn decode(
+    records: StoredRecords,
+    database: &SqlDatabase,
+) -> Result<Vec<Record>, StoreError> {
+    let decode = move || {
+        let mut stored: Vec<(Vec<u8>, Vec<u8>)> = records.into_iter().collect();
+        stored.sort_unstable();
+        let records = stored.into_iter().map(|(key, value)| codec::decode(&key, &value));
+        records.collect::<Result<Vec<_>, _>>()
+    };
+    let unreadable = |source| StoreError::Unreadable { store: database.name.to_string(), source };
+    off_the_loop(decode).await.map_err(unreadable)
 }

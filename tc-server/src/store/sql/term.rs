@@ -4,17 +4,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use handfast_core::{Change, Epoch};
-use tokio_util::task::AbortOnDropHandle;
 
-use super::compaction;
+use super::compaction::Compactor;
+use super::compressed;
 use super::connection::{ConnectionSlot, SqlDatabase};
 use super::dialect::CallError;
 use super::journal::{self, Appended, Position, Witness};
 use super::lease::Tenure;
 use super::pages::StoredBatch;
-use super::recent_batches::RecentBatches;
 use super::retries::Retries;
-use super::schema::Ground;
+use super::schema::{Ground, KnownLayout};
+use super::tail::Tail;
 use crate::store::StoreError;
 use crate::store::boot_instant::BootInstant;
 use crate::store::journal::frame;
@@ -25,11 +25,9 @@ use crate::store::stored_keys::StoredKeys;
 pub(super) struct Term {
     database: SqlDatabase,
     witness: Arc<Witness>,
+    known_layout: Arc<KnownLayout>,
     tenure: Tenure,
     ground: Ground,
-    compact_bytes: u64,
-    /// For the compactions of this term, of which one runs at a time.
-    stored: Arc<Mutex<StoredKeys>>,
     state: Mutex<State>,
 }
 
@@ -40,18 +38,15 @@ struct State {
     last: Option<Position>,
     /// Absent while it is in use.
     slot: Option<ConnectionSlot>,
-    /// Bytes of the journal since the last compaction was begun.
-    bytes: u64,
-    /// The batches since then, as far as they are not too many.
-    recent: RecentBatches,
     /// Ends with the term: it would disturb the next leader.
-    compaction: Option<AbortOnDropHandle<()>>,
+    compactor: Option<Arc<Compactor>>,
 }
 
 /// A batch that is being stored.
 struct Writing {
     slot: ConnectionSlot,
     last: Position,
+    compactor: Option<Arc<Compactor>>,
 }
 
 /// The journal as it stands when a term begins.
@@ -59,26 +54,25 @@ struct Writing {
 pub(super) struct Beginning {
     pub(super) slot: ConnectionSlot,
     pub(super) mark: Position,
-    pub(super) journal_bytes: u64,
+    pub(super) tail: Tail,
     pub(super) stored: StoredKeys,
 }
 
 impl Term {
     pub(super) fn begin(
         witness: Arc<Witness>,
+        known_layout: Arc<KnownLayout>,
         tenure: Tenure,
         ground: Ground,
         compact_bytes: u64,
         beginning: Beginning,
     ) -> Self {
-        let Beginning { slot, mark, journal_bytes: bytes, stored } = beginning;
+        let Beginning { slot, mark, tail, stored } = beginning;
         let database = slot.database().clone();
-        let recent = RecentBatches::default();
-        let state = State { last: Some(mark), slot: Some(slot), bytes, recent, compaction: None };
-        let (state, stored) = (Mutex::new(state), Arc::new(Mutex::new(stored)));
-        let term = Self { database, witness, tenure, ground, compact_bytes, stored, state };
-        term.compact_if_due(&mut term.lock());
-        term
+        let compactor = Compactor::start(database.clone(), compact_bytes, tail, stored);
+        let (last, slot, compactor) = (Some(mark), Some(slot), Some(Arc::new(compactor)));
+        let state = Mutex::new(State { last, slot, compactor });
+        Self { database, witness, known_layout, tenure, ground, state }
     }
 
     pub(super) fn epoch(&self) -> Epoch {
@@ -97,7 +91,7 @@ impl Term {
 
     /// Ends the term, and gives up the lease.
     pub(super) async fn resign(&self) {
-        self.lock().compaction = None;
+        self.lock().compactor = None;
         self.tenure.resign().await;
     }
 
@@ -111,13 +105,15 @@ impl Term {
             () = self.lost() => Err(StoreError::LostLeadership),
             stored = self.store(&mut writing, &frame) => stored,
         };
-        match stored {
-            Ok(()) => self.end_write(writing, frame),
-            Err(error) => {
-                self.tenure.end();
-                return Err(error);
-            }
+        if let Err(error) = stored {
+            self.tenure.end();
+            return Err(error);
         }
+        if let Some(compactor) = &writing.compactor {
+            let stored = StoredBatch { number: writing.last.number, bytes: frame };
+            compactor.add(stored, batch.iter().map(Change::key).collect()).await;
+        }
+        self.end_write(writing);
         Ok(())
     }
 
@@ -125,12 +121,15 @@ impl Term {
         let mut state = self.lock();
         let last = state.last.take().ok_or(StoreError::LostLeadership)?;
         let slot = state.slot.take().unwrap_or_else(|| ConnectionSlot::new(self.database.clone()));
-        Ok(Writing { slot, last })
+        Ok(Writing { slot, last, compactor: state.compactor.clone() })
     }
 
     fn encode(&self, batch: &[Change], number: u64) -> Result<Vec<u8>, StoreError> {
         let mut frame = Vec::new();
         let encoded = frame::encode(batch, number, self.ground.seed, &mut frame);
+        if self.known_layout.may_compress() {
+            frame = compressed::compress(frame);
+        }
         let (bytes, bytes_max) = (frame.len(), self.ground.batch_bytes_max);
         if encoded.is_none() || bytes > bytes_max {
             return Err(self.database.unusable(format!(
@@ -159,25 +158,10 @@ impl Term {
         Ok(())
     }
 
-    fn end_write(&self, writing: Writing, frame: Vec<u8>) {
+    fn end_write(&self, writing: Writing) {
         let mut state = self.lock();
         state.last = Some(writing.last);
         state.slot = Some(writing.slot);
-        state.bytes += frame.len() as u64;
-        state.recent.push(StoredBatch { number: writing.last.number, bytes: frame });
-        self.compact_if_due(&mut state);
-    }
-
-    fn compact_if_due(&self, state: &mut State) {
-        let is_running = state.compaction.as_ref().is_some_and(|task| !task.is_finished());
-        let Some(last) = state.last.filter(|_| !is_running) else { return };
-        if state.bytes >= self.compact_bytes {
-            state.bytes = 0;
-            let (database, stored) = (self.database.clone(), Arc::clone(&self.stored));
-            let (seed, recent) = (self.ground.seed, state.recent.take());
-            let compact = compaction::compact(database, last.number, seed, stored, recent);
-            state.compaction = Some(AbortOnDropHandle::new(tokio::spawn(compact)));
-        }
     }
 
     /// Confirms that the newest row is of this term.

@@ -87,24 +87,27 @@ impl Options {
         store.commit(epoch, batch.clone()).await?;
         let stored = DB::newest_batches(&fresh.pool).await.context("reading a batch")?;
         let bytes = stored.first().context("the journal is empty")?;
+        let plain = SqlStore::decompressed(bytes);
         DB::make_table(&fresh.pool).await?;
         let mut number = 0;
         let names = [
-            format!("{}, bare insert of {} bytes", DB::PRODUCT, bytes.len()),
+            format!("{}, bare insert of {} bytes", DB::PRODUCT, plain.len()),
             format!("{}, batch of {RECORDS} records", DB::PRODUCT),
+            format!("{}, bare insert of {} bytes, as it is stored", DB::PRODUCT, bytes.len()),
         ];
         let mut rows = self
             .measure
             .rows(&names, async |which| {
+                if which == 1 {
+                    let commit = async || Ok(store.commit(epoch, batch.clone()).await?);
+                    return self.repeat(commit).await;
+                }
+                let bytes = if which == 0 { &*plain } else { bytes };
                 let insert = async || {
                     number += 1;
                     Ok(DB::insert(&fresh.pool, number, bytes).await?)
                 };
-                let commit = async || Ok(store.commit(epoch, batch.clone()).await?);
-                match which {
-                    0 => self.repeat(insert).await,
-                    _ => self.repeat(commit).await,
-                }
+                self.repeat(insert).await
             })
             .await?;
         store.resign(epoch).await;
@@ -119,7 +122,7 @@ impl Options {
                 per_second(bare),
             ));
         };
-        rows.iter_mut().skip(1).for_each(goal);
+        goal(&mut rows[1]);
         rows.into_iter().for_each(|row| report.push(row));
         Ok(())
     }
@@ -163,6 +166,7 @@ impl Options {
             format!("{}, {IN_FLIGHT} globals at a time", DB::PRODUCT),
             format!("{}, {IN_FLIGHT}, decided by the last branch", DB::PRODUCT),
             format!("{}, bare insert of their batches", DB::PRODUCT),
+            format!("{}, the same as they are stored", DB::PRODUCT),
         ];
         let mut batches = Vec::new();
         let mut rows = self
@@ -174,6 +178,10 @@ impl Options {
                     batches = stored;
                     Ok(measured)
                 }
+                2 => {
+                    let plain = batches.iter().map(|batch| SqlStore::decompressed(batch).into());
+                    self.inserts_of::<DB>(url, &plain.collect::<Vec<Vec<u8>>>()).await
+                }
                 _ => self.inserts_of::<DB>(url, &batches).await,
             })
             .await?;
@@ -184,8 +192,11 @@ impl Options {
         rows[0].set_figure(what, asked);
         let share = rows[1].per_second.median / bound;
         rows[1].goals.push(Goal::at_least(what, 0.6, share, per_second(bare)));
-        let bytes = batches.iter().map(Vec::len).sum::<usize>() / batches.len().max(1);
-        rows[2].set_figure("bytes of a batch", bytes as f64);
+        let mean = |bytes: usize| bytes as f64 / batches.len().max(1) as f64;
+        let stored = batches.iter().map(Vec::len).sum();
+        let plain = batches.iter().map(|batch| SqlStore::decompressed(batch).len()).sum();
+        rows[2].set_figure("bytes of a batch", mean(plain));
+        rows[3].set_figure("bytes of a batch", mean(stored));
         rows.into_iter().for_each(|row| report.push(row));
         Ok(())
     }

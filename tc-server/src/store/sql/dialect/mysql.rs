@@ -211,6 +211,7 @@ const STATEMENTS: Statements = Statements {
     batches: "SELECT number, batch FROM tc_journal \
         WHERE namespace = ? AND number > ? AND number <= ? ORDER BY number",
     advance_mark: "UPDATE tc_mark SET applied = ? WHERE namespace = ? AND applied = ?",
+    raise_layout: "UPDATE tc_mark SET layout = ? WHERE namespace = ? AND layout < ?",
     delete_batches: "DELETE FROM tc_journal WHERE namespace = ? AND number < ?",
     lease: "SELECT holder, epoch, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), until), node \
         FROM tc_lease WHERE namespace = ?",

@@ -189,6 +189,7 @@ const STATEMENTS: Statements = Statements {
     batches: "SELECT number, batch FROM tc_journal \
         WHERE namespace = $1 AND number > $2 AND number <= $3 ORDER BY number",
     advance_mark: "UPDATE tc_mark SET applied = $1 WHERE namespace = $2 AND applied = $3",
+    raise_layout: "UPDATE tc_mark SET layout = $1 WHERE namespace = $2 AND layout < $3",
     delete_batches: "DELETE FROM tc_journal WHERE namespace = $1 AND number < $2",
     lease: "SELECT holder, epoch, \
           CAST(EXTRACT(EPOCH FROM until - clock_timestamp()) * 1000000 AS bigint), node \
