@@ -72,8 +72,8 @@ pub struct ClusterSettings {
     pub store: SharedKind,
     /// The hosts that they are on, if it is not this one: one for each.
     pub network: Option<Arc<Network>>,
-    /// The program that every second coordinator runs, if it is another: one of an earlier commit,
-    /// as in the middle of an upgrade.
+    /// The program that every second coordinator runs, beginning with the first, if it is another:
+    /// one of an earlier commit, as in the middle of an upgrade.
     pub earlier: Option<Program>,
 }
 

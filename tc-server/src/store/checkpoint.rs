@@ -5,7 +5,8 @@
 //! its files at the start and keeps them open.
 
 use std::io;
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread;
 
 use super::disk::DiskFile;
 use super::journal::{Sealed, frames_of};
@@ -18,37 +19,98 @@ const READ_AT_A_TIME: usize = 256 << 10;
 /// The checkpoint that is under way, if one is.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoint {
-    thread: Option<JoinHandle<io::Result<()>>>,
+    worker: Option<Worker>,
+    is_running: bool,
+}
+
+/// The thread of the checkpoints. It ends when it is dropped, and has let go of the records before
+/// it says that a checkpoint is over.
+///
+/// It stays from one checkpoint to the next with the memory that it has used, since memory that is
+/// fresh has to be zeroed.
+#[derive(Debug)]
+struct Worker {
+    segments: Sender<(Records, Sealed)>,
+    results: Receiver<io::Result<()>>,
 }
 
 impl Checkpoint {
     /// Starts carrying over a segment. The caller must have seen `finish` succeed for the segment
     /// before it.
     pub(super) fn begin(&mut self, records: &Records, sealed: Sealed) -> io::Result<()> {
-        let records = records.clone();
-        let carry_over = move || carry_over(&records, &sealed);
-        self.thread = Some(thread::Builder::new().name("checkpoint".to_owned()).spawn(carry_over)?);
-        Ok(())
+        let worker = match self.worker.take() {
+            Some(worker) => worker,
+            None => Worker::start()?,
+        };
+        let sent = worker.segments.send((records.clone(), sealed));
+        self.worker = Some(worker);
+        self.is_running = true;
+        sent.map_err(|_| panicked())
     }
 
     /// Waits for the running checkpoint, if there is one. Only after `Ok` may the segment be
     /// overwritten.
     pub(super) fn finish(&mut self) -> io::Result<()> {
-        let panicked = |_| Err(io::Error::other("the storage engine panicked in a checkpoint"));
-        self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap_or_else(panicked))
+        let Some(worker) = self.worker.as_ref().filter(|_| self.is_running) else { return Ok(()) };
+        let result = worker.results.recv();
+        self.is_running = false;
+        result.unwrap_or_else(|_| Err(panicked()))
     }
 
     /// Reports a failure of the last checkpoint, without waiting for a running one.
     pub(super) fn check(&mut self) -> io::Result<()> {
-        let is_over = self.thread.as_ref().is_some_and(JoinHandle::is_finished);
-        if is_over { self.finish() } else { Ok(()) }
+        let Some(worker) = self.worker.as_ref().filter(|_| self.is_running) else { return Ok(()) };
+        let result = match worker.results.try_recv() {
+            Ok(result) => result,
+            Err(TryRecvError::Empty) => return Ok(()),
+            Err(TryRecvError::Disconnected) => Err(panicked()),
+        };
+        self.is_running = false;
+        result
+    }
+
+    /// Returns whether there is memory to give back, now or when the running checkpoint is over.
+    pub(super) fn holds_memory(&self) -> bool {
+        self.worker.is_some()
+    }
+
+    /// Gives memory back, unless a checkpoint is running. As [`check`](Self::check), it reports a
+    /// failure of the last one.
+    pub(super) fn give_back_memory(&mut self) -> io::Result<()> {
+        self.check()?;
+        if !self.is_running {
+            self.worker = None;
+        }
+        Ok(())
     }
 }
 
-fn carry_over(records: &Records, sealed: &Sealed) -> io::Result<()> {
+impl Worker {
+    fn start() -> io::Result<Self> {
+        let (segments, sealed) = channel::<(Records, Sealed)>();
+        let (done, results) = channel();
+        let work = move || {
+            let mut buffer = Vec::new();
+            for (records, sealed) in sealed {
+                let result = carry_over(&records, &sealed, &mut buffer);
+                drop((records, sealed));
+                // A store that is dropped in a panic asks no more.
+                drop(done.send(result));
+            }
+        };
+        thread::Builder::new().name("checkpoint".to_owned()).spawn(work)?;
+        Ok(Self { segments, results })
+    }
+}
+
+fn panicked() -> io::Error {
+    io::Error::other("the storage engine panicked in a checkpoint")
+}
+
+fn carry_over(records: &Records, sealed: &Sealed, buffer: &mut Vec<u8>) -> io::Result<()> {
     crash_point("after-seal");
-    let segment = read(&sealed.segment)?;
-    let frames = frames_of(&segment, sealed.mark.seed);
+    read(&sealed.segment, buffer)?;
+    let frames = frames_of(buffer, sealed.mark.seed);
     // The segment is overwritten next, and what cannot be read back would be lost without a sign.
     if frames.last().map(|frame| frame.number) != Some(sealed.mark.applied) {
         let name = sealed.segment.path().display();
@@ -61,13 +123,13 @@ fn carry_over(records: &Records, sealed: &Sealed) -> io::Result<()> {
 
 /// Reads the whole file through its open descriptor. Yields between blocks, for the reason given at
 /// `records::CHANGES_AT_A_TIME`.
-fn read(file: &DiskFile) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or_default()];
+fn read(file: &DiskFile, bytes: &mut Vec<u8>) -> io::Result<()> {
+    bytes.resize(usize::try_from(file.len()?).unwrap_or_default(), 0);
     let mut offset = 0;
     for block in bytes.chunks_mut(READ_AT_A_TIME) {
         file.read_exact_at(block, offset)?;
         offset += block.len() as u64;
         thread::yield_now();
     }
-    Ok(bytes)
+    Ok(())
 }

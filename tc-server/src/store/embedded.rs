@@ -34,7 +34,8 @@ use crate::crash_point::crash_point;
 /// The default size of a segment of the journal, in bytes.
 pub const SEGMENT_BYTES: u64 = 16 << 20;
 
-/// The pause without a batch after which the witnesses of the last batch number are synced.
+/// The pause without a batch after which the witnesses of the last batch number are synced, and
+/// memory of the last checkpoint is given back.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long dropping the store waits for its writer, which may be carrying over a segment. A caller
@@ -196,14 +197,26 @@ impl Writer {
 
     /// Waits for the next job. Returns `None` when the store is being dropped.
     fn next_job(&mut self, asked: &mpsc::Receiver<Job>) -> Option<Job> {
-        // In a pause the sync of the witnesses delays no batch.
-        if !self.failed && self.journal.has_unsynced_witnesses() {
+        // In a pause this delays no batch.
+        while self.is_to_clear_up() {
             match asked.recv_timeout(PAUSE) {
-                Err(RecvTimeoutError::Timeout) => self.sync_witnesses(),
+                Err(RecvTimeoutError::Timeout) => self.clear_up(),
                 asked => return asked.ok(),
             }
         }
         asked.recv().ok()
+    }
+
+    fn is_to_clear_up(&self) -> bool {
+        !self.failed && (self.journal.has_unsynced_witnesses() || self.checkpoint.holds_memory())
+    }
+
+    fn clear_up(&mut self) {
+        if self.journal.has_unsynced_witnesses() {
+            self.sync_witnesses();
+        } else if let Err(error) = self.attempt(|writer| writer.checkpoint.give_back_memory()) {
+            tracing::error!(%error, "the last checkpoint failed");
+        }
     }
 
     /// Syncs the witnesses. A failure is reported to the next batch.

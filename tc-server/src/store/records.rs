@@ -43,7 +43,7 @@ const MARK: &str = "journal";
 const MARK_FORMAT: u8 = 1;
 
 /// The engine's cache of its file, which also buffers the writes of a commit.
-const CACHE_BYTES: usize = 64 << 20;
+const CACHE_BYTES: usize = 16 << 20;
 
 /// Changes written before the thread yields: about 0.1 ms of work. A thread that never yields keeps
 /// a processor for milliseconds, and the callers of the journal's next batch would wait for it.
@@ -188,14 +188,15 @@ impl Records {
             }
             thread::yield_now();
         }
-        let mut newest: Vec<_> = newest.into_iter().collect();
-        // Sorted, because neighbouring keys share a page.
-        newest.sort_unstable_by_key(|(key, _)| *key);
         self.commit(None, mark, |stored| {
             let kinds: BTreeSet<u8> =
-                newest.iter().filter_map(|it| it.0.first()).copied().collect();
+                newest.keys().filter_map(|key| key.first()).copied().collect();
             let greatest = greatest_keys(kinds, stored)?;
-            newest.retain(|(key, value)| value.is_some() || greatest.may_have(key));
+            let is_to_write =
+                |(key, value): &(&[u8], Option<&[u8]>)| value.is_some() || greatest.may_have(key);
+            let mut newest: Vec<_> = newest.into_iter().filter(is_to_write).collect();
+            // Sorted, because neighbouring keys share a page.
+            newest.sort_unstable_by_key(|(key, _)| *key);
             for changes in newest.chunks(CHANGES_AT_A_TIME) {
                 for (key, value) in changes {
                     match value {

@@ -39,6 +39,7 @@ use handfast_core::{Change, Epoch, Record};
 use tokio::sync::watch;
 
 use super::{Leader, RecordSnapshot, RecordSource, SeenNode, Store, StoreError};
+use compaction::Compactor;
 use connection::{ConnectionSlot, SqlDatabase};
 use dialect::CallError;
 use journal::Witness;
@@ -126,9 +127,8 @@ impl SqlStore {
             };
             if let Some((beginning, records)) = taken {
                 let records = snapshot::decode(records, &self.database).await?;
-                let compact_bytes = self.settings.compact_bytes;
                 let (witness, layout) = (Arc::clone(&self.witness), Arc::clone(&self.known_layout));
-                let term = Term::begin(witness, layout, tenure, ground, compact_bytes, beginning);
+                let term = Term::begin(witness, layout, tenure, ground, beginning);
                 *self.lock() = Some(Arc::new(term));
                 return Ok((epoch, records));
             }
@@ -172,7 +172,10 @@ impl SqlStore {
                 // A later leader has compacted batches behind this mark, so this epoch cannot lead.
                 Ok(content) if content.applied > mark.number => return Ok(None),
                 Ok(Content { records, tail, stored, .. }) => {
-                    return Ok(Some((Beginning { slot, mark, tail, stored }, records)));
+                    let database = self.database.clone();
+                    let compact_bytes = self.settings.compact_bytes;
+                    let compactor = Compactor::start(database, compact_bytes, tail, stored);
+                    return Ok(Some((Beginning { slot, mark, compactor }, records)));
                 }
                 Err(error) => retries.pause(&self.database, error).await?,
             }

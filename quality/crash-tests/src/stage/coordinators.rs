@@ -38,7 +38,8 @@ pub(super) async fn start(
     for number in 0..all {
         let data_dir = folder.join(format!("node-{number}"));
         let (log, settings_of_node) = (data_dir.with_extension("log"), store.settings(number));
-        let is_earlier = number % 2 == 1;
+        // The first one too: before an upgrade the earlier program has made the store.
+        let is_earlier = number % 2 == 0;
         let program = cluster.earlier.as_ref().filter(|_| is_earlier).unwrap_or(&settings.program);
         let place = match &cluster.network {
             Some(network) => CoordinatorPlace::on(network.host(number)),

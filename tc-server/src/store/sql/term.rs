@@ -14,11 +14,9 @@ use super::lease::Tenure;
 use super::pages::StoredBatch;
 use super::retries::Retries;
 use super::schema::{Ground, KnownLayout};
-use super::tail::Tail;
 use crate::store::StoreError;
 use crate::store::boot_instant::BootInstant;
 use crate::store::journal::frame;
-use crate::store::stored_keys::StoredKeys;
 
 /// A term. It ends when a call finds another leader, or with the lease.
 #[derive(Debug)]
@@ -54,8 +52,7 @@ struct Writing {
 pub(super) struct Beginning {
     pub(super) slot: ConnectionSlot,
     pub(super) mark: Position,
-    pub(super) tail: Tail,
-    pub(super) stored: StoredKeys,
+    pub(super) compactor: Compactor,
 }
 
 impl Term {
@@ -64,12 +61,9 @@ impl Term {
         known_layout: Arc<KnownLayout>,
         tenure: Tenure,
         ground: Ground,
-        compact_bytes: u64,
-        beginning: Beginning,
+        Beginning { slot, mark, compactor }: Beginning,
     ) -> Self {
-        let Beginning { slot, mark, tail, stored } = beginning;
         let database = slot.database().clone();
-        let compactor = Compactor::start(database.clone(), compact_bytes, tail, stored);
         let (last, slot, compactor) = (Some(mark), Some(slot), Some(Arc::new(compactor)));
         let state = Mutex::new(State { last, slot, compactor });
         Self { database, witness, known_layout, tenure, ground, state }
