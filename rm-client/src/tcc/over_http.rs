@@ -111,6 +111,7 @@ impl HttpTcc {
     /// called.
     pub async fn try_(&self, input: &impl Serialize) -> Result<(), TccError<HttpTryError>> {
         let context = context::current().ok_or(Error::TransactionRequired)?;
+        let _open = context.open_branch();
         let input = encode(&self.url, input)?;
         let branch_id = branch_id();
         let request = v1::TryBranchRequest {

@@ -100,6 +100,7 @@ impl<T: Tcc> TccResource<T> {
     pub async fn try_(&self, input: &T::Input) -> Result<(), TccError<T::Error>> {
         let shared = &self.shared;
         let context = context::current().ok_or(Error::TransactionRequired)?;
+        let _open = context.open_branch();
         let application_data = encode(&shared.name, input)?;
         let id = branch_id();
         let branch = TccBranch::new(context.xid, id, &shared.name)?;

@@ -13,7 +13,7 @@ use super::error::XaError;
 use super::pooled_connection::PooledConnection;
 use super::state::XaState;
 use crate::at::BoundQuery;
-use crate::context::Context;
+use crate::context::{Context, OpenBranch};
 use crate::trace;
 use crate::xid::Xid;
 
@@ -37,6 +37,7 @@ pub struct XaTransaction<'t, DB: XaDatabase> {
 pub(super) struct Branch {
     pub(super) name: BranchName,
     pub(super) xid: Xid,
+    _open: OpenBranch,
     /// How much its session had written when it began, if the database counts that.
     pub(super) begun: Option<i64>,
     /// Whether all its statements so far look like reads. A function may write all the same.
@@ -50,17 +51,20 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         shared: Arc<XaState<DB>>,
         context: Option<Context>,
     ) -> Result<Self, sqlx::Error> {
-        let named = context.map(|context| (shared.name_branch(&context.xid), context.xid));
-        if let Some((name, _)) = &named {
+        let named = context.map(|context| {
+            let (name, open) = (shared.name_branch(&context.xid), context.open_branch());
+            (name, context.xid, open)
+        });
+        if let Some((name, ..)) = &named {
             name.check_length(DB::NAME_BYTES_MAX).map_err(XaError::from)?;
         }
         let mut session = PooledConnection::acquire(&shared.pool).await?;
-        let start = named.as_ref().map_or_else(|| "BEGIN".to_owned(), |(name, _)| DB::start(name));
+        let start = named.as_ref().map_or_else(|| "BEGIN".to_owned(), |(name, ..)| DB::start(name));
         let begun = DB::written(&send::<DB>(&mut session, start).await?)?;
         let resource = &shared.identity.resource_id;
-        let branch = named.map(|(name, xid)| {
+        let branch = named.map(|(name, xid, _open)| {
             let span = trace::branch(&xid, name.branch, resource, "XA", Some(DB::DIALECT));
-            Branch { name, xid, begun, only_reads: true, span }
+            Branch { name, xid, _open, begun, only_reads: true, span }
         });
         Ok(Self { session, shared, branch, scope: PhantomData })
     }

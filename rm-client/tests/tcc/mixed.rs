@@ -3,6 +3,7 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use handfast::{AtResource, Global, GlobalStatus, XaDatabase, XaResource, XaTransaction};
+use handfast_test_services::until;
 use sqlx::{MySql, Postgres};
 
 use crate::action::{Amount, LocalDatabase, ten_from};
@@ -104,14 +105,18 @@ async fn prepare<DB: EveryMode>(resource: &XaResource<DB>, global: &Global) {
     Box::pin(global.scope(work)).await.unwrap();
 }
 
+async fn ledger<DB: EveryMode>(scene: &Scene<DB>) -> XaResource<DB> {
+    // Prepared branches belong to the server, which tests share, so the node id is unique.
+    let node = format!("n{}", &uuid::Uuid::new_v4().simple().to_string()[..16]);
+    scene.handfast.xa(scene.pool.clone()).node(node).await.unwrap()
+}
+
 /// Runs an AT, a TCC and an XA branch of one global, which ends by the given decision.
 async fn all_three<DB: EveryMode>(decision: Decision) {
     let scene = Scene::<DB>::new().await;
     let debits = scene.resource().await;
     let notes = scene.handfast.at(scene.pool.clone()).await.unwrap();
-    // Prepared branches belong to the server, which tests share, so the node id is unique.
-    let node = format!("n{}", &uuid::Uuid::new_v4().simple().to_string()[..16]);
-    let ledger = scene.handfast.xa(scene.pool.clone()).node(node).await.unwrap();
+    let ledger = ledger(&scene).await;
     let global = scene.begin().await;
     let xid = global.xid().clone();
     change(&notes, &global).await;
@@ -131,6 +136,42 @@ async fn all_three<DB: EveryMode>(decision: Decision) {
         }
     };
     assert_eq!([scene.account(1).await, scene.account(3).await], accounts);
+    scene.assert_finished().await;
+}
+
+/// Regression: only branches in AT mode counted as open.
+async fn a_last_branch_beside_a_try<DB: EveryMode>() {
+    let scene = Scene::<DB>::new().await;
+    let debits = scene.resource().await;
+    let notes = scene.handfast.at(scene.pool.clone()).await.unwrap();
+    let failed = scene.handfast.transaction("move").run(async |_tx| {
+        scene.conduct.shut();
+        let last = async {
+            until("the try runs", async || scene.conduct.called() == ["try"]).await;
+            DB::run_alone(&notes.last(), CHANGE).await.unwrap();
+            scene.conduct.open();
+        };
+        let too_much = Amount { cents: 1_001, ..ten_from(1) };
+        tokio::join!(debits.try_(&too_much), last).0
+    });
+    assert_eq!(failed.await.unwrap_err().code(), "HF-TM-ROLLED-BACK");
+    assert_eq!((scene.account(1).await, scene.note().await.as_str()), (UNTOUCHED, "as it was"));
+    scene.assert_finished().await;
+}
+
+async fn a_last_branch_beside_an_open_xa_branch<DB: EveryMode>() {
+    let scene = Scene::<DB>::new().await;
+    let notes = scene.handfast.at(scene.pool.clone()).await.unwrap();
+    let ledger = ledger(&scene).await;
+    let failed = scene.handfast.transaction("move").run(async |_tx| {
+        let mut open: XaTransaction<'static, DB> = ledger.begin().await?;
+        DB::write_xa(&mut open, "UPDATE account SET cents = cents - 10 WHERE id = 3").await?;
+        DB::run_alone(&notes.last(), CHANGE).await?;
+        open.rollback().await?;
+        Err::<(), _>(sqlx::Error::RowNotFound)
+    });
+    assert_eq!(failed.await.unwrap_err().code(), "HF-TM-ROLLED-BACK");
+    assert_eq!((scene.account(3).await, scene.note().await.as_str()), (UNTOUCHED, "as it was"));
     scene.assert_finished().await;
 }
 
@@ -157,4 +198,16 @@ async fn three_modes_commit_on_mysql() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_modes_roll_back_on_mysql() {
     all_three::<MySql>(Decision::RollBack).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_last_branch_decides_nothing_beside_others_on_postgres() {
+    a_last_branch_beside_a_try::<Postgres>().await;
+    a_last_branch_beside_an_open_xa_branch::<Postgres>().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_last_branch_decides_nothing_beside_others_on_mysql() {
+    a_last_branch_beside_a_try::<MySql>().await;
+    a_last_branch_beside_an_open_xa_branch::<MySql>().await;
 }
