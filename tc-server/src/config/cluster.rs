@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::unset_is_empty;
+use crate::store::SqlSettings;
 
 /// Several coordinators on one store, of which one leads. Used by the stores that can be shared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +33,7 @@ pub struct ClusterConfig {
 }
 
 /// The store in a SQL database.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SqlConfig {
     /// The database, `postgres://user@host:5432/database` or `mysql://user@host:3306/database`,
@@ -43,6 +44,10 @@ pub struct SqlConfig {
     /// The file with the password of the user, and nothing else but a line end. Unset: none.
     #[serde(with = "unset_is_empty")]
     pub password_file: Option<PathBuf>,
+    /// Bytes of the journal, the newest and compressed, that stay in it as they are. Too few:
+    /// finished transactions are put into the table of the records and deleted from it again before
+    /// long. Too many: they take up space and memory, and a new leader reads for longer.
+    pub tail_bytes: u64,
     /// Accepts a database whose settings could lose acknowledged changes in a crash. For
     /// development.
     pub allow_unsafe: bool,
@@ -70,6 +75,17 @@ pub struct EtcdConfig {
     /// The certificate's private key, PEM.
     #[serde(with = "unset_is_empty")]
     pub private_key: Option<PathBuf>,
+}
+
+impl Default for SqlConfig {
+    fn default() -> Self {
+        Self {
+            url: None,
+            password_file: None,
+            tail_bytes: SqlSettings::TAIL_BYTES,
+            allow_unsafe: false,
+        }
+    }
 }
 
 impl Default for ClusterConfig {

@@ -82,6 +82,9 @@ pub(crate) fn sql_settings(
     let mut settings = SqlSettings::new(sql_url(config)?, node);
     settings.namespace.clone_from(&config.cluster.namespace);
     settings.lease = Duration::from_millis(config.cluster.lease_ms);
+    settings.tail_bytes = config.sql.tail_bytes;
+    // In steps that are small beside a small tail.
+    settings.compact_bytes = (config.sql.tail_bytes / 16).clamp(1, settings.compact_bytes);
     settings.allow_unsafe = config.sql.allow_unsafe;
     Ok(settings)
 }

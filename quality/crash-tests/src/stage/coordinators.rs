@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::{CRASH_WITHIN, PROGRESS_WITHIN, RunningSystem, Settings};
 use crate::cluster::fault::{ClusterFault, Deaths, FaultyNode};
 use crate::coordinator::{Coordinator, CoordinatorPlace};
-use crate::shared_store::SharedStore;
+use crate::shared_store::{SharedKind, SharedStore};
 use crate::wire::WireState;
 
 /// No request waits until a node leads.
@@ -37,7 +37,11 @@ pub(super) async fn start(
     let mut nodes = Vec::new();
     for number in 0..all {
         let data_dir = folder.join(format!("node-{number}"));
-        let (log, settings_of_node) = (data_dir.with_extension("log"), store.settings(number));
+        let (log, mut settings_of_node) = (data_dir.with_extension("log"), store.settings(number));
+        // The journal is compacted often. An earlier program may not know the key.
+        if cluster.store != SharedKind::Etcd && cluster.earlier.is_none() {
+            settings_of_node.push("sql.tail_bytes=65536".to_owned());
+        }
         // The first one too: before an upgrade the earlier program has made the store.
         let is_earlier = number % 2 == 0;
         let program = cluster.earlier.as_ref().filter(|_| is_earlier).unwrap_or(&settings.program);

@@ -44,6 +44,9 @@ pub struct SqlSettings {
 }
 
 impl SqlSettings {
+    /// The default of [`tail_bytes`](Self::tail_bytes).
+    pub const TAIL_BYTES: u64 = 16 << 20;
+
     /// Returns the defaults: namespace `default`, 3 s, 10 s, 16 MiB and 1 MiB.
     #[must_use]
     pub fn new(url: impl Into<String>, node: CoordinatorNode) -> Self {
@@ -53,7 +56,7 @@ impl SqlSettings {
             node,
             lease: Duration::from_secs(3),
             call_limit: Duration::from_secs(10),
-            tail_bytes: 16 << 20,
+            tail_bytes: Self::TAIL_BYTES,
             compact_bytes: 1 << 20,
             allow_unsafe: false,
         }
