@@ -22,6 +22,8 @@ mod records;
 mod snapshot;
 mod sql;
 mod stored_keys;
+#[cfg(test)]
+mod test_records;
 mod witness;
 mod write_failure_marker;
 

@@ -14,15 +14,13 @@ use std::fs;
 use std::path::Path;
 
 use futures::executor::block_on;
-use handfast_core::{
-    Change, Epoch, GlobalRecord, GlobalState, Labels, Record, RecordKey, Timestamp, Xid,
-};
+use handfast_core::{Change, Epoch, Record, RecordKey};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
 use super::disk::call_log::{self, Call, LoggedCall};
-use super::{EmbeddedStore, Store, codec};
+use super::{EmbeddedStore, Store, codec, test_records};
 use image::{Image, Loss};
 
 /// The default number of cuts per test.
@@ -147,22 +145,7 @@ fn batch(records: &Records, random: &mut StdRng) -> Vec<Change> {
 }
 
 fn global(number: u64, random: &mut StdRng) -> Record {
-    Record::Global(GlobalRecord {
-        xid: Xid(number),
-        address: "127.0.0.1:7091".into(),
-        application: "order-service".into(),
-        name: "x".repeat(random.random_range(0..300)).into(),
-        begun_at: Timestamp(1),
-        deadline: Timestamp(2),
-        state: GlobalState::Active,
-        paused: false,
-        rollback_only: false,
-        events: [].into(),
-        labels: Labels::NONE,
-        key: None,
-        finished_branches: [].into(),
-        trace: None,
-    })
+    test_records::global(number, &"x".repeat(random.random_range(0..300)))
 }
 
 fn asked(variable: &str, otherwise: u64) -> u64 {

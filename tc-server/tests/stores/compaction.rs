@@ -174,30 +174,29 @@ async fn a_candidate_that_sleeps_before_it_reads_follows<S: SharedStore>() {
 async fn what_the_tail_deletes_is_never_among_the_records<K: Kind>() {
     let shared = Sql::<K>::create().await;
     let options = Options { tail_bytes: 4_000, ..COMPACTING };
-    for first in [2_000, 4_000] {
-        let leader = shared.process(options).await;
+    let leaders = [shared.process(options).await, shared.process(options).await];
+    // A compaction that carries one over fails, and the journal is not compacted any more.
+    let lasting = "CHECK (POSITION('short-lived' IN value) = 0)";
+    shared.execute(&format!("ALTER TABLE tc_record ADD CONSTRAINT lasting {lasting}")).await;
+    for (leader, first) in leaders.iter().zip([2_000, 4_000]) {
         let (epoch, _) = leader.store.lead(Epoch(0)).await.unwrap();
-        for number in first..first + 200_u64 {
-            let mut changes = put(number, "short-lived");
-            changes.push(delete(number - 10));
+        for number in first..first + 210_u64 {
+            let mut changes = vec![delete(number - 10)];
+            if number < first + 200 {
+                changes.append(&mut put(number, "short-lived"));
+            }
             if number % 100 == 0 {
                 changes.append(&mut put(1_000 + number, "long-lived"));
             }
             leader.store.commit(epoch, changes).await.unwrap();
         }
         let (_, last) = shared.batches().await;
-        compact_behind(&shared, last - 50, &leader, epoch).await;
+        compact_behind(&shared, last, leader, epoch).await;
         leader.store.resign(epoch).await;
     }
-    // The long-lived ones, and what the first leader has left.
-    assert_eq!(shared.number("SELECT COUNT(*) FROM tc_record").await, 4 + 10 + 1);
     let (_, records) = shared.open().await.lead(Epoch(0)).await.unwrap();
-    let short = (2_190..2_200).chain(4_190..4_200).map(|number| (number, "short-lived"));
-    let long = [3_000, 3_100, 5_000, 5_100].map(|number| (number, "long-lived"));
-    let expected: Vec<_> = [(FILLING, "filling")].into_iter().chain(short).chain(long).collect();
-    let mut expected = named(&expected);
-    expected.sort_unstable();
-    assert_eq!(names(&records), expected);
+    let long = [3_000, 3_100, 3_200, 5_000, 5_100, 5_200].map(|number| (number, "long-lived"));
+    assert_eq!(names(&records), named(&[&[(FILLING, "filling")], &long[..]].concat()));
 }
 
 /// Its changes are no longer in the leader's memory.

@@ -69,7 +69,9 @@ async fn note_and_read(
     slot.execute(statements.forget_nodes, &[namespace, after]).await?;
     let values = [namespace, Value::Number(NODES_MAX.into())];
     let (mut nodes, mut layout) = (Vec::new(), LAYOUT);
-    for mut row in slot.fetch(statements.nodes, &values).await? {
+    let rows = slot.fetch(statements.nodes, &values).await?;
+    let are_all = u32::try_from(rows.len()).is_ok_and(|rows| rows < NODES_MAX);
+    for mut row in rows {
         let (node, ago) = (row.text()?, row.signed()?);
         // A node of a later version may describe itself in another way, and reads this layout.
         if let Ok(Described { node, layout: reads }) = serde_json::from_str(&node) {
@@ -78,7 +80,7 @@ async fn note_and_read(
             layout = layout.min(reads);
         }
     }
-    if layout == LAYOUT && !known_layout.may_compress() {
+    if are_all && layout == LAYOUT && !known_layout.may_compress() {
         known_layout.raise(slot).await?;
     }
     Ok(nodes)

@@ -29,7 +29,8 @@ pub(super) struct Ground {
 /// The layout of the tables, as far as this process knows.
 ///
 /// A program of an earlier version refuses tables of a later layout, and can take over those of its
-/// own. So tables get a later layout only when all nodes that are there read it.
+/// own. So tables get a later layout only when all nodes that are noted read it. New ones have the
+/// latest.
 #[derive(Debug, Default)]
 pub(super) struct KnownLayout(AtomicU64);
 

@@ -148,10 +148,11 @@ impl Leaving {
 
 #[cfg(test)]
 mod tests {
-    use handfast_core::{Change, GlobalRecord, GlobalState, Labels, Record, Timestamp, Xid};
+    use handfast_core::{Change, Xid};
 
     use super::*;
     use crate::store::journal::frame;
+    use crate::store::test_records;
 
     fn seed() -> Seed {
         Seed::new(7)
@@ -162,22 +163,7 @@ mod tests {
     }
 
     fn put(xid: u64, name: &str) -> Change {
-        Change::Put(Record::Global(GlobalRecord {
-            xid: Xid(xid),
-            address: "127.0.0.1:7091".into(),
-            application: "orders".into(),
-            name: name.into(),
-            begun_at: Timestamp(1),
-            deadline: Timestamp(2),
-            state: GlobalState::Active,
-            paused: false,
-            rollback_only: false,
-            events: [].into(),
-            labels: Labels::NONE,
-            key: None,
-            finished_branches: [].into(),
-            trace: None,
-        }))
+        Change::Put(test_records::global(xid, name))
     }
 
     fn batch(number: u64, changes: &[Change]) -> StoredBatch {
