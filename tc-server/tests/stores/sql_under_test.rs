@@ -24,6 +24,8 @@ pub(crate) trait Kind: Send + Sync + Sized + 'static {
     const NO_TLS: &'static str;
     /// Counts the statements in this database that wait for a lock.
     const COUNT_WAITERS: &'static str;
+    /// Keeps the values that are put into the table of the records, in a table `carried`.
+    const NOTE_CARRIED: &'static [&'static str];
     /// The product, for a server of one test.
     const SERVER: ServerKind;
     /// Makes a database in the server.
@@ -183,6 +185,13 @@ fn fresh_name() -> String {
 
 impl Kind for Postgres {
     const SERVER: ServerKind = ServerKind::Postgres;
+    const NOTE_CARRIED: &'static [&'static str] = &[
+        "CREATE TABLE carried (value bytea)",
+        "CREATE FUNCTION note_carried() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN INSERT INTO carried VALUES (NEW.value); RETURN NEW; END $$",
+        "CREATE TRIGGER note_carried AFTER INSERT ON tc_record \
+         FOR EACH ROW EXECUTE FUNCTION note_carried()",
+    ];
     const VARIABLE: &'static str = "HANDFAST_TEST_POSTGRES";
     const NO_TLS: &'static str = "sslmode=disable";
     const COUNT_WAITERS: &'static str = "SELECT COUNT(*) FROM pg_stat_activity \
@@ -241,6 +250,11 @@ impl Kind for Postgres {
 
 impl Kind for MariaDb {
     const SERVER: ServerKind = ServerKind::MariaDb;
+    const NOTE_CARRIED: &'static [&'static str] = &[
+        "CREATE TABLE carried (value LONGBLOB)",
+        "CREATE TRIGGER note_carried AFTER INSERT ON tc_record \
+         FOR EACH ROW INSERT INTO carried VALUES (NEW.value)",
+    ];
     const VARIABLE: &'static str = "HANDFAST_TEST_MYSQL";
     const NO_TLS: &'static str = "ssl-mode=DISABLED";
     const COUNT_WAITERS: &'static str = "SELECT COUNT(*) FROM information_schema.innodb_trx t \
