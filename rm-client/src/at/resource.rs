@@ -259,6 +259,9 @@ impl<DB: AtDatabase> AtResource<DB> {
         if let Some(steps) = attempts.run_joined(&query, &managed).await? {
             return Ok(steps);
         }
+        if let Some(steps) = attempts.run_whole(&query).await? {
+            return Ok(steps);
+        }
         loop {
             let mut local = attempts.begin().await?;
             match local.run(query.clone(), managed.clone()).await {

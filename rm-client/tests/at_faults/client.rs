@@ -18,7 +18,10 @@ pub(crate) enum Work {
     Statements(Vec<String>),
     /// The same, and the branch is the last one of its global.
     Last(Vec<String>),
-    /// The same, where the amounts of the accounts are counters.
+    /// A statement whose argument names its row, as the last branch. Another global has run it
+    /// before.
+    NamedRow(String, i64),
+    /// Statements, where the amounts of the accounts are counters.
     Counted(Vec<String>),
     /// So many globals of one statement each, at the same time, where the amounts of the accounts
     /// are counters.
@@ -51,6 +54,15 @@ async fn play_on<DB: TestDatabase>(input: ClientInput<Work>) {
             std::future::pending().await
         }
         Work::Crowd(sql, count) => crowd(&handfast, &resource, sql, *count, input.timeout).await,
+        Work::NamedRow(sql, argument) => {
+            // Then the plan is known.
+            let (arguments, last) = ([*argument], resource.last());
+            let known = async |_tx| DB::run_alone_with(&resource, sql, &arguments).await;
+            handfast.transaction("child").run(known).await.unwrap();
+            let branch = DB::run_alone_with(&last, sql, &arguments);
+            let branch = async { branch.await.map(drop).map_err(|error| code(&error)) };
+            input.run(&handfast, branch).await;
+        }
         Work::Statements(statements) | Work::Last(statements) | Work::Counted(statements) => {
             let statements: Vec<&str> = statements.iter().map(String::as_str).collect();
             let is_last = matches!(input.work, Work::Last(_));

@@ -13,6 +13,7 @@ use crate::scene::{CHANGES, Scene};
 
 on_every_database!(
     a_killed_last_branch_is_followed,
+    a_killed_branch_with_a_named_row_is_followed,
     a_killed_answer_is_asked_for_again,
     a_stopped_last_branch_is_barred_or_waited_for,
     a_decided_global_outlives_the_coordinator,
@@ -27,13 +28,37 @@ fn last<DB: TestDatabase>(scene: &Scene<DB>) -> ClientInput<Work> {
     ClientInput { work: Work::Last(statements), ..scene.client(None, &[]) }
 }
 
+/// A branch whose row is granted before its change.
+fn named<DB: TestDatabase>(scene: &Scene<DB>) -> ClientInput<Work> {
+    let id = if DB::NAME_IN_TESTS == "postgres" { "$1" } else { "?" };
+    let sql = format!("UPDATE account SET cents = cents - 10 WHERE id = {id}");
+    ClientInput { work: Work::NamedRow(sql, 1), ..scene.client(None, &[]) }
+}
+
 async fn a_killed_last_branch_is_followed<DB: TestDatabase>() {
+    is_followed::<DB>(last, "", 1_000).await;
+}
+
+async fn a_killed_branch_with_a_named_row_is_followed<DB: TestDatabase>() {
+    // The other global passes each point once.
+    is_followed::<DB>(named, ":2", 990).await;
+}
+
+/// `cents` are in the account that the branch takes 10 from.
+async fn is_followed<DB: TestDatabase>(
+    client: fn(&Scene<DB>) -> ClientInput<Work>,
+    pass: &str,
+    cents: i64,
+) {
     for (point, has_committed) in POINTS {
         let scene = Scene::<DB>::new().await;
-        let before = scene.bank.accounts().await;
+        let point = format!("{point}{pass}");
         let killed =
-            async |timeout| last(&scene).timeout(timeout).crash_with_its_global_at(point).await;
+            async |timeout| client(&scene).timeout(timeout).crash_with_its_global_at(&point).await;
         let xid = before_the_timeout(killed).await;
+        let left = scene.bank.accounts().await;
+        let taken = if has_committed { 10 } else { 0 };
+        assert_eq!(scene.bank.cents(1).await, cents - taken, "{point}");
         // No process can say how the branch has ended: the coordinator asks until one can.
         let rescuer = scene.rescuer().await;
         let due = if has_committed { Status::Committed } else { Status::RolledBack };
@@ -41,11 +66,11 @@ async fn a_killed_last_branch_is_followed<DB: TestDatabase>() {
         let why = ended.transaction.rollback_reason;
         assert_eq!(why, (!has_committed).then_some(RollbackReason::Timeout), "{point}");
         if has_committed {
-            assert_ne!(scene.bank.accounts().await, before, "{point}");
+            assert_eq!(scene.bank.accounts().await, left, "{point}");
             assert_eq!(scene.bank.undo_rows().await, (0, 0), "{point}");
             scene.assert_finished().await;
         } else {
-            scene.assert_clean(&before, 1).await;
+            scene.assert_clean(&left, 1).await;
         }
         rescuer.leave().await;
     }

@@ -19,6 +19,7 @@ mod keys;
 mod large_changes;
 mod last_branch;
 mod merged;
+mod named_row;
 mod names;
 mod outside;
 mod parent_locks;

@@ -6,14 +6,14 @@
 
 use std::collections::BTreeSet;
 
-use sqlparser::ast::{Assignment, AssignmentTarget, BinaryOperator, Expr, Update as Tree, Value};
+use sqlparser::ast::{Assignment, AssignmentTarget, BinaryOperator, Expr, Update as Tree};
 
 use super::{
     Comparison, CounterGuard, Delta, Direction, Operand, RowDelta, Table,
     clauses::Clauses,
     guard::{self, Event},
     names,
-    parent_key::is_plain_number,
+    term::{self, bare, column, is_constant, operand},
     text::Text,
 };
 
@@ -48,11 +48,12 @@ struct DeltaStatement<'s> {
     table: &'s Table,
 }
 
-/// The terms of a condition that names one row by its whole key. Numbers where they are written as
-/// such.
+/// The terms of a condition that names one row by its whole key.
 #[derive(Default)]
 struct NamedRow {
-    key: Vec<(usize, Option<Operand>)>,
+    /// The key columns that it names, as often as it does.
+    key: Vec<usize>,
+    /// In numbers where they are written as such.
     guards: Vec<Option<CounterGuard>>,
 }
 
@@ -76,7 +77,7 @@ impl DeltaStatement<'_> {
         let column = names::object_column(dialect, self.table, name).ok()?;
         let counter = self.table.counters.iter().find(|counter| counter.column == column)?;
         let Expr::BinaryOp { left, op, right } = bare(&assignment.value) else { return None };
-        let is_counter = |side| self.column(side) == Some(column);
+        let is_counter = |side| term::column(self.text, self.table, side) == Some(column);
         let behind = is_counter(left) && is_constant(right);
         let before = is_constant(left) && is_counter(right);
         let direction = if *op == BinaryOperator::Plus && (behind || before) {
@@ -86,7 +87,7 @@ impl DeltaStatement<'_> {
         } else {
             return None;
         };
-        let amount = self.operand(if behind { right } else { left });
+        let amount = operand(self.text, if behind { right } else { left });
         Some((Delta { counter: *counter, direction }, amount))
     }
 
@@ -101,66 +102,40 @@ impl DeltaStatement<'_> {
                 terms.extend([&**left, &**right]);
                 continue;
             }
-            let (column, op, value) = match (self.column(left), self.column(right)) {
+            let named = |side| column(self.text, self.table, side);
+            let (column, op, value) = match (named(left), named(right)) {
                 (Some(column), None) if is_constant(right) => (column, op.clone(), right),
                 (None, Some(column)) if is_constant(left) => (column, turned(op)?, left),
                 _ => return None,
             };
-            let value = self.operand(value);
             if self.table.key.columns.contains(&column) && op == BinaryOperator::Eq {
-                row.key.push((column, value));
+                row.key.push(column);
             } else if changes.iter().any(|change| guards(*change, column, &op)) {
-                row.guards.push(counter_guard(column, &op, value));
+                row.guards.push(counter_guard(column, &op, operand(self.text, value)));
             } else {
                 return None;
             }
         }
-        let named: BTreeSet<usize> = row.key.iter().map(|(column, _)| *column).collect();
+        let named: BTreeSet<usize> = row.key.iter().copied().collect();
         (named.len() == self.table.key.columns.len()).then_some(row)
     }
 
-    /// The statement in numbers: of a table whose key is made of them, each part named once.
+    /// The statement in numbers, but for its key, each part of which is named once.
     fn in_numbers(
         &self,
         changes: Vec<(Delta, Option<Operand>)>,
         row: NamedRow,
     ) -> Option<RowDelta> {
-        let columns = &self.table.key.columns;
-        let is_number =
-            |column: &usize| is_plain_number(self.text.dialect, &self.table.columns[*column]);
-        if row.key.len() != columns.len() || !columns.iter().all(is_number) {
+        if row.key.len() != self.table.key.columns.len() {
             return None;
         }
-        let part = |column: &usize| row.key.iter().find(|(named, _)| named == column)?.1;
         Some(RowDelta {
-            key: columns.iter().map(part).collect::<Option<_>>()?,
             amounts: changes
                 .into_iter()
                 .map(|(delta, amount)| Some((delta, amount?)))
                 .collect::<Option<_>>()?,
             guards: row.guards.into_iter().collect::<Option<_>>()?,
         })
-    }
-
-    fn operand(&self, side: &Expr) -> Option<Operand> {
-        let Expr::Value(value) = bare(side) else { return None };
-        if let Value::Number(number, _) = &value.value {
-            return number.parse().ok().map(Operand::Number);
-        }
-        let is_argument = matches!(value.value, Value::Placeholder(_));
-        self.text.argument_at(value.span).filter(|_| is_argument).map(Operand::Argument)
-    }
-
-    fn column(&self, side: &Expr) -> Option<usize> {
-        let side = bare(side);
-        let name = if let Expr::Identifier(name) = side {
-            name
-        } else if let Expr::CompoundIdentifier(parts) = side {
-            parts.last()?
-        } else {
-            return None;
-        };
-        names::column(self.text.dialect, self.table, name).ok()
     }
 }
 
@@ -200,21 +175,4 @@ fn turned(op: &BinaryOperator) -> Option<BinaryOperator> {
 
     let pairs = [(Eq, Eq), (Lt, Gt), (LtEq, GtEq), (Gt, Lt), (GtEq, LtEq)];
     pairs.into_iter().find(|(written, _)| written == op).map(|(_, turned)| turned)
-}
-
-/// Whether an expression is an argument or a number, converted or not.
-fn is_constant(side: &Expr) -> bool {
-    let side = bare(side);
-    if let Expr::Cast { expr, .. } = side {
-        return is_constant(expr);
-    }
-    let Expr::Value(value) = side else { return false };
-    matches!(value.value, Value::Placeholder(_) | Value::Number(..))
-}
-
-fn bare(mut side: &Expr) -> &Expr {
-    while let Expr::Nested(inner) = side {
-        side = inner;
-    }
-    side
 }

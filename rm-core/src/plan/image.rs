@@ -184,33 +184,80 @@ pub(super) fn around(
     clauses: &Clauses,
     lock: RowLock,
 ) -> Query {
-    let (mut read, mut same, mut old) = (Vec::new(), Vec::new(), String::new());
-    for (position, &index) in columns.iter().enumerate() {
-        let name = quote::identifier(text.dialect, &table.columns[index].name);
-        let before = format!("hf_old{}", position + 1);
-        read.push(format!("{name} AS {before}"));
-        if table.key.columns.contains(&index) {
-            same.push(format!("{name} = hf_before.{before}"));
-        }
-        old.push_str(", hf_before.");
-        old.push_str(&before);
-    }
+    let parts = Around::of(text, table, columns, clauses, lock);
     let own = clauses.returning.clone().map(|items| text.cut(items)).unwrap_or_default();
     let with = text.cut(clauses.with.clone());
     let query = [
         if with.is_empty() { "WITH ".to_owned() } else { format!("{with}, ") },
-        format!("hf_before AS MATERIALIZED (SELECT {}", read.join(", ")),
-        format!(" FROM {}", text.cut(clauses.target.clone())),
-        condition(&Vec::from_iter(clauses.predicate.clone().map(|predicate| text.cut(predicate)))),
-        format!("{})", lock.clause(text.dialect)),
-        format!(" UPDATE {}", text.cut(clauses.target.clone())),
-        format!(" SET {}", text.cut(clauses.assignments.clone())),
-        format!(" FROM hf_before WHERE {}", same.join(" AND ")),
+        parts.before,
+        " ".to_owned(),
+        parts.update,
         returning(text, table, columns, &own),
-        old,
+        parts.old,
         mark(text.whole(), table),
     ];
     Query { text: query.concat(), arguments: Arguments::AsBound }
+}
+
+/// The same as parts of a WITH, up to the change as `hf_changed`: the image columns as `hf_col1` and
+/// so on, and as they were before as `hf_old1`.
+pub(super) fn around_as_part(
+    text: &Text,
+    table: &Table,
+    columns: &[usize],
+    clauses: &Clauses,
+    lock: RowLock,
+) -> String {
+    let Around { before, update, old } = Around::of(text, table, columns, clauses, lock);
+    let now: Vec<String> = columns
+        .iter()
+        .enumerate()
+        .map(|(position, &index)| {
+            let name = quote::identifier(text.dialect, &table.columns[index].name);
+            format!("{name} AS hf_col{}", position + 1)
+        })
+        .collect();
+    format!("WITH {before}, hf_changed AS ({update} RETURNING {}{old})", now.join(", "))
+}
+
+/// The parts of an UPDATE of the rows that a read before it has chosen.
+struct Around {
+    /// `hf_before AS (…)`.
+    before: String,
+    /// `UPDATE … WHERE …`.
+    update: String,
+    /// The image columns as they were before, each with a comma in front.
+    old: String,
+}
+
+impl Around {
+    fn of(text: &Text, table: &Table, columns: &[usize], clauses: &Clauses, lock: RowLock) -> Self {
+        let (mut read, mut same, mut old) = (Vec::new(), Vec::new(), String::new());
+        for (position, &index) in columns.iter().enumerate() {
+            let name = quote::identifier(text.dialect, &table.columns[index].name);
+            let before = format!("hf_old{}", position + 1);
+            read.push(format!("{name} AS {before}"));
+            if table.key.columns.contains(&index) {
+                same.push(format!("{name} = hf_before.{before}"));
+            }
+            old.push_str(", hf_before.");
+            old.push_str(&before);
+        }
+        let predicate = clauses.predicate.clone().map(|predicate| text.cut(predicate));
+        let target = text.cut(clauses.target.clone());
+        let before = [
+            format!("hf_before AS MATERIALIZED (SELECT {}", read.join(", ")),
+            format!(" FROM {target}"),
+            condition(&Vec::from_iter(predicate)),
+            format!("{})", lock.clause(text.dialect)),
+        ];
+        let update = [
+            format!("UPDATE {target}"),
+            format!(" SET {}", text.cut(clauses.assignments.clone())),
+            format!(" FROM hf_before WHERE {}", same.join(" AND ")),
+        ];
+        Self { before: before.concat(), update: update.concat(), old }
+    }
 }
 
 /// Returns the user's text up to a token, then our RETURNING; the text itself if there is none.

@@ -32,6 +32,8 @@ mod lexeme;
 mod locking_read;
 mod names;
 mod normal;
+mod noted_update;
+mod numbered_key;
 pub mod parent_key;
 mod parse;
 mod placeholder;
@@ -46,6 +48,7 @@ mod savepoint;
 mod shape;
 mod stable;
 mod table;
+mod term;
 mod text;
 mod trigger;
 pub mod undo_sql;
@@ -65,10 +68,12 @@ pub use self::{
     fuzz::fuzz_entry,
     key::row_key,
     keyed::{JointQuery, ROWS_MAX},
+    noted_update::NotedUpdate,
+    numbered_key::NumberedKey,
     parse::{OPT_OUT, Parsed, Reads, Statement, parse},
     query::{Arguments, GeneratedKeys, KeyedQuery, Query, SelectedRows},
     refusal::StatementRefusal,
-    row_delta::{Comparison, CounterGuard, Operand, RowDelta, RowEffect},
+    row_delta::{Comparison, CounterGuard, RowDelta, RowEffect},
     savepoint::Savepoint,
     shape::{
         Change, Delete, DeleteImage, ForetoldKey, Insert, InsertAfter, InsertedMark, JoinedRead,
@@ -79,6 +84,7 @@ pub use self::{
         Column, ForeignKey, Generation, KeyFold, Reference, ReferentialAction, Referring, Table,
         TableKind, TableName, Trigger, UniqueIndex,
     },
+    term::Operand,
     trigger::{Returns, TriggerBody, TriggerWrites},
     view::shown_columns,
     with_shape::{WithCount, WithEffect, WithPart, WithPartKind, WithUndo, WithWrites},

@@ -1,4 +1,4 @@
-//! A change of counters in numbers: the row that it names, what it adds, and the conditions on it.
+//! A change of counters in numbers: what it adds to a row, and the conditions on it.
 //!
 //! It is known where the text or the arguments give all of these as whole numbers. Changes of one
 //! row that follow each other can then be worked out from the row's values before the first. What
@@ -7,16 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Delta;
-
-/// A whole number of a statement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operand {
-    /// The argument at this index, from 0.
-    Argument(usize),
-    /// It stands in the text.
-    Number(i64),
-}
+use super::{Delta, Operand};
 
 /// A comparison of a counter, on the left, with a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +36,6 @@ pub struct CounterGuard {
 /// A change of counters of one row, in numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowDelta {
-    /// The row's key, in key order.
-    pub key: Vec<Operand>,
     /// The amount that each change adds or takes.
     pub amounts: Vec<(Delta, Operand)>,
     /// The conditions under which it does so.
@@ -62,15 +51,6 @@ pub enum RowEffect {
     Changed,
 }
 
-impl Operand {
-    fn value(self, arguments: &[i128]) -> Option<i128> {
-        match self {
-            Self::Argument(index) => arguments.get(index).copied(),
-            Self::Number(number) => Some(number.into()),
-        }
-    }
-}
-
 impl Comparison {
     fn holds(self, counter: i128, value: i128) -> bool {
         match self {
@@ -83,12 +63,6 @@ impl Comparison {
 }
 
 impl RowDelta {
-    /// The cells of the row's key, in key order. `None` if arguments are missing.
-    #[must_use]
-    pub fn key_cells(&self, arguments: &[i128]) -> Option<Vec<i128>> {
-        self.key.iter().map(|part| part.value(arguments)).collect()
-    }
-
     /// Changes the counters of the row, by column, as the statement does.
     ///
     /// `None` leaves them in between: the statement turns a direction round or passes a bound, for
@@ -129,7 +103,6 @@ mod tests {
         let bounds = Bounds { lower: Some(0), upper: None };
         let counter = Counter { column: UNITS, bounds };
         RowDelta {
-            key: vec![Operand::Number(7)],
             amounts: vec![(Delta { counter, direction: Direction::Down }, Operand::Argument(0))],
             guards: vec![CounterGuard {
                 column: UNITS,

@@ -5,7 +5,7 @@
 //! statement returns columns of its own these come first, so count ours from the end of the row.
 
 use super::{
-    Delta, RowDelta, StatementRefusal,
+    Delta, NotedUpdate, NumberedKey, RowDelta, StatementRefusal,
     keyed::JointQuery,
     query::{GeneratedKeys, KeyedQuery, Query, SelectedRows},
     with_shape::WithWrites,
@@ -117,9 +117,14 @@ pub struct Update {
     /// Reads the key of the row that such a statement names, without a lock, if it would change it:
     /// no columns, then the key texts.
     pub key_read: Option<Query>,
-    /// The same changes in numbers, where the row and all that is asked of it are given by numbers
-    /// alone.
+    /// The key of the only row that it can change, where whole numbers name it.
+    pub numbered_key: Option<Box<NumberedKey>>,
+    /// The changes of counters in numbers, where the row and all that is asked of it are given by
+    /// numbers alone.
     pub row_delta: Option<Box<RowDelta>>,
+    /// The same statement with its undo row, where numbers name its row and the database can compose
+    /// both.
+    pub noted: Option<Box<NotedUpdate>>,
 }
 
 /// The effect of a change on the keys of its rows.

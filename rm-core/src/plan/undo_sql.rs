@@ -23,6 +23,12 @@ pub enum RowLocking {
     ForNoKeyUpdate,
 }
 
+/// Quotes a text as a literal. MySQL's mode without backslash escapes must not be set.
+#[must_use]
+pub fn literal(dialect: Dialect, text: &str) -> String {
+    quote::literal(dialect, text)
+}
+
 /// Reads rows by key: the columns, then the key texts, as every image. Binds the key cells of each
 /// row in key order.
 pub fn select_by_keys(
@@ -252,7 +258,8 @@ fn mark(dialect: Dialect, table: &Table) -> String {
     }
 }
 
-fn keys(dialect: Dialect, table: &Table, rows: usize, first: usize) -> String {
+/// The condition that names rows by their keys.
+pub(super) fn keys(dialect: Dialect, table: &Table, rows: usize, first: usize) -> String {
     let name = |&index: &usize| quote::identifier(dialect, &table.columns[index].name);
     let key: Vec<String> = table.key.columns.iter().map(name).collect();
     keyed::predicate(dialect, &key, rows, first)

@@ -3,14 +3,15 @@
 use sqlparser::ast::{Expr, SelectItem, SqliteOnConflict, Update as Tree};
 
 use super::{
-    Change, Dialect, Generation, KeyChange, Plan, StatementRefusal, Table, Update, UpdateImage,
+    Change, Dialect, Generation, KeyChange, Plan, Reference, StatementRefusal, Table, Update,
+    UpdateImage,
     clauses::{Clauses, Expected},
     constraint,
     delta_update::{self, DeltaUpdate},
     foretold_key,
     guard::{self, Event, Reach},
     image::{self, RowLock},
-    key_change, names,
+    key_change, names, noted_update, numbered_key,
     repeatable::is_repeatable,
     stable,
     text::Text,
@@ -44,7 +45,16 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
         KeyChange::Possible { .. } => constraint::of_whole_rows(table),
     };
     let judged = !constraints.is_empty();
+    let numbered_key = match (&keys, &tree.selection) {
+        (KeyChange::Never, Some(condition)) => numbered_key::of_condition(text, table, condition),
+        _ => None,
+    };
+    let row_delta = row_delta.filter(|_| numbered_key.is_some());
     let together = text.dialect == Dialect::Postgres && keys == KeyChange::Never && !judged;
+    let is_alone = numbered_key.is_some() && deltas.is_empty() && !judged && maintained.is_empty();
+    let noted = (is_alone && can_note(text, tree, table, &assigned, &clauses))
+        .then(|| noted_update::of_update(text, table, &columns, &clauses, lock))
+        .flatten();
     // A row is judged before it is changed, which takes a read of its own. `RETURNING *` would show
     // the columns of the joined read too, and a name of the statement could mean one of them.
     let image = if together && !returns_everything(tree) && !is_ambiguous(text, table) {
@@ -67,9 +77,28 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
         judged,
         keys,
         key_read: (!deltas.is_empty()).then(|| image::key_read(text, table, &clauses)),
+        numbered_key: numbered_key.map(Box::new),
         row_delta: row_delta.map(Box::new),
+        noted: noted.map(Box::new),
         deltas,
     }))
+}
+
+/// Whether the statement does nothing but change its row, which needs no other lock.
+fn can_note(
+    text: &Text,
+    tree: &Tree,
+    table: &Table,
+    assigned: &[usize],
+    clauses: &Clauses,
+) -> bool {
+    let is_bare = clauses.with.is_empty() && clauses.order.is_none() && clauses.limit.is_none();
+    let refers = |reference: &Reference| reference.columns.iter().any(|it| assigned.contains(it));
+    is_bare
+        && tree.returning.is_none()
+        && !is_ambiguous(text, table)
+        && table.triggers.is_empty()
+        && !table.references.iter().any(refers)
 }
 
 /// PostgreSQL: reads the keys of the rows that the condition chooses by the snapshot. `None`: asked

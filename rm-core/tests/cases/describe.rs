@@ -2,8 +2,9 @@
 
 use handfast_rm_core::plan::{
     Change, Delete, DeleteImage, Dialect, Direction, GeneratedKeys, Insert, InsertAfter,
-    InsertedMark, JoinedRead, KeyChange, Operand, Plan, Query, RowDelta, Several, SeveralChange,
-    Table, Update, UpdateImage, Upsert, UpsertAfter, WithEffect, WithWrites, undo_sql,
+    InsertedMark, JoinedRead, KeyChange, NumberedKey, Operand, Plan, Query, RowDelta, Several,
+    SeveralChange, Table, Update, UpdateImage, Upsert, UpsertAfter, WithEffect, WithWrites,
+    undo_sql,
 };
 
 /// Prints all parts of a plan, and its undo SQL.
@@ -72,10 +73,21 @@ fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>)
         let deltas: Vec<String> = counters.iter().map(delta).collect();
         out.push(format!("deltas  {}", deltas.join(", ")));
         out.extend(plan.key_read.as_ref().map(|read| query("key", read)));
-        out.extend(plan.row_delta.as_ref().map(|row| format!("numbers {}", numbers(table, row))));
+        if let (Some(key), Some(row)) = (&plan.numbered_key, &plan.row_delta) {
+            let parts = [named(table, key), numbers(table, row)].concat();
+            out.push(format!("numbers {}", parts.join(", ")));
+        }
         let undo = undo_sql::restore_counters(dialect, table, &counters);
         out.push(format!("undo    {}", unmarked(&undo)));
         return;
+    }
+    if let Some(key) = &plan.numbered_key {
+        out.push(format!("named   {}", named(table, key).join(", ")));
+    }
+    if let Some(noted) = &plan.noted {
+        out.push(format!("whole   {}", unmarked(&noted.text("INSERT INTO undo_log", "LOG"))));
+        let values = [noted.before.join(", "), noted.after.join(", ")];
+        out.push(format!("log     {}", values.join("; ")));
     }
     if let KeyChange::Possible { obstacle, .. } = &plan.keys {
         let must = obstacle.as_ref().map(|refusal| format!("must stay: {}", refusal.code()));
@@ -94,22 +106,31 @@ fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>)
     ));
 }
 
-fn numbers(table: &Table, row: &RowDelta) -> String {
-    let name = |column: usize| table.columns[column].name.as_str();
-    let operand = |operand: &Operand| match operand {
+fn operand(operand: &Operand) -> String {
+    match operand {
         Operand::Argument(index) => format!("argument {index}"),
         Operand::Number(number) => number.to_string(),
+    }
+}
+
+fn named(table: &Table, key: &NumberedKey) -> Vec<String> {
+    let parts = table.key.columns.iter().zip(&key.parts);
+    let part = |(column, part): (&usize, &Operand)| {
+        format!("{} = {}", table.columns[*column].name, operand(part))
     };
-    let key = table.key.columns.iter().zip(&row.key);
-    let mut parts: Vec<String> =
-        key.map(|(column, part)| format!("{} = {}", name(*column), operand(part))).collect();
+    parts.map(part).collect()
+}
+
+fn numbers(table: &Table, row: &RowDelta) -> Vec<String> {
+    let name = |column: usize| table.columns[column].name.as_str();
+    let mut parts = Vec::new();
     parts.extend(row.amounts.iter().map(|(delta, amount)| {
         format!("{} {:?} {}", name(delta.counter.column), delta.direction, operand(amount))
     }));
     parts.extend(row.guards.iter().map(|guard| {
         format!("{} {:?} {}", name(guard.column), guard.comparison, operand(&guard.value))
     }));
-    parts.join(", ")
+    parts
 }
 
 fn delete(dialect: Dialect, table: &Table, plan: &Delete, out: &mut Vec<String>) {

@@ -47,6 +47,21 @@ impl<DB: Database> BoundQuery<DB> {
         let ours = self.sql.as_str() != text;
         let sql =
             if ours { AssertSqlSafe(text.to_owned()).into_sql_str() } else { self.sql.clone() };
+        self.with(sql, ours)
+    }
+
+    /// The same arguments under another text, which is kept.
+    pub(crate) fn with_sql(&self, sql: SqlStr) -> Self
+    where
+        DB::Arguments: Clone,
+    {
+        self.with(sql, true)
+    }
+
+    fn with(&self, sql: SqlStr, ours: bool) -> Self
+    where
+        DB::Arguments: Clone,
+    {
         // A statement prepared by the application belongs to the application's text.
         let statement = if ours { None } else { self.statement.clone() };
         let arguments = Some(self.arguments.clone().unwrap_or_default());

@@ -2,8 +2,8 @@
 //! table looked up once and not each time.
 
 use std::hash::Hash;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use handfast_rm_core::plan::{
@@ -140,11 +140,6 @@ impl<DB: Backend> RunningPlan<DB> {
     pub(crate) fn others(&self) -> usize {
         self.0.running.load(Ordering::Relaxed) - 1
     }
-
-    /// Takes note that a statement has needed another lock than the plan foretells.
-    pub(crate) fn misjudged(&self) {
-        self.0.is_misjudged.store(true, Ordering::Relaxed);
-    }
 }
 
 impl<DB: Backend> Drop for RunningPlan<DB> {
@@ -166,6 +161,8 @@ pub(crate) struct Planned<DB: Backend> {
     running: AtomicUsize,
     /// Whether a statement has needed another lock than the plan foretells.
     is_misjudged: AtomicBool,
+    /// The text of an UPDATE that notes its own undo, once it was asked for.
+    noted: OnceLock<Option<SqlStr>>,
     /// Whether the last change of a counter that was seen to be without effect has not been
     /// followed by one with an effect.
     finds_nothing: AtomicBool,
@@ -184,14 +181,27 @@ impl<DB: Backend> Planned<DB> {
         }
         let loaded = Arc::clone(&tables[place]);
         let (running, is_misjudged) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let finds_nothing = AtomicBool::new(false);
-        Ok(Self { loaded, tables, arguments, plan, running, is_misjudged, finds_nothing })
+        let (noted, finds_nothing) = (OnceLock::new(), AtomicBool::new(false));
+        Ok(Self { loaded, tables, arguments, plan, running, is_misjudged, noted, finds_nothing })
     }
 
     /// Counts one more that runs this plan, as long as what is returned lives.
     pub(crate) fn start(planned: &Arc<Self>) -> RunningPlan<DB> {
         planned.running.fetch_add(1, Ordering::Relaxed);
         RunningPlan(Arc::clone(planned))
+    }
+
+    /// The text of the statement as one that notes its own undo, made by `text` when it is first
+    /// asked for.
+    pub(crate) fn noted(&self, text: impl FnOnce() -> Option<String>) -> Option<&SqlStr> {
+        let noted =
+            self.noted.get_or_init(|| text().map(|text| AssertSqlSafe(text).into_sql_str()));
+        noted.as_ref()
+    }
+
+    /// Takes note that a statement has needed another lock than the plan foretells.
+    pub(crate) fn misjudged(&self) {
+        self.is_misjudged.store(true, Ordering::Relaxed);
     }
 
     /// Whether the plan does not foretell the lock of a statement: it depends on its values.
@@ -303,6 +313,11 @@ impl<DB: Backend> Catalogue<DB> {
         Ok(planned)
     }
 
+    /// Whether the application has declared counters.
+    pub(crate) fn has_counters(&self) -> bool {
+        !self.counters.is_empty()
+    }
+
     /// A plan that is in memory, for tables as they are known.
     pub(crate) fn known_plan(
         &self,
@@ -310,9 +325,6 @@ impl<DB: Backend> Catalogue<DB> {
         statement: &Statement,
         query: &BoundQuery<DB>,
     ) -> Option<Arc<Planned<DB>>> {
-        if self.counters.is_empty() {
-            return None;
-        }
         let tables: Option<Vec<_>> = statement.tables().iter().map(|it| self.known(it)).collect();
         let planned = self.plans.get(&(query.sql().clone(), reads == Reads::Committed))?;
         let fits = planned.is_for(&tables?) && planned.arguments == query.argument_count();

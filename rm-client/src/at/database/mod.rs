@@ -281,6 +281,17 @@ pub trait Backend: Database<Arguments: Clone + Sync, QueryResult: Debug> {
         Box::pin(std::future::ready(Ok(false)))
     }
 
+    /// A value of a column as JSON, as the undo log has it: an expression of text. `None` where the
+    /// database cannot write it so.
+    fn json(_column: &Self::ColumnType, _value: &str) -> Option<String> {
+        None
+    }
+
+    /// A text as its bytes in UTF-8.
+    fn utf8(text: &str) -> String {
+        text.to_owned()
+    }
+
     /// A whole-number column of whatever width, as [`Backend::number`] reads it.
     fn as_number(column: &str) -> String {
         match Self::DIALECT {

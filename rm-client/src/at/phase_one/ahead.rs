@@ -45,7 +45,7 @@ impl<DB: Backend> CountingStatement<DB> {
 
     /// Takes note that it has needed another lock than the plan foretells.
     pub(super) fn misjudged(&self) {
-        self.running.misjudged();
+        self.running.planned().misjudged();
     }
 
     /// Takes note of whether it has found a row to change.
@@ -55,13 +55,20 @@ impl<DB: Backend> CountingStatement<DB> {
 }
 
 impl<DB: AtDatabase> Attempts<DB> {
-    /// Takes the lock that a statement will need, if it changes a counter that others of this
-    /// process are changing too.
+    /// Takes the lock that a statement will need: if it changes a counter that others of this
+    /// process are changing too, or names the row of a last branch.
     pub(crate) async fn take_ahead(
         &mut self,
         query: &BoundQuery<DB>,
         statement: &Statement,
     ) -> Result<(), sqlx::Error> {
+        let Role::Branch(branch) = &self.role else { return Ok(()) };
+        if branch.may_decide() {
+            return self.take_named(query, statement).await;
+        }
+        if !self.shared.catalogue.has_counters() {
+            return Ok(());
+        }
         let Some(planned) = self.known_plan(query, statement) else { return Ok(()) };
         let Plan::Update(plan) = &planned.plan else { return Ok(()) };
         if plan.key_read.is_none() || planned.is_misjudged() {
@@ -89,17 +96,13 @@ impl<DB: AtDatabase> Attempts<DB> {
         Ok(())
     }
 
-    /// The plan, where it is in memory and the branch does not have to register at its end in any
-    /// case.
-    fn known_plan(
+    /// The plan, where it is in memory.
+    pub(super) fn known_plan(
         &self,
         query: &BoundQuery<DB>,
         statement: &Statement,
     ) -> Option<Arc<Planned<DB>>> {
         let Role::Branch(branch) = &self.role else { return None };
-        if branch.may_decide() {
-            return None;
-        }
         self.shared.catalogue.known_plan(branch.reads, statement, query)
     }
 
@@ -135,7 +138,7 @@ impl<DB: AtDatabase> Attempts<DB> {
 }
 
 /// The arguments of a query, if all of them are whole numbers.
-fn whole_numbers<DB: Backend>(query: &BoundQuery<DB>) -> Option<Vec<i128>> {
+pub(super) fn whole_numbers<DB: Backend>(query: &BoundQuery<DB>) -> Option<Vec<i128>> {
     query.arguments.as_ref().map_or_else(|| Some(Vec::new()), DB::whole_numbers)
 }
 
@@ -145,7 +148,9 @@ fn named_row<DB: Backend>(
     loaded: &LoadedTable<DB>,
     numbers: Option<&[i128]>,
 ) -> Option<RowLocks> {
-    let cells = plan.row_delta.as_ref()?.key_cells(numbers?)?;
+    // What the statement does to the row has to be known in numbers, too.
+    plan.row_delta.as_ref()?;
+    let cells = plan.numbered_key.as_ref()?.cells(numbers?)?;
     let texts: Vec<String> = cells.iter().map(i128::to_string).collect();
     Some(row_locks(plan, loaded, [row_key(&texts)]))
 }

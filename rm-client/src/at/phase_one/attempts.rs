@@ -25,6 +25,7 @@ use super::row_locks::RowLocks;
 use super::transaction::AtTransaction;
 use crate::at::crash_point::crash_point;
 use crate::at::database::AtDatabase;
+use crate::at::database::catalogue::Planned;
 use crate::at::error::AtError;
 use crate::at::resource_state::ResourceState;
 use crate::fence::is_conflict;
@@ -45,6 +46,8 @@ pub(crate) struct Attempts<DB: AtDatabase> {
     pub(super) role: Role,
     /// The single statement that changes a counter.
     pub(super) counting: Option<Arc<CountingStatement<DB>>>,
+    /// The plan of the single statement whose row was granted before anything was sent.
+    pub(super) named: Option<Arc<Planned<DB>>>,
     deadline: Instant,
     repeats: u32,
 }
@@ -53,7 +56,7 @@ impl<DB: AtDatabase> Attempts<DB> {
     pub(crate) fn new(shared: Arc<ResourceState<DB>>, part: Part) -> Result<Self, sqlx::Error> {
         let role = Role::of(&shared, part, OnConflict::Fail)?;
         let deadline = Instant::now() + shared.lock_timeout;
-        Ok(Self { shared, role, counting: None, deadline, repeats: 0 })
+        Ok(Self { shared, role, counting: None, named: None, deadline, repeats: 0 })
     }
 
     pub(crate) async fn begin(&mut self) -> Result<AtTransaction<'static, DB>, sqlx::Error> {
@@ -116,6 +119,9 @@ impl<DB: AtDatabase> Attempts<DB> {
         if let Some(counting) = &self.counting {
             counting.misjudged();
         }
+        if let Some(named) = &self.named {
+            named.misjudged();
+        }
         if let Err(error) = local.rollback().await {
             // Without an answer nothing is reported: the locks may be released only when the rows
             // are back for certain.
@@ -127,7 +133,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         Ok(Attempt::Again)
     }
 
-    fn restart_branch(&mut self) {
+    pub(super) fn restart_branch(&mut self) {
         if let Role::Branch(branch) = &mut self.role {
             let resource = &self.shared.identity.resource_id;
             *branch = branch.restarted(&self.shared.branches, resource, DB::DIALECT);
@@ -168,14 +174,32 @@ impl<DB: AtDatabase> Attempts<DB> {
 
     /// Takes rows for the branch, waiting for them with nothing held.
     pub(super) async fn wait_and_take(&mut self, rows: &RowLocks) -> Result<(), sqlx::Error> {
+        self.take(rows, |_| {}).await.map(drop)
+    }
+
+    /// The same for one after which none joins the global. Returns whether its local commit decides
+    /// the global.
+    pub(super) async fn wait_and_take_last(
+        &mut self,
+        rows: &RowLocks,
+    ) -> Result<bool, sqlx::Error> {
+        self.take(rows, |request| request.is_last = true).await
+    }
+
+    async fn take(
+        &mut self,
+        rows: &RowLocks,
+        finish: impl FnOnce(&mut v1::RegisterBranchRequest),
+    ) -> Result<bool, sqlx::Error> {
         let (shared, left) = (Arc::clone(&self.shared), self.left());
-        let Role::Branch(branch) = &mut self.role else { return Ok(()) };
-        let request = registration(&shared, branch, rows, left, v1::Holding::Nothing);
+        let Role::Branch(branch) = &mut self.role else { return Ok(false) };
+        let mut request = registration(&shared, branch, rows, left, v1::Holding::Nothing);
+        finish(&mut request);
         // From here on the coordinator may know of the branch.
         branch.registered = true;
         let span = branch.span.clone();
         match shared.coordinator.register_branch(request).instrument(span).await {
-            Ok(_) => Ok(()),
+            Ok(reply) => Ok(reply.decides),
             Err(error) => {
                 self.abandon().await;
                 Err(AtError::from(error).into())
@@ -203,7 +227,7 @@ impl<DB: AtDatabase> Attempts<DB> {
     }
 
     /// Gives up the granted rows: there will be no further attempt, and nothing is open.
-    async fn abandon(&mut self) {
+    pub(super) async fn abandon(&mut self) {
         if let Role::Branch(branch) = &mut self.role
             && std::mem::take(&mut branch.registered)
         {

@@ -64,12 +64,30 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
                 let changes = self.log.items().iter().map(|it| (it.kind.word(), &*it.table));
                 trace::record_changes(&span, changes, self.log.locks().len());
                 let committed = async {
+                    if self.is_unmet(&branch) {
+                        return self.end_unmet(branch).await;
+                    }
                     let prepared = self.prepare(&mut branch).await;
                     self.end_branch(prepared, branch).await
                 };
                 committed.instrument(span).await
             }
         }
+    }
+
+    /// Whether the local commit was to decide the global, and no row was found that the branch could
+    /// change.
+    fn is_unmet(&self, branch: &Branch) -> bool {
+        branch.decides && self.refuse_incomplete().is_ok() && !self.has_undo_row(branch)
+    }
+
+    /// Ends a branch that has changed nothing. The global goes on without it.
+    async fn end_unmet(self, branch: Branch) -> Result<(), sqlx::Error> {
+        let Self { local, shared, .. } = self;
+        // A failing rollback leaves nothing behind either.
+        let _ = local.rollback().await;
+        report_failed(&shared, &branch).await;
+        Ok(())
     }
 
     /// Does everything that precedes a branch's COMMIT, and returns how to commit. Notes in
@@ -100,7 +118,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         let wait = wait_for_rows(&shared, branch.on_conflict);
         let mut request = registration(&shared, branch, self.log.locks(), wait, HOLDING_LOCKS);
         // LAST-BRANCH: the undo row is what tells the coordinator later that it has committed.
-        request.is_last = self.has_undo_row() && branch.may_decide();
+        request.is_last = self.has_undo_row(branch) && branch.may_decide();
         // A future that is dropped here has its local transaction rolled back, and the registration
         // may have arrived.
         let mut in_doubt = failed_if_dropped(&shared, branch);
@@ -117,7 +135,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// Returns the call to make before COMMIT, and how to commit. One of them carries the undo row,
     /// if there is one, so that the same COMMIT makes it durable with the application's work.
     fn notes(&self, branch: &Branch) -> Result<(Option<BoundQuery<DB>>, Ending<DB>), sqlx::Error> {
-        if !self.has_undo_row() {
+        if !self.has_undo_row(branch) {
             // There is no INSERT that would fail instead.
             return Ok((failing_if_failed::<DB>(), Ending::Commit));
         }
@@ -132,8 +150,11 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         }
     }
 
-    fn has_undo_row(&self) -> bool {
-        !self.log.items().is_empty() || self.log.events != BranchEvents::None
+    /// Whether the branch has an undo row. One that decides its global has one for the row that was
+    /// granted to it, changed or not: it tells the coordinator that the branch has committed.
+    fn has_undo_row(&self, branch: &Branch) -> bool {
+        let decides_by_row = branch.decides && !self.log.locks().is_empty();
+        !self.log.items().is_empty() || self.log.events != BranchEvents::None || decides_by_row
     }
 
     /// Takes back the mark for guarded tables, which would outlast the local transaction.
@@ -183,15 +204,16 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
                 // From here on a dropped future does not withdraw the report of this outcome.
                 committing.settled();
                 crash_point("after-local-commit");
-                if committed.is_ok() && branch.decides {
-                    report_decided(&shared, &branch);
-                }
-                match report_commit_result(&shared, &branch, committed).await {
-                    // The call that commits brings the undo row too, so its error may be the guard
-                    // row's.
-                    Err(error) if brings_row => Err(map_guard_conflict(error, &branch)),
-                    settled => settled,
-                }
+                let Err(error) = committed else {
+                    if branch.decides {
+                        report_decided(&shared, &branch);
+                    }
+                    return Ok(());
+                };
+                let error = report_commit_error(&shared, &branch, error).await;
+                // The call that commits may bring the undo row too, so that its error is the guard
+                // row's.
+                Err(if brings_row { map_guard_conflict(error, &branch) } else { error })
             }
             Err(error) => {
                 roll_back_branch(local, &shared, &branch, &error).await;
@@ -344,20 +366,20 @@ async fn roll_back_branch<DB: AtDatabase>(
     }
 }
 
-/// Reports the result of a COMMIT to the coordinator, where it has to know.
-async fn report_commit_result<DB: Backend>(
+/// Reports a COMMIT that has failed to the coordinator, where it has to know. Returns the error for
+/// the caller.
+pub(super) async fn report_commit_error<DB: Backend>(
     shared: &ResourceState<DB>,
     branch: &Branch,
-    committed: Result<(), sqlx::Error>,
-) -> Result<(), sqlx::Error> {
-    let Err(error) = committed else { return Ok(()) };
+    error: sqlx::Error,
+) -> sqlx::Error {
     crash_point("before-phase-one-report");
     if error.as_database_error().is_some() {
         // A deferred constraint, for example: the database says itself that it rolled back.
         if branch.registered {
             report_failed(shared, branch).await;
         }
-        return Err(error);
+        return error;
     }
     // Before the report is awaited: dropped meanwhile, the branch must not count as ended, or a
     // rollback would leave out the guard row that bars a late COMMIT.
@@ -367,25 +389,25 @@ async fn report_commit_result<DB: Backend>(
         let unknown = v1::PhaseOneOutcome::Unknown;
         shared.coordinator.report_outcome(&branch.xid, branch.id, unknown).await;
     }
-    Err(AtError::CommitUnknown { reason: error.to_string() }.into())
+    AtError::CommitUnknown { reason: error.to_string() }.into()
 }
 
 /// A COMMIT that is cut off by a dropped future: whether the database got it cannot be known, so
 /// the global must not commit, and this process does not learn when the branch has ended.
-struct Committing<'b> {
+pub(super) struct Committing<'b> {
     branch: &'b Branch,
     in_doubt: Option<UnknownOutcomeGuard>,
 }
 
 impl<'b> Committing<'b> {
-    fn new<DB: Backend>(shared: &ResourceState<DB>, branch: &'b Branch) -> Self {
+    pub(super) fn new<DB: Backend>(shared: &ResourceState<DB>, branch: &'b Branch) -> Self {
         let unknown = v1::PhaseOneOutcome::Unknown;
         let in_doubt =
             || UnknownOutcomeGuard::new(&shared.coordinator, &branch.xid, branch.id, unknown);
         Self { branch, in_doubt: branch.registered.then(in_doubt) }
     }
 
-    fn settled(mut self) {
+    pub(super) fn settled(mut self) {
         if let Some(mut in_doubt) = self.in_doubt.take() {
             in_doubt.disarm();
         }

@@ -3,18 +3,20 @@
 //! ```text
 //! the driver's:  BEGIN │ read │ change │ read │ undo row │ COMMIT
 //! merged:        BEGIN, read │ change, read │ undo row, COMMIT
+//! whole:         BEGIN, change, undo row, COMMIT
 //! ```
 
 use std::fmt;
 use std::time::Duration;
 
+use handfast_rm_core::plan::Dialect;
 use sqlx::Transaction;
 use sqlx::pool::PoolConnection;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use crate::at::database::Backend;
 use crate::at::database::bound_query::BoundQuery;
+use crate::at::database::{Backend, Steps};
 
 /// How long a dropped transaction may take to be rolled back. Then its connection is closed, and
 /// the server rolls it back. Too long: the pool lacks the connection for as long. Too short:
@@ -96,6 +98,25 @@ impl<DB: Backend> LocalTransaction<'_, DB> {
             merged.state = State::Ready;
         }
         Ok(())
+    }
+
+    /// Runs a call that begins and ends the transaction itself.
+    pub(super) async fn run_whole(
+        &mut self,
+        call: BoundQuery<DB>,
+    ) -> Result<Steps<DB>, sqlx::Error> {
+        let begins = self.begins_with_next_call();
+        let ended = DB::steps(self.connection(), call).await;
+        if let (true, Self::Merged(merged)) = (begins, self) {
+            // A single statement that fails is rolled back. In a compound one it may have been any.
+            let is_over = |error: &sqlx::Error| {
+                error.as_database_error().is_some() && DB::DIALECT == Dialect::Postgres
+            };
+            if ended.as_ref().map_or_else(is_over, |_| true) {
+                merged.state = State::Ready;
+            }
+        }
+        ended
     }
 
     /// Rolls back what a last call may have left open.

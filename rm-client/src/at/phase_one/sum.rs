@@ -53,13 +53,17 @@ impl<'m, DB: AtDatabase> Numbered<'m, DB> {
     fn meets(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.planned.loaded, &other.planned.loaded)
             && self.plan.columns == other.plan.columns
-            && self.delta.key_cells(self.arguments) == other.delta.key_cells(other.arguments)
+            && self.key_cells() == other.key_cells()
+    }
+
+    fn key_cells(&self) -> Option<Vec<i128>> {
+        self.plan.numbered_key.as_ref()?.cells(self.arguments)
     }
 
     /// Values by which the row is read: those of the key, and nothing else.
     fn key_values(&self) -> Option<Vec<Value>> {
         let mut values = vec![Value::Null; self.plan.columns.len()];
-        let cells = self.delta.key_cells(self.arguments)?;
+        let cells = self.key_cells()?;
         for (column, cell) in self.planned.loaded.table.key.columns.iter().zip(cells) {
             values[place_of(self.plan, *column)] = Value::Integer(cell);
         }

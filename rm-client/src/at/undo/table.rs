@@ -69,6 +69,21 @@ pub(crate) fn insert_many<'l, DB: Backend>(
     format!("INSERT INTO {COLUMNS} VALUES {}", rows.join(", "))
 }
 
+/// The statement that puts in the undo log of a branch which the statement itself makes: up to its
+/// values, and these. Takes, behind so many other arguments, the branch's id and its XID.
+pub(crate) fn insert_composed<DB: Backend>(log: &str, first: usize) -> (String, String) {
+    let [branch, xid] = [first, first + 1].map(placeholder::<DB>);
+    let context = context_text::<DB>(&format!("'{CONTEXT}'"));
+    let values = format!("{branch}, {xid}, {context}, {log}, {NORMAL}");
+    (format!("INSERT INTO {COLUMNS}"), values)
+}
+
+/// Binds the arguments of [`insert_composed`].
+pub(crate) fn bind_composed<DB: Backend>(arguments: &mut DB::Arguments, xid: &Xid, branch: u64) {
+    DB::bind_number(arguments, signed(branch));
+    DB::bind_text(arguments, xid.as_str());
+}
+
 /// Whether an error of [`insert`] means that a row is there: the guard, for no branch commits
 /// twice.
 pub(crate) fn is_guard_conflict(error: &sqlx::Error) -> bool {
@@ -103,12 +118,17 @@ fn insert_text<DB: Backend>(verb: &str, tail: &str) -> String {
 
 /// The values of one of several rows.
 fn values_text<DB: Backend>(at: usize) -> String {
-    let [a, b, mut c, d, e] = std::array::from_fn(|column| placeholder::<DB>(5 * at + column));
-    if DB::DIALECT == Dialect::MySql {
+    let [a, b, c, d, e] = std::array::from_fn(|column| placeholder::<DB>(5 * at + column));
+    format!("({a}, {b}, {}, {d}, {e})", context_text::<DB>(&c))
+}
+
+/// The `context` of a row.
+fn context_text<DB: Backend>(context: &str) -> String {
+    match DB::DIALECT {
         // The server itself adds the zone in which the images were read, so no call asks for it.
-        c = format!("CONCAT({c}, '{TIME_ZONE}', @@SESSION.time_zone)");
+        Dialect::MySql => format!("CONCAT({context}, '{TIME_ZONE}', @@SESSION.time_zone)"),
+        Dialect::Postgres | Dialect::Sqlite => context.to_owned(),
     }
-    format!("({a}, {b}, {c}, {d}, {e})")
 }
 
 fn row<DB: Backend>(

@@ -62,7 +62,7 @@ fn one(
     let user_returning = tree.returning.is_some();
     let assigned = assigned.to_vec();
     let keys = KeyChange::Never;
-    let (deltas, key_read, row_delta) = (Vec::new(), None, None);
+    let (deltas, key_read, numbered_key, row_delta) = (Vec::new(), None, None, None);
     let plan = Update {
         columns,
         assigned,
@@ -73,7 +73,9 @@ fn one(
         user_returning,
         deltas,
         key_read,
+        numbered_key,
         row_delta,
+        noted: None,
     };
     Ok((joined.place_of(place)?, Plan::Update(plan)))
 }

@@ -59,7 +59,7 @@ impl ProductOptions<'_> {
             let way = ways.iter().find(|way| row.name.ends_with(way.name()));
             let wanted = match way {
                 Some(WorkMethod::Branch) => Some(wanted),
-                Some(WorkMethod::GlobalLast) => global(product, clients),
+                Some(WorkMethod::GlobalLastAlone) => global(product, clients),
                 Some(WorkMethod::Checked) => Some(CHECKED),
                 _ => None,
             };

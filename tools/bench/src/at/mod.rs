@@ -91,6 +91,8 @@ pub(crate) enum WorkMethod {
     Global,
     /// The same, and the branch decides it.
     GlobalLast,
+    /// The same, and the branch is a single statement.
+    GlobalLastAlone,
     /// The database's own two-phase commit, in two round trips.
     Prepared,
     /// Two plain local transactions, one in each of two databases.
@@ -99,21 +101,25 @@ pub(crate) enum WorkMethod {
     GlobalTwo,
     /// The same, and the second branch decides it.
     GlobalTwoLast,
+    /// The same, and both branches are single statements.
+    GlobalTwoLastAlone,
     /// A whole global of one branch, without locks on rows that are referred to.
     GlobalUnlocked,
 }
 
 impl WorkMethod {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Local,
         Self::Branch,
         Self::Checked,
         Self::Global,
         Self::GlobalLast,
+        Self::GlobalLastAlone,
         Self::Prepared,
         Self::LocalTwo,
         Self::GlobalTwo,
         Self::GlobalTwoLast,
+        Self::GlobalTwoLastAlone,
     ];
 
     fn name(self) -> &'static str {
@@ -123,10 +129,12 @@ impl WorkMethod {
             Self::Checked => "local, checked",
             Self::Global => "global, 1 branch",
             Self::GlobalLast => "global, 1 branch that decides",
+            Self::GlobalLastAlone => "global, 1 statement that decides",
             Self::Prepared => "two-phase commit of the database",
             Self::LocalTwo => "local, 2 databases",
             Self::GlobalTwo => "global, 2 databases",
             Self::GlobalTwoLast => "global, 2 databases, the second decides",
+            Self::GlobalTwoLastAlone => "global, a statement in 2 databases, the second decides",
             Self::GlobalUnlocked => "global, 1 branch, parents unlocked",
         }
     }
@@ -139,9 +147,12 @@ impl WorkMethod {
             | Self::Checked
             | Self::Global
             | Self::GlobalLast
+            | Self::GlobalLastAlone
             | Self::GlobalUnlocked
             | Self::Prepared => Some(Self::Local),
-            Self::GlobalTwo | Self::GlobalTwoLast => Some(Self::LocalTwo),
+            Self::GlobalTwo | Self::GlobalTwoLast | Self::GlobalTwoLastAlone => {
+                Some(Self::LocalTwo)
+            }
         }
     }
 }

@@ -175,7 +175,7 @@ impl Stacks {
             }
             Stack::Sqlx => WorkMethod::Local,
             Stack::Library => WorkMethod::Global,
-            Stack::LibraryLast => WorkMethod::GlobalLast,
+            Stack::LibraryLast => WorkMethod::GlobalLastAlone,
         };
         self.library.measure(way, Statement::Point, clients, times).await
     }

@@ -114,6 +114,12 @@ impl<DB: BenchDatabase> AtSetup<DB> {
                 WorkMethod::GlobalLast => {
                     self.global(&self.first_resource.last(), statement, item).await?;
                 }
+                WorkMethod::GlobalLastAlone => {
+                    let global = self.handfast.transaction("bench").begin().await?;
+                    let last = self.first_resource.last();
+                    global.scope(alone(&last, statement, item)).await?;
+                    global.commit().await?;
+                }
                 WorkMethod::Checked => {
                     let mut local = self.first_resource.checked().begin().await?;
                     DB::update_branch(&mut local, statement, item).await?;
@@ -133,6 +139,13 @@ impl<DB: BenchDatabase> AtSetup<DB> {
                 WorkMethod::GlobalTwoLast => {
                     let second = self.second_resource.last();
                     self.global_two(&second, statement, [item, other]).await?;
+                }
+                WorkMethod::GlobalTwoLastAlone => {
+                    let global = self.handfast.transaction("bench").begin().await?;
+                    global.scope(alone(&self.first_resource, statement, item)).await?;
+                    let last = self.second_resource.last();
+                    global.scope(alone(&last, statement, other)).await?;
+                    global.commit().await?;
                 }
             }
             Ok(OperationEnd::Well)
@@ -243,4 +256,16 @@ pub(crate) async fn branch<DB: BenchDatabase>(
     let mut local = resource.begin().await?;
     DB::update_branch(&mut local, statement, item).await?;
     local.commit().await
+}
+
+/// Runs the statement as a branch of its own.
+async fn alone<DB: BenchDatabase>(
+    resource: &AtResource<DB>,
+    statement: Statement,
+    item: i64,
+) -> Result<(), sqlx::Error> {
+    match statement {
+        Statement::Point => DB::update_alone(resource, item).await,
+        Statement::General | Statement::Child => branch(resource, statement, item).await,
+    }
 }

@@ -191,6 +191,20 @@ impl Backend for MySql {
         column.form == Form::Temporal
     }
 
+    fn json(column: &MySqlColumn, value: &str) -> Option<String> {
+        let kind = column.type_text.split(['(', ' ']).next().unwrap_or_default();
+        match kind.to_ascii_lowercase().as_str() {
+            "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => {
+                Some(format!("IFNULL({value}, 'null')"))
+            }
+            "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" | "enum"
+            | "set" | "decimal" => {
+                Some(format!("IFNULL(JSON_QUOTE(CONVERT({value} USING utf8mb4)), 'null')"))
+            }
+            _ => None,
+        }
+    }
+
     fn type_name(column: &MySqlColumn) -> String {
         column.type_text.clone()
     }

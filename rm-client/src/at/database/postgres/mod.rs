@@ -44,6 +44,15 @@ const FLOAT4: u32 = 700;
 const FLOAT8: u32 = 701;
 const BPCHAR: u32 = 1042;
 const VARCHAR: u32 = 1043;
+/// Types whose values the undo log has in binary form, each with the function that makes it.
+const SENT: [(u32, &str); 6] = [
+    (1082, "date_send"),
+    (1083, "time_send"),
+    (1114, "timestamp_send"),
+    (1184, "timestamptz_send"),
+    (1700, "numeric_send"),
+    (2950, "uuid_send"),
+];
 
 impl Backend for Postgres {
     const DIALECT: Dialect = Dialect::Postgres;
@@ -169,6 +178,22 @@ impl Backend for Postgres {
         table: &'c Table,
     ) -> BoxFuture<'c, Result<bool, sqlx::Error>> {
         catalogue::has_no_check(connection, table).boxed()
+    }
+
+    fn json(column: &PgColumn, value: &str) -> Option<String> {
+        let text = match column.oid {
+            INT2 | INT4 | INT8 | BOOL => format!("{value}::text"),
+            TEXT | VARCHAR | NAME => format!("to_json({value}::text)::text"),
+            oid => {
+                let (_, send) = SENT.iter().find(|(sent, _)| *sent == oid)?;
+                format!("'{{\"hex\":\"' || encode({send}({value}), 'hex') || '\"}}'")
+            }
+        };
+        Some(format!("coalesce({text}, 'null')"))
+    }
+
+    fn utf8(text: &str) -> String {
+        format!("convert_to({text}, 'UTF8')")
     }
 
     fn has_client_table<'c>(

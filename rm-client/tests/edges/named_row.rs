@@ -1,0 +1,242 @@
+//! A last branch of one statement whose row numbers name: its lock comes first, then all of it in
+//! one call where the database can compose the undo row.
+
+use std::time::Duration;
+
+use handfast::{GlobalStatus, Xid};
+use handfast_test_services::until;
+use sqlx::{MySql, Postgres};
+
+use crate::at::operator::number;
+use crate::at::{Stage, TestDatabase, on_every_database};
+
+on_every_database!(
+    it_waits_for_its_row_with_nothing_held,
+    it_decides_nothing_if_it_finds_no_row,
+    a_refused_change_leaves_the_global_undecided,
+    a_row_that_it_leaves_as_it_was_is_changed,
+    it_goes_with_others_who_vote,
+);
+
+const ACCOUNT: &[&str] = &[
+    "CREATE TABLE account (id BIGINT NOT NULL PRIMARY KEY, n INT NOT NULL CHECK (n >= 0))",
+    "INSERT INTO account VALUES (1, 10), (2, 20)",
+];
+
+/// A text with this database's placeholders in place of each `?`.
+fn text<DB: TestDatabase>(sql: &str) -> String {
+    let mut parts = sql.split('?');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for (at, part) in parts.enumerate() {
+        let placeholder =
+            if DB::NAME_IN_TESTS == "postgres" { format!("${}", at + 1) } else { "?".to_owned() };
+        text.push_str(&placeholder);
+        text.push_str(part);
+    }
+    text
+}
+
+fn take<DB: TestDatabase>() -> String {
+    text::<DB>("UPDATE account SET n = n - ? WHERE id = ? AND n <> 0")
+}
+
+/// Lets the resource know the plan of a statement.
+async fn warmed<DB: TestDatabase>(setup: &[&str], sql: &str, arguments: &[i64]) -> Stage<DB> {
+    let stage = Stage::<DB>::new(setup).await;
+    let global = stage.begin().await;
+    global.scope(DB::run_alone_with(&stage.resource, sql, arguments)).await.unwrap();
+    stage.roll_back(global).await;
+    stage
+}
+
+async fn n<DB: TestDatabase>(stage: &Stage<DB>, id: i64) -> String {
+    stage.value(&format!("SELECT n FROM account WHERE id = {id}")).await.unwrap()
+}
+
+/// Waits until the global is committed, and returns its timeline.
+async fn timeline<DB: TestDatabase>(stage: &Stage<DB>, xid: &Xid) -> String {
+    stage.await_status(xid, |status| status == GlobalStatus::Committed).await;
+    let id = number(xid);
+    let view = stage.tc.engine().view(move |coordinator| coordinator.global(id)).await.unwrap();
+    view.unwrap().record.events.iter().map(|event| format!("{}\n", event.what)).collect()
+}
+
+async fn it_waits_for_its_row_with_nothing_held<DB: TestDatabase>() {
+    let stage = warmed::<DB>(ACCOUNT, &take::<DB>(), &[1, 1]).await;
+    let holder = stage.begin().await;
+    holder.scope(DB::run_alone_with(&stage.resource, &take::<DB>(), &[2, 1])).await.unwrap();
+    let (last, sql) = (stage.resource.last(), take::<DB>());
+    let taken = stage
+        .handfast
+        .transaction("take")
+        .run(async |_tx| DB::run_alone_with(&last, &sql, &[3, 1]).await);
+    let given = async {
+        let waits = async || {
+            let waiting = stage.tc.engine().view(|coordinator| coordinator.counts().waiters);
+            waiting.await.unwrap() > 0
+        };
+        until("the branch waits", waits).await;
+        // The row is free in the database.
+        let touched = DB::raw(&stage.pool, "UPDATE account SET n = n + 0 WHERE id = 1");
+        tokio::time::timeout(Duration::from_secs(30), touched).await.unwrap().unwrap();
+        holder.commit().await.unwrap();
+    };
+    let (taken, ()) = futures::join!(taken, given);
+    assert_eq!(taken.unwrap(), 1);
+    assert_eq!(n(&stage, 1).await, "5");
+}
+
+async fn it_decides_nothing_if_it_finds_no_row<DB: TestDatabase>() {
+    let sql = take::<DB>();
+    let stage = warmed::<DB>(ACCOUNT, &sql, &[1, 1]).await;
+    let gone = stage.handfast.transaction("take").run(async |_tx| {
+        DB::run_alone_with(&stage.resource, &sql, &[1, 1]).await?;
+        let taken = DB::run_alone_with(&stage.resource.last(), &sql, &[1, 7]).await?;
+        assert_eq!(taken, 0);
+        Err::<(), _>(sqlx::Error::RowNotFound)
+    });
+    assert_eq!(gone.await.unwrap_err().code(), "HF-TM-ROLLED-BACK");
+    assert_eq!(n(&stage, 1).await, "10");
+    // It goes on, with another last branch.
+    let done = stage.handfast.transaction("take").run(async |tx| {
+        let last = stage.resource.last();
+        assert_eq!(DB::run_alone_with(&last, &sql, &[1, 7]).await?, 0);
+        assert_eq!(DB::run_alone_with(&last, &sql, &[1, 2]).await?, 1);
+        Ok::<_, sqlx::Error>(tx.xid().cloned().unwrap())
+    });
+    let told = timeline(&stage, &done.await.unwrap()).await;
+    assert!(told.contains("its last branch has committed"), "{told}");
+    assert_eq!(n(&stage, 2).await, "19");
+}
+
+async fn a_refused_change_leaves_the_global_undecided<DB: TestDatabase>() {
+    let sql = take::<DB>();
+    let stage = warmed::<DB>(ACCOUNT, &sql, &[1, 1]).await;
+    let refused = stage.handfast.transaction("take").run(async |_tx| {
+        DB::run_alone_with(&stage.resource, &sql, &[1, 1]).await?;
+        DB::run_alone_with(&stage.resource.last(), &sql, &[21, 2]).await
+    });
+    assert_eq!(refused.await.unwrap_err().code(), "HF-TM-ROLLED-BACK");
+    assert_eq!((n(&stage, 1).await, n(&stage, 2).await), ("10".to_owned(), "20".to_owned()));
+    assert_eq!(stage.undo_rows().await, 0);
+    // The row is free again, in the database and at the coordinator.
+    let global = stage.begin().await;
+    global.scope(DB::run_alone_with(&stage.resource, &sql, &[1, 2])).await.unwrap();
+    stage.commit(global).await;
+}
+
+async fn a_row_that_it_leaves_as_it_was_is_changed<DB: TestDatabase>() {
+    let sql = take::<DB>();
+    let stage = warmed::<DB>(ACCOUNT, &sql, &[1, 1]).await;
+    let done = stage.handfast.transaction("take").run(async |tx| {
+        assert_eq!(DB::run_alone_with(&stage.resource.last(), &sql, &[0, 1]).await?, 1);
+        Ok::<_, sqlx::Error>(tx.xid().cloned().unwrap())
+    });
+    let xid = done.await.unwrap();
+    let told = timeline(&stage, &xid).await;
+    assert!(told.contains("its last branch has committed"), "{told}");
+    until("undo rows are gone", async || stage.undo_rows().await == 0).await;
+}
+
+/// The order of registrations is that of the changes only as long as nothing joins behind it.
+async fn it_goes_with_others_who_vote<DB: TestDatabase>() {
+    let sql = take::<DB>();
+    let stage = warmed::<DB>(ACCOUNT, &sql, &[1, 1]).await;
+    let global = stage.handfast.transaction("take").can_commit_first().begin().await.unwrap();
+    let last = stage.resource.last();
+    global.scope(DB::run_alone_with(&last, &sql, &[1, 1])).await.unwrap();
+    global.scope(DB::run_alone_with(&stage.resource, &sql, &[1, 1])).await.unwrap();
+    assert_eq!(n(&stage, 1).await, "8");
+    stage.roll_back(global).await;
+    assert_eq!(n(&stage, 1).await, "10");
+}
+
+/// Two rows that differ in their key alone, changed alike: one by the library's own statements, and
+/// one by the call that composes its undo row. Each undo row is kept by a trigger.
+async fn both_undo_rows<DB: TestDatabase>(setup: &[&str], keep: &[&str], changes: &[&str]) {
+    let stage = Stage::<DB>::new(&[setup, keep].concat()).await;
+    for change in changes {
+        let sql = text::<DB>(&format!("UPDATE thing SET {change} WHERE id = ?"));
+        for (resource, id) in [(&stage.resource, 1_001), (&stage.resource.last(), 1_002)] {
+            let changed = stage
+                .handfast
+                .transaction("change")
+                .run(async |_tx| DB::run_alone_with(resource, &sql, &[id]).await);
+            assert_eq!(changed.await.unwrap(), 1, "{sql}");
+        }
+        let logs = stage.dump("kept", &["log", "context"]).await;
+        let [one, other] = &logs[..] else { panic!("{sql}: {} undo rows", logs.len()) };
+        let [log, context] = &one[..] else { unreachable!("two columns are read") };
+        let same = log.as_ref().map(|log| log.replace("1001", "1002"));
+        assert_eq!((parsed(&same), context), (parsed(&other[0]), &other[1]), "{sql}");
+        DB::raw(&stage.pool, "DELETE FROM kept").await.unwrap();
+    }
+}
+
+/// MariaDB writes the digits of an escaped character in capitals.
+fn parsed(log: &Option<String>) -> serde_json::Value {
+    serde_json::from_str(log.as_deref().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn postgres_composes_the_undo_row_that_the_library_would() {
+    let table = "CREATE TABLE thing (id BIGINT PRIMARY KEY, small SMALLINT, whole INTEGER, \
+                 big BIGINT, flag BOOLEAN, words TEXT, name VARCHAR(80), price NUMERIC(20, 4), \
+                 day DATE, hour TIME, moment TIMESTAMP, instant TIMESTAMPTZ, mark UUID)";
+    let rows = "INSERT INTO thing SELECT id, -7, 7, 9223372036854775806, true, \
+                E'a\"b\\\\c\\n\\t\\u0001\\u007f \u{e4} \u{1f600} ''', 'name', 12.5000, \
+                '2026-02-28', '12:30:01.5', '1999-12-31 23:59:59.999999', \
+                '2026-11-29 01:02:03+05:30', '00112233-4455-6677-8899-aabbccddeeff' \
+                FROM (VALUES (1001), (1002)) AS it (id)";
+    let keep = [
+        "CREATE TABLE kept (log TEXT, context TEXT)",
+        "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         INSERT INTO kept VALUES (convert_from(NEW.rollback_info, 'UTF8'), NEW.context); \
+         RETURN NEW; END $$",
+        "CREATE TRIGGER keep AFTER INSERT ON undo_log FOR EACH ROW EXECUTE FUNCTION keep()",
+    ];
+    let changes = [
+        "small = small - 1",
+        "whole = NULL, big = big + 1",
+        "flag = false",
+        "flag = NULL, words = words || '\"'",
+        "words = NULL, name = ''",
+        "price = price * -3",
+        "price = 'NaN'",
+        "day = 'infinity', hour = '00:00'",
+        "moment = NULL, instant = '-infinity'",
+        "mark = NULL",
+    ];
+    both_undo_rows::<Postgres>(&[table, rows], &keep, &changes).await;
+}
+
+#[tokio::test]
+async fn mariadb_composes_the_undo_row_that_the_library_would() {
+    let table = "CREATE TABLE thing (id BIGINT UNSIGNED PRIMARY KEY, tiny TINYINT, \
+                 small SMALLINT UNSIGNED, medium MEDIUMINT, whole INT, big BIGINT UNSIGNED, \
+                 letters CHAR(20), name VARCHAR(80), old VARCHAR(80) CHARACTER SET latin1, \
+                 words LONGTEXT, price DECIMAL(20, 4), kind ENUM('plain', 'r\u{e4}re'), \
+                 tags SET('a', 'b'))";
+    let rows = "INSERT INTO thing SELECT id, -7, 65535, -8388608, 7, 18446744073709551615, \
+                'letters ', CONCAT('a\"b\\\\c\\n\\t\\0 \u{e4} \u{1f600} ''', CHAR(1, 31, 127 USING utf8mb4)), 'caf\u{e9}', \
+                REPEAT('long ', 4000), 12.5000, 'plain', 'a,b' \
+                FROM (SELECT 1001 AS id UNION SELECT 1002) AS it";
+    let keep = [
+        "CREATE TABLE kept (log LONGTEXT, context TEXT)",
+        "CREATE TRIGGER keep AFTER INSERT ON undo_log FOR EACH ROW \
+         INSERT INTO kept VALUES (CONVERT(NEW.rollback_info USING utf8mb4), NEW.context)",
+    ];
+    let changes = [
+        "tiny = tiny + 1, small = small - 1",
+        "medium = NULL, whole = whole - 8",
+        "big = big - 1",
+        "letters = CONCAT(TRIM(letters), '\"')",
+        "name = CONCAT(name, name), old = UPPER(old)",
+        "words = CONCAT(words, old), name = ''",
+        "price = price * -3",
+        "price = NULL, words = NULL",
+        "kind = 'r\u{e4}re', tags = ''",
+        "kind = NULL, tags = NULL",
+    ];
+    both_undo_rows::<MySql>(&[table, rows], &keep, &changes).await;
+}
