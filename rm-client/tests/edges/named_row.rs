@@ -16,6 +16,7 @@ on_every_database!(
     a_refused_change_leaves_the_global_undecided,
     a_row_that_it_leaves_as_it_was_is_changed,
     it_goes_with_others_who_vote,
+    it_decides_nothing_beside_a_branch_that_was_begun_meanwhile,
 );
 
 const ACCOUNT: &[&str] = &[
@@ -49,6 +50,10 @@ async fn warmed<DB: TestDatabase>(setup: &[&str], sql: &str, arguments: &[i64]) 
     stage
 }
 
+async fn waiters<DB: TestDatabase>(stage: &Stage<DB>) -> usize {
+    stage.tc.engine().view(|coordinator| coordinator.counts().waiters).await.unwrap()
+}
+
 async fn n<DB: TestDatabase>(stage: &Stage<DB>, id: i64) -> String {
     stage.value(&format!("SELECT n FROM account WHERE id = {id}")).await.unwrap()
 }
@@ -71,11 +76,7 @@ async fn it_waits_for_its_row_with_nothing_held<DB: TestDatabase>() {
         .transaction("take")
         .run(async |_tx| DB::run_alone_with(&last, &sql, &[3, 1]).await);
     let given = async {
-        let waits = async || {
-            let waiting = stage.tc.engine().view(|coordinator| coordinator.counts().waiters);
-            waiting.await.unwrap() > 0
-        };
-        until("the branch waits", waits).await;
+        until("the branch waits", async || waiters(&stage).await > 0).await;
         // The row is free in the database.
         let touched = DB::raw(&stage.pool, "UPDATE account SET n = n + 0 WHERE id = 1");
         tokio::time::timeout(Duration::from_secs(30), touched).await.unwrap().unwrap();
@@ -149,6 +150,34 @@ async fn it_goes_with_others_who_vote<DB: TestDatabase>() {
     assert_eq!(n(&stage, 1).await, "8");
     stage.roll_back(global).await;
     assert_eq!(n(&stage, 1).await, "10");
+}
+
+/// The other branch would be refused, and the global committed without it.
+async fn it_decides_nothing_beside_a_branch_that_was_begun_meanwhile<DB: TestDatabase>() {
+    // SQLite has one writer.
+    if DB::NAME_IN_TESTS == "sqlite" {
+        return;
+    }
+    let sql = take::<DB>();
+    let stage = warmed::<DB>(ACCOUNT, &sql, &[1, 1]).await;
+    let holder = stage.begin().await;
+    holder.scope(DB::run_alone_with(&stage.resource, &sql, &[2, 1])).await.unwrap();
+    let (resource, last) = (&stage.resource, stage.resource.last());
+    let fails = stage.handfast.transaction("take").run(async |_tx| {
+        let other = async {
+            until("the branch waits", async || waiters(&stage).await > 0).await;
+            let mut open = resource.begin().await?;
+            DB::run(&mut open, "UPDATE account SET n = n + 1 WHERE id = 2").await?;
+            holder.commit().await.unwrap();
+            Ok::<_, sqlx::Error>(open)
+        };
+        let (taken, open) = tokio::join!(DB::run_alone_with(&last, &sql, &[3, 1]), other);
+        assert_eq!(taken?, 1);
+        open?.commit().await?;
+        Err::<(), _>(sqlx::Error::RowNotFound)
+    });
+    assert_eq!(fails.await.unwrap_err().code(), "HF-TM-ROLLED-BACK");
+    assert_eq!((n(&stage, 1).await, n(&stage, 2).await), ("8".to_owned(), "20".to_owned()));
 }
 
 /// Two rows that differ in their key alone, changed alike: one by the library's own statements, and

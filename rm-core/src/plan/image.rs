@@ -189,7 +189,7 @@ pub(super) fn around(
     let with = text.cut(clauses.with.clone());
     let query = [
         if with.is_empty() { "WITH ".to_owned() } else { format!("{with}, ") },
-        parts.before,
+        parts.before.concat(),
         " ".to_owned(),
         parts.update,
         returning(text, table, columns, &own),
@@ -200,15 +200,17 @@ pub(super) fn around(
 }
 
 /// The same as parts of a WITH, up to the change as `hf_changed`: the image columns as `hf_col1` and
-/// so on, and as they were before as `hf_old1`.
+/// so on, and as they were before as `hf_old1`. In two pieces, between which further conditions may
+/// stand.
 pub(super) fn around_as_part(
     text: &Text,
     table: &Table,
     columns: &[usize],
     clauses: &Clauses,
     lock: RowLock,
-) -> String {
+) -> [String; 2] {
     let Around { before, update, old } = Around::of(text, table, columns, clauses, lock);
+    let [read, lock] = before;
     let now: Vec<String> = columns
         .iter()
         .enumerate()
@@ -217,13 +219,14 @@ pub(super) fn around_as_part(
             format!("{name} AS hf_col{}", position + 1)
         })
         .collect();
-    format!("WITH {before}, hf_changed AS ({update} RETURNING {}{old})", now.join(", "))
+    let now = now.join(", ");
+    [format!("WITH {read}"), format!("{lock}, hf_changed AS ({update} RETURNING {now}{old})")]
 }
 
 /// The parts of an UPDATE of the rows that a read before it has chosen.
 struct Around {
-    /// `hf_before AS (…)`.
-    before: String,
+    /// `hf_before AS (… WHERE (condition)`, and its end.
+    before: [String; 2],
     /// `UPDATE … WHERE …`.
     update: String,
     /// The image columns as they were before, each with a comma in front.
@@ -232,11 +235,11 @@ struct Around {
 
 impl Around {
     fn of(text: &Text, table: &Table, columns: &[usize], clauses: &Clauses, lock: RowLock) -> Self {
-        let (mut read, mut same, mut old) = (Vec::new(), Vec::new(), String::new());
+        let (mut items, mut same, mut old) = (Vec::new(), Vec::new(), String::new());
         for (position, &index) in columns.iter().enumerate() {
             let name = quote::identifier(text.dialect, &table.columns[index].name);
             let before = format!("hf_old{}", position + 1);
-            read.push(format!("{name} AS {before}"));
+            items.push(format!("{name} AS {before}"));
             if table.key.columns.contains(&index) {
                 same.push(format!("{name} = hf_before.{before}"));
             }
@@ -245,18 +248,18 @@ impl Around {
         }
         let predicate = clauses.predicate.clone().map(|predicate| text.cut(predicate));
         let target = text.cut(clauses.target.clone());
-        let before = [
-            format!("hf_before AS MATERIALIZED (SELECT {}", read.join(", ")),
+        let read = [
+            format!("hf_before AS MATERIALIZED (SELECT {}", items.join(", ")),
             format!(" FROM {target}"),
             condition(&Vec::from_iter(predicate)),
-            format!("{})", lock.clause(text.dialect)),
         ];
+        let before = [read.concat(), format!("{})", lock.clause(text.dialect))];
         let update = [
             format!("UPDATE {target}"),
             format!(" SET {}", text.cut(clauses.assignments.clone())),
             format!(" FROM hf_before WHERE {}", same.join(" AND ")),
         ];
-        Self { before: before.concat(), update: update.concat(), old }
+        Self { before, update: update.concat(), old }
     }
 }
 

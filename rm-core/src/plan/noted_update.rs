@@ -18,15 +18,27 @@
 
 use super::{Dialect, Table, clauses::Clauses, image, quote, text::Text, undo_sql};
 
+/// The end of the text of an UPDATE that notes its own undo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotedEnd {
+    /// Its own COMMIT. On PostgreSQL a statement that stands alone has none.
+    Commit,
+    /// None: the local transaction stays open.
+    Open,
+}
+
 /// An UPDATE of one row that notes its own undo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotedUpdate {
-    /// The change. It takes the user's whole argument list.
-    change: String,
+    /// The change, in two pieces between which further conditions of the row may stand. It takes
+    /// the user's whole argument list.
+    change: [String; 2],
     /// MariaDB: reads the row as it is after the change. Takes the cells of the key.
     read: Option<String>,
     mark: String,
-    /// The values of the image columns before the change, as expressions.
+    /// The image columns, as the conditions name them.
+    pub names: Vec<String>,
+    /// Their values before the change, as expressions.
     pub before: Vec<String>,
     /// The same after it.
     pub after: Vec<String>,
@@ -40,20 +52,27 @@ impl NotedUpdate {
         self.read.is_some()
     }
 
-    /// The whole text. `insert` is `INSERT INTO undo_log (…)`, and `values` are its values.
+    /// The text. `insert` is `INSERT INTO undo_log (…)`, and `values` are its values. A row for which
+    /// one of the conditions does not hold is left alone.
     #[must_use]
-    pub fn text(&self, insert: &str, values: &str) -> String {
-        let Self { change, mark, .. } = self;
-        match &self.read {
-            None => format!(
+    pub fn text(&self, conditions: &[String], insert: &str, values: &str, end: NotedEnd) -> String {
+        let Self { change: [head, tail], mark, .. } = self;
+        let conditions: String = conditions.iter().map(|it| format!(" AND {it}")).collect();
+        let change = format!("{head}{conditions}{tail}");
+        let Some(read) = &self.read else {
+            return format!(
                 "{change}, hf_undo AS ({insert} SELECT {values} FROM hf_changed) \
                  SELECT FROM hf_changed{mark}"
-            ),
-            Some(read) => format!(
-                "BEGIN NOT ATOMIC START TRANSACTION; {change}\n; IF ROW_COUNT() > 0 THEN {read}; \
-                 {insert} VALUES ({values}); COMMIT; ELSE ROLLBACK; END IF; END{mark}"
-            ),
-        }
+            );
+        };
+        let end = match end {
+            NotedEnd::Commit => "COMMIT; ELSE ROLLBACK; END IF",
+            NotedEnd::Open => "END IF",
+        };
+        format!(
+            "BEGIN NOT ATOMIC START TRANSACTION; {change}\n; IF ROW_COUNT() > 0 THEN {read}; \
+             {insert} VALUES ({values}); {end}; END{mark}"
+        )
     }
 }
 
@@ -81,7 +100,10 @@ pub(super) fn of_update(
         }
         Dialect::Sqlite => return None,
     };
-    Some(NotedUpdate { change, read, mark: image::mark(text.whole(), table), before, after })
+    let name = |&index: &usize| quote::identifier(text.dialect, &table.columns[index].name);
+    let mark = image::mark(text.whole(), table);
+    let names = columns.iter().map(name).collect();
+    Some(NotedUpdate { change, read, mark, names, before, after })
 }
 
 /// MariaDB: the user's UPDATE, with a term behind its condition that keeps the columns as they are
@@ -92,7 +114,7 @@ fn keeping(
     columns: &[usize],
     clauses: &Clauses,
     variables: &[String],
-) -> Option<String> {
+) -> Option<[String; 2]> {
     let predicate = clauses.predicate.clone()?;
     let kept = |(column, variable): (&usize, &String)| {
         let name = quote::identifier(text.dialect, &table.columns[*column].name);
@@ -101,7 +123,8 @@ fn keeping(
     let kept: Vec<String> = columns.iter().zip(variables).map(kept).collect();
     let head = text.cut(0..predicate.start);
     let condition = text.cut(predicate);
-    Some(format!("{head} ({condition}\n) AND {} >= 0", kept.join(" + ")))
+    let change = format!("{head} ({condition}\n) AND {} >= 0", kept.join(" + "));
+    Some([change, String::new()])
 }
 
 /// MariaDB: reads the columns of the row of a key into the variables.

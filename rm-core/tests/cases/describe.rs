@@ -2,9 +2,9 @@
 
 use handfast_rm_core::plan::{
     Change, Delete, DeleteImage, Dialect, Direction, GeneratedKeys, Insert, InsertAfter,
-    InsertedMark, JoinedRead, KeyChange, NumberedKey, Operand, Plan, Query, RowDelta, Several,
-    SeveralChange, Table, Update, UpdateImage, Upsert, UpsertAfter, WithEffect, WithWrites,
-    undo_sql,
+    InsertedMark, JoinedRead, KeyChange, NotedEnd, NumberedKey, Operand, Plan, Query, RowDelta,
+    Several, SeveralChange, Table, Update, UpdateImage, Upsert, UpsertAfter, WithEffect,
+    WithWrites, undo_sql,
 };
 
 /// Prints all parts of a plan, and its undo SQL.
@@ -85,7 +85,10 @@ fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>)
         out.push(format!("named   {}", named(table, key).join(", ")));
     }
     if let Some(noted) = &plan.noted {
-        out.push(format!("whole   {}", unmarked(&noted.text("INSERT INTO undo_log", "LOG"))));
+        out.push(format!(
+            "whole   {}",
+            unmarked(&noted.text(&[], "INSERT INTO undo_log", "LOG", NotedEnd::Commit))
+        ));
         let values = [noted.before.join(", "), noted.after.join(", ")];
         out.push(format!("log     {}", values.join("; ")));
     }

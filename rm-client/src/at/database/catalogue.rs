@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use handfast_rm_core::plan::{
-    Parsed, Plan, Reads, Savepoint, Statement, StatementRefusal, Table, TableKind, TableName,
-    Trigger, TriggerWrites, parse,
+    NotedEnd, Parsed, Plan, Reads, Savepoint, Statement, StatementRefusal, Table, TableKind,
+    TableName, Trigger, TriggerWrites, parse,
 };
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, UnitWeighter};
@@ -161,8 +161,8 @@ pub(crate) struct Planned<DB: Backend> {
     running: AtomicUsize,
     /// Whether a statement has needed another lock than the plan foretells.
     is_misjudged: AtomicBool,
-    /// The text of an UPDATE that notes its own undo, once it was asked for.
-    noted: OnceLock<Option<SqlStr>>,
+    /// The texts of an UPDATE that notes its own undo, by [`NotedEnd`], once they were asked for.
+    noted: [OnceLock<Option<SqlStr>>; 2],
     /// Whether the last change of a counter that was seen to be without effect has not been
     /// followed by one with an effect.
     finds_nothing: AtomicBool,
@@ -181,7 +181,7 @@ impl<DB: Backend> Planned<DB> {
         }
         let loaded = Arc::clone(&tables[place]);
         let (running, is_misjudged) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let (noted, finds_nothing) = (OnceLock::new(), AtomicBool::new(false));
+        let (noted, finds_nothing) = (Default::default(), AtomicBool::new(false));
         Ok(Self { loaded, tables, arguments, plan, running, is_misjudged, noted, finds_nothing })
     }
 
@@ -193,10 +193,17 @@ impl<DB: Backend> Planned<DB> {
 
     /// The text of the statement as one that notes its own undo, made by `text` when it is first
     /// asked for.
-    pub(crate) fn noted(&self, text: impl FnOnce() -> Option<String>) -> Option<&SqlStr> {
-        let noted =
-            self.noted.get_or_init(|| text().map(|text| AssertSqlSafe(text).into_sql_str()));
-        noted.as_ref()
+    pub(crate) fn noted(
+        &self,
+        end: NotedEnd,
+        text: impl FnOnce() -> Option<String>,
+    ) -> Option<&SqlStr> {
+        let made = || text().map(|text| AssertSqlSafe(text).into_sql_str());
+        let [commits, stays_open] = &self.noted;
+        match end {
+            NotedEnd::Commit => commits.get_or_init(made).as_ref(),
+            NotedEnd::Open => stays_open.get_or_init(made).as_ref(),
+        }
     }
 
     /// Takes note that a statement has needed another lock than the plan foretells.

@@ -287,6 +287,12 @@ pub trait Backend: Database<Arguments: Clone + Sync, QueryResult: Debug> {
         None
     }
 
+    /// Whether a column still has the type that it was described with, as a condition. `None` where
+    /// an undo log with another type is noticed when it is read.
+    fn has_type(_column: &Self::ColumnType, _name: &str) -> Option<String> {
+        None
+    }
+
     /// A text as its bytes in UTF-8.
     fn utf8(text: &str) -> String {
         text.to_owned()

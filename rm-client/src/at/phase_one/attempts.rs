@@ -20,6 +20,7 @@ use tracing::Instrument;
 
 use super::ahead::CountingStatement;
 use super::branch::{OnConflict, Part, Role};
+use super::noted::Note;
 use super::registration::{check_locks, failed_if_dropped, registration, report_failed};
 use super::row_locks::RowLocks;
 use super::transaction::AtTransaction;
@@ -48,6 +49,10 @@ pub(crate) struct Attempts<DB: AtDatabase> {
     pub(super) counting: Option<Arc<CountingStatement<DB>>>,
     /// The plan of the single statement whose row was granted before anything was sent.
     pub(super) named: Option<Arc<Planned<DB>>>,
+    /// The single statement of the next attempt, if it notes its own undo.
+    pub(super) note: Option<Note<DB>>,
+    /// Whether it may. The error of one that did does not tell which part of it has failed.
+    pub(super) may_note: bool,
     deadline: Instant,
     repeats: u32,
 }
@@ -56,15 +61,19 @@ impl<DB: AtDatabase> Attempts<DB> {
     pub(crate) fn new(shared: Arc<ResourceState<DB>>, part: Part) -> Result<Self, sqlx::Error> {
         let role = Role::of(&shared, part, OnConflict::Fail)?;
         let deadline = Instant::now() + shared.lock_timeout;
-        Ok(Self { shared, role, counting: None, named: None, deadline, repeats: 0 })
+        let (counting, named, note) = (None, None, None);
+        Ok(Self { shared, role, counting, named, note, may_note: true, deadline, repeats: 0 })
     }
 
     pub(crate) async fn begin(&mut self) -> Result<AtTransaction<'static, DB>, sqlx::Error> {
         let begun = AtTransaction::begin_as(Arc::clone(&self.shared), self.role.clone()).await;
-        if begun.is_err() {
-            self.abandon().await;
+        match begun {
+            Ok(local) => Ok(AtTransaction { note: self.note.take(), ..local }),
+            Err(error) => {
+                self.abandon().await;
+                Err(error)
+            }
         }
-        begun
     }
 
     /// Commits; if a global lock is in the way, waits for it with nothing held.
@@ -72,7 +81,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         &mut self,
         local: AtTransaction<'_, DB>,
     ) -> Result<Attempt, sqlx::Error> {
-        if self.is_misjudged(&local) {
+        if self.is_misjudged(&local) || self.is_joined() {
             return self.start_again(local).await;
         }
         // The commit consumes the log, whose rows a wait for them needs afterwards.
@@ -113,13 +122,21 @@ impl<DB: AtDatabase> Attempts<DB> {
         !branch.granted.is_empty() && !branch.granted.cover(local.log.locks())
     }
 
+    /// Whether another branch of the global was begun since the lock of this one was granted as that
+    /// of the last.
+    fn is_joined(&self) -> bool {
+        self.named.is_some() && !self.may_still_decide()
+    }
+
     /// Begins anew as a branch that holds nothing. With what was granted ahead, two of them that
     /// need more would wait for each other.
     async fn start_again(&mut self, local: AtTransaction<'_, DB>) -> Result<Attempt, sqlx::Error> {
         if let Some(counting) = &self.counting {
             counting.misjudged();
         }
-        if let Some(named) = &self.named {
+        if let Some(named) = self.named.take()
+            && self.is_misjudged(&local)
+        {
             named.misjudged();
         }
         if let Err(error) = local.rollback().await {
@@ -154,7 +171,9 @@ impl<DB: AtDatabase> Attempts<DB> {
         &mut self,
         local: AtTransaction<'_, DB>,
     ) -> Result<Attempt, sqlx::Error> {
-        let repeatable = local.log.repeatable || local.log.stale_tables;
+        self.may_note &= !local.log.is_note_refused;
+        let broken = local.log.repeatable || local.log.stale_tables;
+        let repeatable = broken || local.log.is_note_refused;
         let unseen = local.log.unseen.clone();
         if let Err(error) = local.rollback().await {
             // The caller sees the closure's error. Without an answer nothing is reported: the locks

@@ -22,6 +22,10 @@ pub(crate) struct BranchLog {
     pub(crate) unseen: RowLocks,
     /// Set while a change has no undo item yet; commit refuses while it is set.
     pub(crate) half_recorded: bool,
+    /// Whether the undo row is in the database already.
+    pub(crate) is_noted: bool,
+    /// Whether the database has refused a statement that was to note its own undo.
+    pub(crate) is_note_refused: bool,
     /// The database has ended the transaction by itself.
     pub(crate) ended: bool,
     /// A statement failed in a way that repeating the local transaction may cure.
@@ -125,6 +129,12 @@ impl BranchLog {
         if before.values != after.values {
             self.items.push(UndoItem::counted(loaded, columns, vec![before], vec![after]));
         }
+    }
+
+    /// Records the change of a row whose undo row is in the database.
+    pub(crate) fn noted(&mut self, row: RowLocks) {
+        self.locks = row;
+        self.is_noted = true;
     }
 
     /// Records rows that were not there before.

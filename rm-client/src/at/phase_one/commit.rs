@@ -61,8 +61,10 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             }
             Role::Branch(mut branch) => {
                 let span = branch.span.clone();
-                let changes = self.log.items().iter().map(|it| (it.kind.word(), &*it.table));
-                trace::record_changes(&span, changes, self.log.locks().len());
+                if !self.log.is_noted {
+                    let changes = self.log.items().iter().map(|it| (it.kind.word(), &*it.table));
+                    trace::record_changes(&span, changes, self.log.locks().len());
+                }
                 let committed = async {
                     if self.is_unmet(&branch) {
                         return self.end_unmet(branch).await;
@@ -135,6 +137,9 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// Returns the call to make before COMMIT, and how to commit. One of them carries the undo row,
     /// if there is one, so that the same COMMIT makes it durable with the application's work.
     fn notes(&self, branch: &Branch) -> Result<(Option<BoundQuery<DB>>, Ending<DB>), sqlx::Error> {
+        if self.log.is_noted {
+            return Ok((None, Ending::Commit));
+        }
         if !self.has_undo_row(branch) {
             // There is no INSERT that would fail instead.
             return Ok((failing_if_failed::<DB>(), Ending::Commit));
@@ -154,7 +159,10 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// granted to it, changed or not: it tells the coordinator that the branch has committed.
     fn has_undo_row(&self, branch: &Branch) -> bool {
         let decides_by_row = branch.decides && !self.log.locks().is_empty();
-        !self.log.items().is_empty() || self.log.events != BranchEvents::None || decides_by_row
+        self.log.is_noted
+            || !self.log.items().is_empty()
+            || self.log.events != BranchEvents::None
+            || decides_by_row
     }
 
     /// Takes back the mark for guarded tables, which would outlast the local transaction.

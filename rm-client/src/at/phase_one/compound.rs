@@ -4,9 +4,9 @@
 //! count of changed rows is the sum over all statements, and no generated key is reported. See
 //! <https://mariadb.com/kb/en/begin-end/>.
 
-/// Begins the local transaction, then reads.
-pub(super) fn begin_and(read: &str) -> String {
-    together(&["START TRANSACTION", read])
+/// Begins the local transaction with its first statement.
+pub(super) fn begin_and(statement: &str) -> String {
+    together(&["START TRANSACTION", statement])
 }
 
 /// Begins the local transaction, reads, then marks the transaction for guarded tables.

@@ -4,7 +4,7 @@
 //! the `branch_log`; `commit` ends a branch with its undo row and its registration. `attempts`
 //! repeats a local transaction whose rows another global holds. `ahead` takes the lock of a counter
 //! before one begins, and `named_row` that of the row of a last branch, which it then carries out
-//! in one call. Branches that did so wait in a `joint_queue` for a
+//! in one call: `noted` has the statement compose its own undo row. Branches that did so wait in a `joint_queue` for a
 //! `joint_transaction`, which may carry their statements out as one `sum`. Phase two is not known
 //! here.
 
@@ -20,6 +20,7 @@ mod joint_queue;
 mod joint_transaction;
 mod local_transaction;
 mod named_row;
+mod noted;
 mod registration;
 mod row_locks;
 mod statement;

@@ -17,26 +17,21 @@
 use std::sync::Arc;
 
 use either::Either;
-use handfast_rm_core::plan::{Plan, Statement, Update, row_key};
-use sqlx::{Database, SqlStr};
+use handfast_rm_core::plan::{NotedEnd, Statement};
+use sqlx::Database;
 use tracing::Instrument;
 
-use super::ahead::whole_numbers;
 use super::attempts::Attempts;
 use super::branch::{Branch, Role};
 use super::commit::{Committing, report_commit_error, undo_row_exists};
-use super::compound;
 use super::local_transaction::LocalTransaction;
+use super::noted::{self, only_row};
 use super::registration::{report_decided, report_failed};
-use super::row_locks::{RowLockMode, RowLocks};
 use crate::at::crash_point::crash_point;
 use crate::at::database::bound_query::BoundQuery;
-use crate::at::database::catalogue::Planned;
-use crate::at::database::{AtDatabase, Backend, Steps, affected};
+use crate::at::database::{AtDatabase, Steps, affected};
 use crate::at::database_wait::reported;
 use crate::at::resource_state::ResourceState;
-use crate::at::undo::composed::log_of;
-use crate::at::undo::table as undo_table;
 use crate::trace;
 
 impl<DB: AtDatabase> Attempts<DB> {
@@ -49,12 +44,16 @@ impl<DB: AtDatabase> Attempts<DB> {
     ) -> Result<(), sqlx::Error> {
         let Some(planned) = self.known_plan(query, statement) else { return Ok(()) };
         let Some(rows) = only_row(&planned, query) else { return Ok(()) };
+        // Branches that are begun at the same time get to be counted.
+        tokio::task::yield_now().await;
+        if !self.may_still_decide() {
+            return Ok(());
+        }
         crash_point("before-register");
         let decides = self.wait_and_take_last(&rows).await?;
         crash_point("after-register");
         if !decides {
-            self.abandon().await;
-            self.restart_branch();
+            self.give_back().await;
             return Ok(());
         }
         if let Role::Branch(branch) = &mut self.role {
@@ -62,6 +61,18 @@ impl<DB: AtDatabase> Attempts<DB> {
         }
         self.named = Some(planned);
         Ok(())
+    }
+
+    /// Whether the global has no other branch open in this process, which would be committed unseen.
+    pub(super) fn may_still_decide(&self) -> bool {
+        matches!(&self.role, Role::Branch(branch) if branch.may_decide())
+    }
+
+    /// Gives up what was granted. The branch runs as any other.
+    async fn give_back(&mut self) {
+        self.named = None;
+        self.abandon().await;
+        self.restart_branch();
     }
 
     /// Carries out a statement whose row is granted, with its undo row and its COMMIT, in one call.
@@ -73,10 +84,16 @@ impl<DB: AtDatabase> Attempts<DB> {
         let Role::Branch(branch) = &self.role else { return Ok(None) };
         let (branch, shared) = (branch.clone(), Arc::clone(&self.shared));
         let Some(planned) = self.named.clone() else { return Ok(None) };
-        let Some(call) = whole_call(&shared, &planned, query, &branch) else { return Ok(None) };
+        let call = noted::call(&shared, &planned, query, &branch, NotedEnd::Commit);
+        let Some(call) = call else { return Ok(None) };
         let answers = &shared.joint_queues.answers;
         let Some(answer) = answers.draw(&shared.pool, 1).await?.pop() else { return Ok(None) };
         let mut local = LocalTransaction::merged(shared.pool.acquire().await?);
+        if !self.may_still_decide() {
+            answers.keep(vec![answer]);
+            self.give_back().await;
+            return Ok(None);
+        }
         shared.note_prepared(local.connection());
         let changes = [("UPDATE", &*planned.loaded.table.name)].into_iter();
         trace::record_changes(&branch.span, changes, branch.granted.len());
@@ -87,7 +104,10 @@ impl<DB: AtDatabase> Attempts<DB> {
             Ok(Outcome::Changed) => Ok(Some(vec![Either::Left(answer)])),
             Ok(Outcome::Unmet) => {
                 answers.keep(vec![answer]);
-                Ok(Some(vec![Either::Left(<DB as Database>::QueryResult::default())]))
+                self.named = None;
+                self.restart_branch();
+                let unchanged = vec![Either::Left(<DB as Database>::QueryResult::default())];
+                Ok(noted::is_sure(&planned).then_some(unchanged))
             }
             Err(error) if error.as_database_error().is_some() => {
                 tracing::debug!(%error, "branch not committed in one call; it runs as others do");
@@ -110,59 +130,6 @@ enum Outcome {
     Changed,
     /// There is no such row, or its condition does not hold. The branch is gone.
     Unmet,
-}
-
-/// The only row that a statement can change, if numbers name it.
-fn only_row<DB: Backend>(planned: &Planned<DB>, query: &BoundQuery<DB>) -> Option<RowLocks> {
-    let Plan::Update(Update { numbered_key: Some(key), deltas, .. }) = &planned.plan else {
-        return None;
-    };
-    if !deltas.is_empty() || planned.is_misjudged() {
-        return None;
-    }
-    let cells: Vec<String> =
-        key.cells(&whole_numbers(query)?)?.iter().map(i128::to_string).collect();
-    let mut rows = RowLocks::default();
-    rows.add(&planned.loaded.lock_name, RowLockMode::Exclusive, [row_key(&cells)]);
-    Some(rows)
-}
-
-/// The call that does all of the branch's work.
-fn whole_call<DB: Backend>(
-    shared: &ResourceState<DB>,
-    planned: &Planned<DB>,
-    query: &BoundQuery<DB>,
-    branch: &Branch,
-) -> Option<BoundQuery<DB>> {
-    let Plan::Update(Update { numbered_key: Some(key), noted: Some(update), .. }) = &planned.plan
-    else {
-        return None;
-    };
-    let takes_compound = shared.merges && compound::takes(query.sql().as_str());
-    // The mark for the triggers of a guarded table would take a call of its own.
-    if (update.is_compound() && !takes_compound) || planned.fires_guard() {
-        return None;
-    }
-    let cells = if update.is_compound() { key.cells(&whole_numbers(query)?)? } else { Vec::new() };
-    let first = query.argument_count() + cells.len();
-    let text: &SqlStr = planned.noted(|| whole_text(planned, first))?;
-    let mut call = query.with_sql(text.clone());
-    let arguments = call.arguments.get_or_insert_default();
-    for cell in cells {
-        DB::bind_number(arguments, i64::try_from(cell).ok()?);
-    }
-    undo_table::bind_composed::<DB>(arguments, &branch.xid, branch.id);
-    Some(call)
-}
-
-/// Its text. The arguments of the undo row stand behind so many others.
-fn whole_text<DB: Backend>(planned: &Planned<DB>, first: usize) -> Option<String> {
-    let Plan::Update(Update { noted: Some(update), columns, .. }) = &planned.plan else {
-        return None;
-    };
-    let log = log_of(&planned.loaded, columns, update)?;
-    let (insert, values) = undo_table::insert_composed::<DB>(&log, first);
-    Some(update.text(&insert, &values))
 }
 
 async fn commit_whole<DB: AtDatabase>(

@@ -3,23 +3,27 @@
 use std::fmt;
 use std::sync::Arc;
 
+use either::Either;
 use handfast_rm_core::plan::{Reads, Savepoint, Statement, StatementRefusal};
-use sqlx::SqlStr;
+use sqlx::{Database, SqlStr};
 
 use super::branch::{OnConflict, Part, Role};
 use super::branch_log::BranchLog;
 use super::compound;
 use super::local_transaction::LocalTransaction;
+use super::noted::Note;
 use super::statement::StatementRun;
+use crate::at::crash_point::crash_point;
 use crate::at::database::begin::{begin, begin_by};
 use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::catalogue::{Managed, Planned};
-use crate::at::database::{AtDatabase, Steps};
+use crate::at::database::{AtDatabase, Steps, affected};
 use crate::at::database_wait::reported;
 use crate::at::error::AtError;
 use crate::at::guarded::{self, Mark};
 use crate::at::resource_state::ResourceState;
 use crate::executor::Route;
+use crate::trace;
 use crate::xid::Xid;
 
 /// A local transaction: a branch of the ambient global, or a plain one outside of any.
@@ -35,6 +39,8 @@ pub struct AtTransaction<'t, DB: AtDatabase> {
     pub(super) shared: Arc<ResourceState<DB>>,
     pub(super) role: Role,
     pub(super) log: BranchLog,
+    /// Its only statement, if that notes its own undo.
+    pub(super) note: Option<Note<DB>>,
 }
 
 impl<DB: AtDatabase> AtTransaction<'static, DB> {
@@ -68,7 +74,7 @@ impl<DB: AtDatabase> AtTransaction<'static, DB> {
                 })
             }
         };
-        Ok(Self { local, shared, role, log })
+        Ok(Self { local, shared, role, log, note: None })
     }
 }
 
@@ -261,6 +267,11 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         let (shared, reads) = (Arc::clone(&self.shared), self.reads());
         let connection = self.local.connection();
         let planned = shared.catalogue.plan(connection, reads, statement, &query).await?;
+        if let Some(note) = self.note.take().filter(|note| Arc::ptr_eq(&note.planned, &planned))
+            && let Some(steps) = self.run_noted(note).await?
+        {
+            return Ok(steps);
+        }
         // The catalogue was read outside of the transaction, so that the first call can still begin
         // it together with the read of the rows.
         let mut mark = self.missing_mark(&planned);
@@ -292,6 +303,31 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         }
         self.require_committed_rows().await?;
         Ok(steps)
+    }
+
+    /// Runs a statement that notes its own undo, and begins the local transaction if it has not
+    /// begun. `None`: it has changed nothing, and is to run as any other.
+    async fn run_noted(&mut self, note: Note<DB>) -> Result<Option<Steps<DB>>, sqlx::Error> {
+        let Note { planned, row, call, is_sure, changed } = note;
+        crash_point("before-undo-insert");
+        let begins = self.local.begins_with_next_call();
+        let connection = if begins { self.local.connection() } else { self.local.begun().await? };
+        let ended = DB::steps(connection, call).await;
+        self.log.is_note_refused = ended.is_err();
+        let steps = ended?;
+        if begins {
+            self.local.has_begun();
+        }
+        if affected::<DB>(&steps) == 0 {
+            let unchanged = vec![Either::Left(<DB as Database>::QueryResult::default())];
+            return Ok(is_sure.then_some(unchanged));
+        }
+        if let Role::Branch(branch) = &self.role {
+            let changes = [("UPDATE", &*planned.loaded.table.name)].into_iter();
+            trace::record_changes(&branch.span, changes, row.len());
+        }
+        self.log.noted(row);
+        Ok(Some(vec![Either::Left(changed)]))
     }
 
     /// The mark that the triggers of guarded tables have to see before this statement.

@@ -10,6 +10,17 @@ use crate::at::database::{Backend, LoadedTable};
 /// The end of the log of an item with one row that has no columns.
 const EMPTY_ROWS: &str = r#""before":[[]],"after":[[]]}]}"#;
 
+/// Conditions without which the database would not write the values of the columns as the library
+/// does.
+pub(crate) fn types_of<DB: Backend>(
+    loaded: &LoadedTable<DB>,
+    columns: &[usize],
+    update: &NotedUpdate,
+) -> Vec<String> {
+    let pairs = columns.iter().zip(&update.names);
+    pairs.filter_map(|(column, name)| DB::has_type(&loaded.types[*column], name)).collect()
+}
+
 /// The undo log of an UPDATE, as an expression of the statement. `None` if the database would not
 /// write a value as the library does.
 pub(crate) fn log_of<DB: Backend>(

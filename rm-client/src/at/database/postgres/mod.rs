@@ -192,6 +192,10 @@ impl Backend for Postgres {
         Some(format!("coalesce({text}, 'null')"))
     }
 
+    fn has_type(column: &PgColumn, name: &str) -> Option<String> {
+        Some(format!("pg_typeof({name}) = {}::regtype", column.oid))
+    }
+
     fn utf8(text: &str) -> String {
         format!("convert_to({text}, 'UTF8')")
     }

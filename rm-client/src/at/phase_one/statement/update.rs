@@ -10,10 +10,15 @@ use crate::at::database::bind::bind_keys;
 use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::{Backend, Steps, affected};
 use crate::at::phase_one::compound;
+use crate::at::phase_one::noted::only_key;
+use crate::at::phase_one::row_locks::RowLockMode;
 use crate::at::undo::image::{Image, Layout, align, values_of};
 
 impl<DB: Backend> StatementRun<'_, DB> {
     pub(super) async fn update(&mut self, plan: &Update) -> Result<Steps<DB>, sqlx::Error> {
+        if let Some(key) = self.unimaged(plan) {
+            return self.update_unimaged(key).await;
+        }
         let (before, after, steps) = match &plan.image {
             UpdateImage::Together(query) => self.update_together(query, &plan.columns).await?,
             UpdateImage::Read { before, change, returns_after } => {
@@ -34,6 +39,32 @@ impl<DB: Backend> StatementRun<'_, DB> {
             }
         };
         self.updated(plan, before, after, steps).await
+    }
+
+    /// The key of the only row that the statement can change, if that is all there is to know of it:
+    /// it is never undone, and nothing but the row is locked for it.
+    fn unimaged(&self, plan: &Update) -> Option<Box<[u8]>> {
+        let is_plain = !(plan.judged || plan.user_returning || self.needs_after(plan));
+        let begins_alone = !self.begins || compound::takes(self.query.sql().as_str());
+        if !self.log.is_checked || !is_plain || !begins_alone || self.mark.is_some() {
+            return None;
+        }
+        only_key(plan, &self.query)
+    }
+
+    /// Runs the application's own text.
+    async fn update_unimaged(&mut self, key: Box<[u8]>) -> Result<Steps<DB>, sqlx::Error> {
+        let call = if std::mem::take(&mut self.begins) {
+            self.query.with_text(&compound::begin_and(self.query.sql().as_str()))
+        } else {
+            self.query.clone()
+        };
+        let steps = self.change_within(Extent::OneRow, call).await?;
+        if affected::<DB>(&steps) > 0 {
+            self.log.lock(self.loaded, RowLockMode::Exclusive, [key]);
+        }
+        self.recorded();
+        Ok(steps)
     }
 
     async fn updated(

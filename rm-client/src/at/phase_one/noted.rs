@@ -1,0 +1,134 @@
+//! Statements that note their own undo: the database composes the undo row along with the change.
+//!
+//! The row is the only one that the statement can change, and numbers name it. So no image has to
+//! reach this process: neither the lock nor the undo row depends on what is read.
+
+use handfast_rm_core::plan::{NotedEnd, NotedUpdate, Plan, Update, row_key};
+use sqlx::Database;
+use std::sync::Arc;
+
+use super::ahead::whole_numbers;
+use super::attempts::Attempts;
+use super::branch::{Branch, Role};
+use super::compound;
+use super::row_locks::{RowLockMode, RowLocks};
+use crate::at::database::bound_query::BoundQuery;
+use crate::at::database::catalogue::{Managed, Planned};
+use crate::at::database::{AtDatabase, Backend};
+use crate::at::resource_state::ResourceState;
+use crate::at::undo::composed::{log_of, types_of};
+use crate::at::undo::table as undo_table;
+
+/// A statement that is about to note its own undo.
+pub(super) struct Note<DB: Backend> {
+    pub(super) planned: Arc<Planned<DB>>,
+    /// The only row that it can change.
+    pub(super) row: RowLocks,
+    pub(super) call: BoundQuery<DB>,
+    /// Whether it says for certain that there is no row to change. A row that it has not changed may
+    /// also have columns of other types than known.
+    pub(super) is_sure: bool,
+    /// What the driver answers if the row is changed.
+    pub(super) changed: <DB as Database>::QueryResult,
+}
+
+impl<DB: AtDatabase> Attempts<DB> {
+    /// Composes a branch's only statement as one that notes its own undo, where it can be one.
+    pub(crate) async fn compose_note(
+        &mut self,
+        query: &BoundQuery<DB>,
+        managed: &Managed,
+    ) -> Result<(), sqlx::Error> {
+        self.note = None;
+        let (Role::Branch(branch), Managed::Statement(statement)) = (&self.role, managed) else {
+            return Ok(());
+        };
+        let Some(planned) = self.known_plan(query, statement).filter(|_| self.may_note) else {
+            return Ok(());
+        };
+        let Some(row) = only_row(&planned, query) else { return Ok(()) };
+        let Some(call) = call(&self.shared, &planned, query, branch, NotedEnd::Open) else {
+            return Ok(());
+        };
+        // Before a connection is taken: nothing that holds one waits for another.
+        let drawn = self.shared.joint_queues.answers.draw(&self.shared.pool, 1).await?.pop();
+        let is_sure = is_sure(&planned);
+        self.note = drawn.map(|changed| Note { planned, row, call, is_sure, changed });
+        Ok(())
+    }
+}
+
+/// The only row that a statement can change, if numbers name it.
+pub(super) fn only_row<DB: Backend>(
+    planned: &Planned<DB>,
+    query: &BoundQuery<DB>,
+) -> Option<RowLocks> {
+    let Plan::Update(plan) = &planned.plan else { return None };
+    if planned.is_misjudged() {
+        return None;
+    }
+    let mut rows = RowLocks::default();
+    let key = only_key(plan, query)?;
+    rows.add(&planned.loaded.lock_name, RowLockMode::Exclusive, [key]);
+    Some(rows)
+}
+
+/// Its key.
+pub(super) fn only_key<DB: Backend>(plan: &Update, query: &BoundQuery<DB>) -> Option<Box<[u8]>> {
+    let key = plan.numbered_key.as_ref().filter(|_| plan.deltas.is_empty())?;
+    let cells = key.cells(&whole_numbers(query)?)?;
+    let texts: Vec<String> = cells.iter().map(i128::to_string).collect();
+    Some(row_key(&texts))
+}
+
+/// Whether a statement that notes its own undo says for certain that there is no row to change.
+pub(super) fn is_sure<DB: Backend>(planned: &Planned<DB>) -> bool {
+    let Plan::Update(Update { noted: Some(update), columns, .. }) = &planned.plan else {
+        return false;
+    };
+    types_of(&planned.loaded, columns, update).is_empty()
+}
+
+/// The statement with its undo row. `None` where it cannot note its own.
+pub(super) fn call<DB: Backend>(
+    shared: &ResourceState<DB>,
+    planned: &Planned<DB>,
+    query: &BoundQuery<DB>,
+    branch: &Branch,
+    end: NotedEnd,
+) -> Option<BoundQuery<DB>> {
+    let Plan::Update(Update { numbered_key: Some(key), noted: Some(update), columns, .. }) =
+        &planned.plan
+    else {
+        return None;
+    };
+    let takes_compound = shared.merges && compound::takes(query.sql().as_str());
+    // The mark for the triggers of a guarded table would take a call of its own.
+    if (update.is_compound() && !takes_compound) || planned.fires_guard() {
+        return None;
+    }
+    let cells = if update.is_compound() { key.cells(&whole_numbers(query)?)? } else { Vec::new() };
+    let first = query.argument_count() + cells.len();
+    let text = planned.noted(end, || text(planned, columns, update, first, end))?;
+    let mut call = query.with_sql(text.clone());
+    let arguments = call.arguments.get_or_insert_default();
+    for cell in cells {
+        DB::bind_number(arguments, i64::try_from(cell).ok()?);
+    }
+    undo_table::bind_composed::<DB>(arguments, &branch.xid, branch.id);
+    Some(call)
+}
+
+/// Its text. The arguments of the undo row stand behind so many others.
+fn text<DB: Backend>(
+    planned: &Planned<DB>,
+    columns: &[usize],
+    update: &NotedUpdate,
+    first: usize,
+    end: NotedEnd,
+) -> Option<String> {
+    let log = log_of(&planned.loaded, columns, update)?;
+    let (insert, values) = undo_table::insert_composed::<DB>(&log, first);
+    let types = types_of(&planned.loaded, columns, update);
+    Some(update.text(&types, &insert, &values, end))
+}
