@@ -244,7 +244,7 @@ async fn mariadb_composes_the_undo_row_that_the_library_would() {
     let table = "CREATE TABLE thing (id BIGINT UNSIGNED PRIMARY KEY, tiny TINYINT, \
                  small SMALLINT UNSIGNED, medium MEDIUMINT, whole INT, big BIGINT UNSIGNED, \
                  letters CHAR(20), name VARCHAR(80), old VARCHAR(80) CHARACTER SET latin1, \
-                 words LONGTEXT, price DECIMAL(20, 4), kind ENUM('plain', 'r\u{e4}re'), \
+                 words TEXT, price DECIMAL(20, 4), kind ENUM('plain', 'r\u{e4}re'), \
                  tags SET('a', 'b'))";
     let rows = "INSERT INTO thing SELECT id, -7, 65535, -8388608, 7, 18446744073709551615, \
                 'letters ', CONCAT('a\"b\\\\c\\n\\t\\0 \u{e4} \u{1f600} ''', CHAR(1, 31, 127 USING utf8mb4)), 'caf\u{e9}', \

@@ -3,10 +3,10 @@
 //! `transaction` is what applications hold; `statement` runs what needs a plan and records it in
 //! the `branch_log`; `commit` ends a branch with its undo row and its registration. `attempts`
 //! repeats a local transaction whose rows another global holds. `ahead` takes the lock of a counter
-//! before one begins, and `named_row` that of the row of a last branch, which it then carries out
-//! in one call: `noted` has the statement compose its own undo row. Branches that did so wait in a `joint_queue` for a
-//! `joint_transaction`, which may carry their statements out as one `sum`. Phase two is not known
-//! here.
+//! before one begins; branches that did so wait in a `joint_queue` for a `joint_transaction`, which
+//! may carry their statements out as one `sum`. `named_row` takes that of the row of a last branch,
+//! and carries it out in one call. A single statement whose row numbers name brings its own undo
+//! row: `noted`. Phase two is not known here.
 
 mod ahead;
 mod answer_stock;

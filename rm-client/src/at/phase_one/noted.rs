@@ -3,9 +3,10 @@
 //! The row is the only one that the statement can change, and numbers name it. So no image has to
 //! reach this process: neither the lock nor the undo row depends on what is read.
 
+use std::sync::Arc;
+
 use handfast_rm_core::plan::{NotedEnd, NotedUpdate, Plan, Update, row_key};
 use sqlx::Database;
-use std::sync::Arc;
 
 use super::ahead::whole_numbers;
 use super::attempts::Attempts;
@@ -83,10 +84,8 @@ pub(super) fn only_key<DB: Backend>(plan: &Update, query: &BoundQuery<DB>) -> Op
 
 /// Whether a statement that notes its own undo says for certain that there is no row to change.
 pub(super) fn is_sure<DB: Backend>(planned: &Planned<DB>) -> bool {
-    let Plan::Update(Update { noted: Some(update), columns, .. }) = &planned.plan else {
-        return false;
-    };
-    types_of(&planned.loaded, columns, update).is_empty()
+    // PostgreSQL asks for the types of the columns along with the row.
+    matches!(&planned.plan, Plan::Update(Update { noted: Some(it), .. }) if it.is_compound())
 }
 
 /// The statement with its undo row. `None` where it cannot note its own.

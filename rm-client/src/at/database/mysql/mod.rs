@@ -192,17 +192,20 @@ impl Backend for MySql {
     }
 
     fn json(column: &MySqlColumn, value: &str) -> Option<String> {
-        let kind = column.type_text.split(['(', ' ']).next().unwrap_or_default();
-        match kind.to_ascii_lowercase().as_str() {
-            "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => {
-                Some(format!("IFNULL({value}, 'null')"))
-            }
-            "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" | "enum"
-            | "set" | "decimal" => {
-                Some(format!("IFNULL(JSON_QUOTE(CONVERT({value} USING utf8mb4)), 'null')"))
-            }
-            _ => None,
+        let declared = column.type_text.to_ascii_lowercase();
+        if declared.contains("zerofill") {
+            return None;
         }
+        // Not the texts that are longer than a packet, or a variable, may be.
+        let text = match declared.split(['(', ' ']).next().unwrap_or_default() {
+            "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => value.to_owned(),
+            "char" | "varchar" | "tinytext" | "text" | "enum" | "set" | "decimal" => {
+                format!("JSON_QUOTE(CONVERT({value} USING utf8mb4))")
+            }
+            _ => return None,
+        };
+        // A text that comes out as NULL, for its length, makes the whole log NULL, which is refused.
+        Some(format!("IF({value} IS NULL, 'null', {text})"))
     }
 
     fn type_name(column: &MySqlColumn) -> String {
