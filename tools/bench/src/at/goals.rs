@@ -58,7 +58,7 @@ impl ProductOptions<'_> {
         for row in &mut rows {
             let way = ways.iter().find(|way| row.name.ends_with(way.name()));
             let wanted = match way {
-                Some(WorkMethod::Branch) => Some(wanted),
+                Some(WorkMethod::BranchAlone) => Some(wanted),
                 Some(WorkMethod::GlobalLastAlone) => global(product, clients),
                 Some(WorkMethod::Checked) => Some(CHECKED),
                 _ => None,

@@ -85,6 +85,8 @@ pub(crate) enum WorkMethod {
     Local,
     /// The same as a branch, with a coordinator that replies at once.
     Branch,
+    /// The same, and the branch is a single statement.
+    BranchAlone,
     /// A local transaction that takes no part in globals and makes sure that none holds its rows.
     Checked,
     /// A whole global of one branch, with the real coordinator.
@@ -108,9 +110,10 @@ pub(crate) enum WorkMethod {
 }
 
 impl WorkMethod {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Local,
         Self::Branch,
+        Self::BranchAlone,
         Self::Checked,
         Self::Global,
         Self::GlobalLast,
@@ -126,6 +129,7 @@ impl WorkMethod {
         match self {
             Self::Local => "local",
             Self::Branch => "branch alone",
+            Self::BranchAlone => "branch alone, one statement",
             Self::Checked => "local, checked",
             Self::Global => "global, 1 branch",
             Self::GlobalLast => "global, 1 branch that decides",
@@ -144,6 +148,7 @@ impl WorkMethod {
         match self {
             Self::Local | Self::LocalTwo => None,
             Self::Branch
+            | Self::BranchAlone
             | Self::Checked
             | Self::Global
             | Self::GlobalLast

@@ -106,7 +106,13 @@ impl<DB: BenchDatabase> AtSetup<DB> {
                 WorkMethod::Local => local(&self.first, statement, item).await?,
                 WorkMethod::Branch => {
                     let mut running = running.globals[client].lock().await;
-                    self.branch(&mut running, statement, item).await?;
+                    let work = branch(&self.echo_resource, statement, item);
+                    self.branch(&mut running, work).await?;
+                }
+                WorkMethod::BranchAlone => {
+                    let mut running = running.globals[client].lock().await;
+                    let work = alone(&self.echo_resource, statement, item);
+                    self.branch(&mut running, work).await?;
                 }
                 WorkMethod::Global => {
                     self.global(&self.first_resource, statement, item).await?;
@@ -187,8 +193,7 @@ impl<DB: BenchDatabase> AtSetup<DB> {
     async fn branch(
         &self,
         running: &mut Option<(Global, u32)>,
-        statement: Statement,
-        item: i64,
+        work: impl Future<Output = Result<(), sqlx::Error>>,
     ) -> Result<()> {
         let (global, branches) = match running.take() {
             Some((global, branches)) if branches < BRANCHES_PER_GLOBAL => (global, branches),
@@ -199,7 +204,7 @@ impl<DB: BenchDatabase> AtSetup<DB> {
                 (self.echo_client.transaction("bench").begin().await?, 0)
             }
         };
-        global.scope(branch(&self.echo_resource, statement, item)).await?;
+        global.scope(work).await?;
         *running = Some((global, branches + 1));
         Ok(())
     }
