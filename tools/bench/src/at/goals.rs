@@ -59,6 +59,7 @@ impl ProductOptions<'_> {
             let way = ways.iter().find(|way| row.name.ends_with(way.name()));
             let wanted = match way {
                 Some(WorkMethod::BranchAlone) => Some(wanted),
+                Some(WorkMethod::Branch) if statement != Statement::Point => Some(wanted),
                 Some(WorkMethod::GlobalLastAlone) => global(product, clients),
                 Some(WorkMethod::Checked) => Some(CHECKED),
                 _ => None,
