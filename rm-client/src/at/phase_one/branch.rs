@@ -123,6 +123,14 @@ impl Branch {
         }
     }
 
+    /// Lets branches that are begun at the same time be counted, before this one is taken for the
+    /// last. Its own work may not have waited for anything.
+    pub(super) async fn let_others_begin(&self) {
+        if self.is_last {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Returns whether its local commit may decide the global, as far as this process knows.
     pub(super) fn may_decide(&self) -> bool {
         self.is_last && self.context.may_be_decided()

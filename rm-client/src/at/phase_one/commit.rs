@@ -117,6 +117,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             crash_point("before-local-commit");
             return Ok(ending);
         }
+        branch.let_others_begin().await;
         let wait = wait_for_rows(&shared, branch.on_conflict);
         let mut request = registration(&shared, branch, self.log.locks(), wait, HOLDING_LOCKS);
         // LAST-BRANCH: the undo row is what tells the coordinator later that it has committed.

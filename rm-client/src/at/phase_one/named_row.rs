@@ -44,9 +44,9 @@ impl<DB: AtDatabase> Attempts<DB> {
     ) -> Result<(), sqlx::Error> {
         let Some(planned) = self.known_plan(query, statement) else { return Ok(()) };
         let Some(rows) = only_row(&planned, query) else { return Ok(()) };
-        // Branches that are begun at the same time get to be counted.
-        tokio::task::yield_now().await;
-        if !self.may_still_decide() {
+        let Role::Branch(branch) = &self.role else { return Ok(()) };
+        branch.let_others_begin().await;
+        if !branch.may_decide() {
             return Ok(());
         }
         crash_point("before-register");
