@@ -57,7 +57,7 @@ impl Subscriber for Counter {
     fn exit(&self, _span: &Id) {}
 }
 
-/// What an event says of its statement.
+/// The statement of an event.
 #[derive(Default)]
 struct Statement {
     /// It deletes undo rows, in the background.

@@ -33,9 +33,9 @@ pub(crate) enum Work {
 /// In the child: does the work, and reports its end or the value read.
 pub(crate) async fn play(input: ClientInput<Work>) {
     match input.database.as_str() {
-        Postgres::NAME_IN_TESTS => play_on::<Postgres>(input).await,
-        MySql::NAME_IN_TESTS => play_on::<MySql>(input).await,
-        Sqlite::NAME_IN_TESTS => play_on::<Sqlite>(input).await,
+        Postgres::NAME_IN_TESTS => Box::pin(play_on::<Postgres>(input)).await,
+        MySql::NAME_IN_TESTS => Box::pin(play_on::<MySql>(input)).await,
+        Sqlite::NAME_IN_TESTS => Box::pin(play_on::<Sqlite>(input)).await,
         other => unreachable!("no database is called {other}"),
     }
 }

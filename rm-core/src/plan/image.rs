@@ -199,9 +199,9 @@ pub(super) fn around(
     Query { text: query.concat(), arguments: Arguments::AsBound }
 }
 
-/// The same as parts of a WITH, up to the change as `hf_changed`: the image columns as `hf_col1` and
-/// so on, and as they were before as `hf_old1`. In two pieces, between which further conditions may
-/// stand.
+/// The same as parts of a WITH, up to the change as `hf_changed`: the image columns as `hf_col1`
+/// and so on, and as they were before as `hf_old1`. In two pieces, between which further conditions
+/// may stand.
 pub(super) fn around_as_part(
     text: &Text,
     table: &Table,

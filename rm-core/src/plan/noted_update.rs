@@ -52,8 +52,8 @@ impl NotedUpdate {
         self.read.is_some()
     }
 
-    /// The text. `insert` is `INSERT INTO undo_log (…)`, and `values` are its values. A row for which
-    /// one of the conditions does not hold is left alone.
+    /// The text. `insert` is `INSERT INTO undo_log (…)`, and `values` are its values. A row for
+    /// which one of the conditions does not hold is left alone.
     #[must_use]
     pub fn text(&self, conditions: &[String], insert: &str, values: &str, end: NotedEnd) -> String {
         let Self { change: [head, tail], mark, .. } = self;

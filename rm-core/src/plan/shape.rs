@@ -122,8 +122,8 @@ pub struct Update {
     /// The changes of counters in numbers, where the row and all that is asked of it are given by
     /// numbers alone.
     pub row_delta: Option<Box<RowDelta>>,
-    /// The same statement with its undo row, where numbers name its row and the database can compose
-    /// both.
+    /// The same statement with its undo row, where numbers name its row and the database can
+    /// compose both.
     pub noted: Option<Box<NotedUpdate>>,
 }
 

@@ -20,7 +20,7 @@ use tracing::Instrument;
 
 use super::ahead::CountingStatement;
 use super::branch::{OnConflict, Part, Role};
-use super::noted::Note;
+use super::noted::NotedStatement;
 use super::registration::{check_locks, failed_if_dropped, registration, report_failed};
 use super::row_locks::RowLocks;
 use super::transaction::AtTransaction;
@@ -50,7 +50,7 @@ pub(crate) struct Attempts<DB: AtDatabase> {
     /// The plan of the single statement whose row was granted before anything was sent.
     pub(super) named: Option<Arc<Planned<DB>>>,
     /// The single statement of the next attempt, if it notes its own undo.
-    pub(super) note: Option<Note<DB>>,
+    pub(super) note: Option<NotedStatement<DB>>,
     /// Whether it may. The error of one that did does not tell which part of it has failed.
     pub(super) may_note: bool,
     deadline: Instant,
@@ -122,8 +122,8 @@ impl<DB: AtDatabase> Attempts<DB> {
         !branch.granted.is_empty() && !branch.granted.cover(local.log.locks())
     }
 
-    /// Whether another branch of the global was begun since the lock of this one was granted as that
-    /// of the last.
+    /// Whether another branch of the global was begun since the lock of this one was granted as
+    /// that of the last.
     fn is_joined(&self) -> bool {
         self.named.is_some() && !self.may_still_decide()
     }

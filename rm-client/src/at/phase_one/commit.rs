@@ -77,8 +77,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         }
     }
 
-    /// Whether the local commit was to decide the global, and no row was found that the branch could
-    /// change.
+    /// Whether the local commit was to decide the global, and no row was found that the branch
+    /// could change.
     fn is_unmet(&self, branch: &Branch) -> bool {
         branch.decides && self.refuse_incomplete().is_ok() && !self.has_undo_row(branch)
     }

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The row is known before anything is sent to the database, so its lock is asked for first. While
-//! the coordinator is asked, nothing is locked in the database; after it, nothing is left that could
-//! be refused, and one call does the rest where the database can compose the undo row. Everywhere
+//! the coordinator is asked, nothing is locked in the database. After it, nothing is left that
+//! could be refused: one call does the rest where the database can compose the undo row. Everywhere
 //! else the local transaction runs as any other, and has its row already.
 //!
 //! LAST-BRANCH: nothing joins a global behind a registration that decides it. So the order of
@@ -63,7 +63,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         Ok(())
     }
 
-    /// Whether the global has no other branch open in this process, which would be committed unseen.
+    /// Whether the global has no other branch open in this process, which it would commit unseen.
     pub(super) fn may_still_decide(&self) -> bool {
         matches!(&self.role, Role::Branch(branch) if branch.may_decide())
     }

@@ -21,15 +21,15 @@ use crate::at::undo::composed::{log_of, types_of};
 use crate::at::undo::table as undo_table;
 
 /// A statement that is about to note its own undo.
-pub(super) struct Note<DB: Backend> {
+pub(super) struct NotedStatement<DB: Backend> {
     pub(super) planned: Arc<Planned<DB>>,
     /// The only row that it can change.
     pub(super) row: RowLocks,
     pub(super) call: BoundQuery<DB>,
-    /// Whether it says for certain that there is no row to change. A row that it has not changed may
-    /// also have columns of other types than known.
+    /// Whether it says for certain that there is no row to change. A row that it has not changed
+    /// may also have columns of other types than known.
     pub(super) is_sure: bool,
-    /// What the driver answers if the row is changed.
+    /// The driver's answer if the row is changed.
     pub(super) changed: <DB as Database>::QueryResult,
 }
 
@@ -54,7 +54,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         // Before a connection is taken: nothing that holds one waits for another.
         let drawn = self.shared.joint_queues.answers.draw(&self.shared.pool, 1).await?.pop();
         let is_sure = is_sure(&planned);
-        self.note = drawn.map(|changed| Note { planned, row, call, is_sure, changed });
+        self.note = drawn.map(|changed| NotedStatement { planned, row, call, is_sure, changed });
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use super::branch::{OnConflict, Part, Role};
 use super::branch_log::BranchLog;
 use super::compound;
 use super::local_transaction::LocalTransaction;
-use super::noted::Note;
+use super::noted::NotedStatement;
 use super::statement::StatementRun;
 use crate::at::crash_point::crash_point;
 use crate::at::database::begin::{begin, begin_by};
@@ -40,7 +40,7 @@ pub struct AtTransaction<'t, DB: AtDatabase> {
     pub(super) role: Role,
     pub(super) log: BranchLog,
     /// Its only statement, if that notes its own undo.
-    pub(super) note: Option<Note<DB>>,
+    pub(super) note: Option<NotedStatement<DB>>,
 }
 
 impl<DB: AtDatabase> AtTransaction<'static, DB> {
@@ -307,8 +307,11 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
 
     /// Runs a statement that notes its own undo, and begins the local transaction if it has not
     /// begun. `None`: it has changed nothing, and is to run as any other.
-    async fn run_noted(&mut self, note: Note<DB>) -> Result<Option<Steps<DB>>, sqlx::Error> {
-        let Note { planned, row, call, is_sure, changed } = note;
+    async fn run_noted(
+        &mut self,
+        note: NotedStatement<DB>,
+    ) -> Result<Option<Steps<DB>>, sqlx::Error> {
+        let NotedStatement { planned, row, call, is_sure, changed } = note;
         crash_point("before-undo-insert");
         let begins = self.local.begins_with_next_call();
         let connection = if begins { self.local.connection() } else { self.local.begun().await? };

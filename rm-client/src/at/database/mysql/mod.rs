@@ -204,7 +204,7 @@ impl Backend for MySql {
             }
             _ => return None,
         };
-        // A text that comes out as NULL, for its length, makes the whole log NULL, which is refused.
+        // A text that comes out as NULL, for its length, makes the whole log NULL: that is refused.
         Some(format!("IF({value} IS NULL, 'null', {text})"))
     }
 

@@ -41,8 +41,8 @@ impl<DB: Backend> StatementRun<'_, DB> {
         self.updated(plan, before, after, steps).await
     }
 
-    /// The key of the only row that the statement can change, if that is all there is to know of it:
-    /// it is never undone, and nothing but the row is locked for it.
+    /// The key of the only row that the statement can change, if that is all there is to know of
+    /// it: it is never undone, and nothing but the row is locked for it.
     fn unimaged(&self, plan: &Update) -> Option<Box<[u8]>> {
         let is_plain = !(plan.judged || plan.user_returning || self.needs_after(plan));
         let begins_alone = !self.begins || compound::takes(self.query.sql().as_str());
