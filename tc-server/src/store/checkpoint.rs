@@ -7,7 +7,6 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 
-use super::disk::DiskFile;
 use super::journal::{Sealed, frame};
 use super::records::Records;
 use crate::crash_point::crash_point;

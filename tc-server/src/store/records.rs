@@ -219,7 +219,9 @@ impl Records {
             let (from, to) = ([codec::BRANCH], [codec::BRANCH + 1]);
             for branch in stored.range::<&[u8]>(&from[..]..&to[..]).map_err(engine_error)? {
                 let (key, _) = branch.map_err(engine_error)?;
-                let Ok(RecordKey::Branch(xid, _)) = codec::decode_key(key.value()) else { continue };
+                let Ok(RecordKey::Branch(xid, _)) = codec::decode_key(key.value()) else {
+                    continue;
+                };
                 let global = codec::encode_key(RecordKey::Global(xid));
                 if stored.get(&global[..]).map_err(engine_error)?.is_none() {
                     orphans.push(key.value().to_vec());

@@ -12,15 +12,16 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use handfast_core::{Change, RecordKey};
+use handfast_core::Change;
 
 /// The most bytes of a piece, which a checkpoint holds in memory. A batch may go beyond it.
 const PIECE_BYTES_MAX: u64 = 16 << 20;
 /// The least number of pieces of a segment.
 const PIECES_MIN: u64 = 4;
 
-/// Records that are put for each that is deleted: with more, most of what is put stays.
-const PUTS_PER_DELETION_MAX: u64 = 8;
+/// Puts for each deletion: with more, most of what is put stays. A record is put several times, a
+/// saga with each of its steps. Branches count too: where they end, globals are forgotten later.
+const PUTS_PER_DELETION_MAX: u64 = 32;
 
 /// Successive batches in one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub(super) struct Backlog {
     waiting: VecDeque<Piece>,
     /// The piece that is being written.
     open: Option<Piece>,
-    /// Changes of globals, sagas and leases in it.
+    /// The changes in it.
     changes: Changes,
     /// What is put is deleted again, so that less of a piece lasts the longer it waits.
     waiting_helps: bool,
@@ -120,10 +121,9 @@ impl Backlog {
 
 impl Changes {
     fn count(&mut self, change: &Change) {
-        match (change, change.key()) {
-            (_, RecordKey::Branch(..) | RecordKey::Closure) => {}
-            (Change::Put(_), _) => self.puts += 1,
-            (Change::Delete(_), _) => self.deletions += 1,
+        match change {
+            Change::Put(_) => self.puts += 1,
+            Change::Delete(_) => self.deletions += 1,
         }
     }
 
@@ -134,7 +134,7 @@ impl Changes {
 
 #[cfg(test)]
 mod tests {
-    use handfast_core::Xid;
+    use handfast_core::{RecordKey, Xid};
 
     use super::*;
     use crate::store::test_records;

@@ -94,7 +94,7 @@ mod tests {
         let mut deletions = Deletions::default();
         let [global, saga] = [RecordKey::Global(Xid(70)), RecordKey::Saga(Xid(71))];
         let lease = RecordKey::Lease(LeaseId(1 << 40));
-        [global, saga, lease].map(|key| deletions.note(0, &delete(key)));
+        [global, saga, lease].iter().for_each(|key| deletions.note(0, &delete(*key)));
         assert!([global, saga, lease].into_iter().all(|key| includes(&deletions, key)));
         for xid in [0, 6, 69, 71, 134] {
             assert!(!includes(&deletions, RecordKey::Global(Xid(xid))), "{xid}");

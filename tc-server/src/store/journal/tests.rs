@@ -195,9 +195,8 @@ fn each_part_knows_of_the_last_batch() {
         }
         let [first, second] = segments(directory.path());
         let tail = fs::read(directory.path().join(TAIL)).unwrap();
-        let in_batches = |file: &[u8]| {
-            frame::scan(batches_of(file), mark(0).seed).0.last().map(|it| it.number)
-        };
+        let in_batches =
+            |file: &[u8]| frame::scan(batches_of(file), mark(0).seed).0.last().map(|it| it.number);
         for file in [&first, &second, &tail] {
             let known = witness::read(file, mark(0).seed);
             assert_eq!(known.max(in_batches(file)), Some(number));
