@@ -39,6 +39,11 @@ pub(super) const SEGMENTS: [&str; 2] = ["journal-0", "journal-1"];
 /// The file that holds the witness beside the records.
 pub(super) const TAIL: &str = "records/tail";
 
+/// Bytes that are written at a time when a file is made. The operating system keeps them together
+/// in its cache, and each batch looks through the part that it is written to: with 1 MiB a batch of
+/// 29 kB took 36 µs of processor time instead of 31.
+const BLOCK_BYTES: usize = 64 << 10;
+
 /// Batches after which the witnesses are synced if no pause comes earlier.
 const UNSYNCED_MAX: u32 = 1000;
 
@@ -143,7 +148,7 @@ pub(super) fn make(directory: &Path, mark: Mark) -> io::Result<()> {
 /// Creates a file with a witness, and with `bytes` bytes behind it that are allocated on the disk.
 fn make_file(path: &Path, mark: Mark, bytes: u64) -> io::Result<()> {
     let file = DiskFile::create(path)?;
-    let block = vec![0; 1 << 20];
+    let block = vec![0; BLOCK_BYTES];
     let (mut offset, end) = (0, WITNESS_BYTES + bytes);
     // The bytes are written and not only reserved: a sync into a reserved range writes metadata
     // each time.
