@@ -1,7 +1,7 @@
 //! Carries a piece of the journal over into the records, on a thread of its own.
 //!
-//! One checkpoint runs at a time. It reads the piece in the way a start after a crash does. It opens no file: the store opens
-//! its files at the start and keeps them open.
+//! One checkpoint runs at a time. It reads the piece in the way a start after a crash does. It
+//! opens no file: the store opens its files at the start and keeps them open.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -33,8 +33,8 @@ struct Worker {
 }
 
 impl Checkpoint {
-    /// Starts carrying over a piece. The caller must have seen `finish` succeed for the piece before
-    /// it.
+    /// Starts carrying over a piece. The caller must have seen `finish` succeed for the piece
+    /// before it.
     pub(super) fn begin(&mut self, records: &Records, sealed: Sealed) -> io::Result<()> {
         let worker = match self.worker.take() {
             Some(worker) => worker,

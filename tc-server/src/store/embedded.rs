@@ -30,6 +30,7 @@ use tokio::sync::oneshot;
 use super::checkpoint::Checkpoint;
 use super::directory::DirectoryLock;
 use super::journal::deletions::Deletions;
+use super::journal::frame::Frame;
 use super::journal::{self, Appended, Journal, Mark, PartsError, Sealed};
 use super::records::{self, Records, open_error};
 use super::{
@@ -78,8 +79,8 @@ impl EmbeddedStore {
     }
 
     /// Like [`EmbeddedStore::open`], with the size of the journal's two segments. From small ones
-    /// records are carried over that are soon deleted. Large ones take disk space, and a start takes
-    /// longer.
+    /// records are carried over that are soon deleted. Large ones take disk space, and a start
+    /// takes longer.
     ///
     /// # Errors
     ///
@@ -334,8 +335,8 @@ impl Writer {
         self.checkpoint.begin(&self.records, sealed)
     }
 
-    /// Switches to the other segment as soon as all of it has been carried over. So the batches that
-    /// are not yet among the records never take more than two segments (BOUNDED).
+    /// Switches to the other segment as soon as all of it has been carried over. So the batches
+    /// that are not yet among the records never take more than two segments (BOUNDED).
     fn switch(&mut self) -> io::Result<()> {
         while let Some(sealed) = self.journal.take_of_next_segment() {
             self.begin_checkpoint(sealed)?;
@@ -400,7 +401,8 @@ fn recover(directory: &Path, records: &Records, segment_bytes: u64) -> Result<Ma
     // This is durable before `make` below overwrites the files.
     if recovered != mark {
         tracing::info!(batches = frames.len(), "carrying over the journal");
-        records.take_over(frames, &Deletions::default(), recovered).map_err(failed)?;
+        carry_over_pieces(records, &frames, mark).map_err(failed)?;
+        records.set_mark(recovered).map_err(failed)?;
     }
     if !in_use {
         journal::make(directory, recovered).map_err(failed)?;
@@ -409,4 +411,25 @@ fn recover(directory: &Path, records: &Records, segment_bytes: u64) -> Result<Ma
         records.set_mark(recovered).map_err(failed)?;
     }
     Ok(recovered)
+}
+
+/// Carries batches over piece by piece, as checkpoints do, so that little memory is needed beside
+/// the journal itself. A start that is killed goes on behind the last piece.
+fn carry_over_pieces(records: &Records, frames: &[Frame<'_>], mark: Mark) -> io::Result<()> {
+    let deletions = Deletions::of(frames);
+    let mut left = frames;
+    while !left.is_empty() {
+        let mut bytes = 0;
+        let mut is_within = |frame: &Frame<'_>| {
+            let is_within = bytes < journal::piece_bytes(mark.segment_bytes);
+            bytes += frame.length();
+            is_within
+        };
+        let count = left.iter().take_while(|frame| is_within(frame)).count().max(1);
+        let (piece, behind) = left.split_at(count);
+        let applied = piece.last().map_or(mark.applied, |last| last.number);
+        records.take_over(piece.iter().copied(), &deletions, Mark { applied, ..mark })?;
+        left = behind;
+    }
+    Ok(())
 }

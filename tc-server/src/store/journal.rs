@@ -3,8 +3,8 @@
 //! The journal has two segments, files of a fixed size that are filled with zeroes once and then
 //! overwritten alternately. Syncing overwritten bytes changes no metadata of the file system; for a
 //! growing file that change takes most of the time (`docs/decisions/0007-journal.md`). The batches
-//! of a full segment are carried over into the records (`checkpoint`), piece by piece and as late as
-//! is possible (`backlog`); then the segment is used again. What a later batch of the journal
+//! of a full segment are carried over into the records (`checkpoint`), piece by piece and as late
+//! as is possible (`backlog`); then the segment is used again. What a later batch of the journal
 //! deletes need not be carried over (`deletions`, `docs/decisions/0043-the-journal-is-long.md`).
 //!
 //! Batches are numbered consecutively over the life of the directory, and each is written after the
@@ -30,6 +30,7 @@ use super::directory::RECORDS;
 use super::disk::{self, DiskFile};
 use super::witness::{self, WITNESS_BYTES};
 use crate::crash_point::crash_point;
+pub(super) use backlog::piece_bytes;
 use backlog::{Backlog, Piece};
 use deletions::Deletions;
 use frame::{Frame, Seed};
@@ -88,7 +89,7 @@ pub(super) struct Sealed {
     pub(super) bytes: Range<u64>,
     /// The mark to store when it has been carried over.
     pub(super) mark: Mark,
-    /// What the journal deletes in the end, as far as it is durable.
+    /// The records that the journal deletes in the end, as far as it is durable.
     pub(super) deletions: Deletions,
 }
 

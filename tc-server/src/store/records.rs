@@ -173,9 +173,9 @@ impl Records {
     }
 
     /// Writes batches of the journal, namely all up to the mark that are not among the records yet,
-    /// atomically and durably. A record that is not there and that the journal deletes in the end is
-    /// left out. One that is there changes with every batch: without the journal, the records are
-    /// then those of one moment, except for what was deleted later.
+    /// atomically and durably. A record that is not there and that the journal deletes in the end
+    /// is left out. One that is there changes with every batch: without the journal, the records
+    /// are then those of one moment, except for what was deleted later.
     pub(super) fn take_over<'a>(
         &self,
         frames: impl IntoIterator<Item = Frame<'a>>,

@@ -1,4 +1,4 @@
-//! What is carried over from the journal into the records, and what is not.
+//! The records that are carried over from the journal, and those that are not.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -56,13 +56,13 @@ impl Directory {
         self.writer.checkpoint.finish().unwrap();
     }
 
-    /// What is among the records, whatever the journal has.
+    /// Returns what is among the records, whatever the journal has.
     fn carried_over(&self) -> Content {
         let records = self.writer.records.read(self.directory.path()).unwrap();
         records.into_iter().map(|record| (record.key(), record)).collect()
     }
 
-    /// What a leader finds.
+    /// Returns what a leader finds.
     fn found(&mut self) -> Content {
         self.writer.carry_over().unwrap();
         self.carried_over()

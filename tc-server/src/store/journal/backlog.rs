@@ -23,6 +23,11 @@ const PIECES_MIN: u64 = 4;
 /// saga with each of its steps. Branches count too: where they end, globals are forgotten later.
 const PUTS_PER_DELETION_MAX: u64 = 32;
 
+/// Returns the bytes of a piece, which its last batch may go beyond.
+pub(in crate::store) fn piece_bytes(segment_bytes: u64) -> u64 {
+    PIECE_BYTES_MAX.min(segment_bytes / PIECES_MIN)
+}
+
 /// Successive batches in one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
@@ -42,7 +47,7 @@ pub(super) struct Backlog {
     open: Option<Piece>,
     /// The changes in it.
     changes: Changes,
-    /// What is put is deleted again, so that less of a piece lasts the longer it waits.
+    /// Records are deleted, so that less of a piece lasts the longer it waits.
     waiting_helps: bool,
     /// A piece was added, and waiting does not help: one must go before the next batch, so that
     /// there are never more of them (BOUNDED).
@@ -58,7 +63,7 @@ struct Changes {
 impl Backlog {
     pub(super) fn new(segment_bytes: u64) -> Self {
         Self {
-            piece_bytes: PIECE_BYTES_MAX.min(segment_bytes / PIECES_MIN),
+            piece_bytes: piece_bytes(segment_bytes),
             waiting: VecDeque::new(),
             open: None,
             changes: Changes::default(),

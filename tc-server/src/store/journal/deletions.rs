@@ -1,4 +1,4 @@
-//! Which records the journal deletes in the end, known without a look at it.
+//! The records that the journal deletes in the end, known without a look at it.
 //!
 //! A finished global is put, remembered until many later ones have finished, and deleted. When a
 //! part of the journal is carried over, and the deletion is in a later part, the record need not be
@@ -11,6 +11,7 @@
 use handfast_core::{Change, RecordKey};
 use hashbrown::HashMap;
 
+use super::frame::Frame;
 use crate::store::codec;
 
 /// The ids of a word.
@@ -19,35 +20,51 @@ const WORD_BITS: u32 = 6;
 /// its record passes through the records.
 const WORDS_MAX: usize = 1 << 16;
 
-/// A kind of records, and the ids of one word.
-type Place = (u8, u64);
+/// A kind of records, and the number of a word among its ids.
+type WordNumber = (u8, u64);
 
 /// The globals, sagas and leases whose last change in the journal is a deletion.
 #[derive(Clone, Debug, Default)]
 pub(in crate::store) struct Deletions {
     /// The words of each segment. An id whose deletion is in a segment has its bit in there.
-    words: [HashMap<Place, u64>; 2],
+    words: [HashMap<WordNumber, u64>; 2],
 }
 
 impl Deletions {
     /// Notes a change of a durable batch in a segment. A batch that is not durable may be lost, and
     /// what it deletes would be lost with it.
     pub(in crate::store) fn note(&mut self, segment: usize, change: &Change) {
-        let Some((place, bit)) = place(change.key()) else { return };
         match change {
-            Change::Delete(_) => {
-                let words = &mut self.words[segment];
-                if words.len() < WORDS_MAX || words.contains_key(&place) {
-                    *words.entry(place).or_default() |= bit;
-                }
+            Change::Delete(key) => self.note_deletion(segment, *key),
+            Change::Put(record) => self.note_put(record.key()),
+        }
+    }
+
+    /// Returns what these batches of a journal delete in the end, wherever they are.
+    pub(in crate::store) fn of(frames: &[Frame<'_>]) -> Self {
+        let mut deletions = Self::default();
+        for (key, value) in frames.iter().flat_map(|frame| frame.changes()).flatten() {
+            match (codec::decode_key(key), value) {
+                (Ok(key), None) => deletions.note_deletion(0, key),
+                (Ok(key), Some(_)) => deletions.note_put(key),
+                (Err(_), _) => {}
             }
-            Change::Put(_) => {
-                for words in &mut self.words {
-                    if let Some(word) = words.get_mut(&place) {
-                        *word &= !bit;
-                    }
-                }
-            }
+        }
+        deletions
+    }
+
+    fn note_deletion(&mut self, segment: usize, key: RecordKey) {
+        let Some((word, bit)) = word_of(key) else { return };
+        let words = &mut self.words[segment];
+        if words.len() < WORDS_MAX || words.contains_key(&word) {
+            *words.entry(word).or_default() |= bit;
+        }
+    }
+
+    fn note_put(&mut self, key: RecordKey) {
+        let Some((word, bit)) = word_of(key) else { return };
+        for word in self.words.iter_mut().filter_map(|words| words.get_mut(&word)) {
+            *word &= !bit;
         }
     }
 
@@ -58,13 +75,13 @@ impl Deletions {
 
     /// Returns whether the journal deletes the record of this key in the end.
     pub(in crate::store) fn include(&self, key: &[u8]) -> bool {
-        let Some((place, bit)) = codec::decode_key(key).ok().and_then(place) else { return false };
-        self.words.iter().any(|words| words.get(&place).is_some_and(|word| word & bit != 0))
+        let Some((word, bit)) = codec::decode_key(key).ok().and_then(word_of) else { return false };
+        self.words.iter().any(|words| words.get(&word).is_some_and(|word| word & bit != 0))
     }
 }
 
-/// Returns the place of a key's bit, and the bit; `None` for kinds that are not noted.
-fn place(key: RecordKey) -> Option<(Place, u64)> {
+/// Returns the word of a key, and its bit there; `None` for kinds that are not noted.
+fn word_of(key: RecordKey) -> Option<(WordNumber, u64)> {
     let (kind, id) = match key {
         RecordKey::Global(xid) => (0, xid.0),
         RecordKey::Saga(xid) => (1, xid.0),
