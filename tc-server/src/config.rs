@@ -43,9 +43,9 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// The store that keeps the records.
     pub store: StoreKind,
-    /// The size of each of the two files of the embedded store's journal, in bytes. Too small: the
-    /// store is busy with carrying them over, and batches wait for it. Too large: they take disk
-    /// space, and a start takes longer.
+    /// The size of each of the two files of the embedded store's journal, in bytes. Too small:
+    /// finished globals are carried over from it before they are forgotten (`limits.history_max`),
+    /// which keeps the store busy. Too large: they take disk space, and a start takes longer.
     pub journal_segment_bytes: u64,
     /// How long a shutdown waits for requests in progress and for clients to disconnect, in
     /// milliseconds. Too short: clients see broken streams and repeat requests after the restart.

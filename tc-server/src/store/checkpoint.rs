@@ -1,19 +1,17 @@
-//! Carries a sealed segment of the journal over into the records, on a thread of its own.
+//! Carries a piece of the journal over into the records, on a thread of its own.
 //!
-//! One checkpoint runs at a time, since there are two segments and the other one is being written.
-//! It reads the segment in the way a start after a crash does. It opens no file: the store opens
-//! its files at the start and keeps them open.
+//! One checkpoint runs at a time. It reads the piece in the way a start after a crash does. It
+//! opens no file: the store opens its files at the start and keeps them open.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 
-use super::disk::DiskFile;
-use super::journal::{Sealed, frames_of};
+use super::journal::{Sealed, frame};
 use super::records::Records;
 use crate::crash_point::crash_point;
 
-/// Bytes of a segment read at a time.
+/// Bytes of a piece read at a time.
 const READ_AT_A_TIME: usize = 256 << 10;
 
 /// The checkpoint that is under way, if one is.
@@ -30,25 +28,25 @@ pub(super) struct Checkpoint {
 /// fresh has to be zeroed.
 #[derive(Debug)]
 struct Worker {
-    segments: Sender<(Records, Sealed)>,
+    pieces: Sender<(Records, Sealed)>,
     results: Receiver<io::Result<()>>,
 }
 
 impl Checkpoint {
-    /// Starts carrying over a segment. The caller must have seen `finish` succeed for the segment
+    /// Starts carrying over a piece. The caller must have seen `finish` succeed for the piece
     /// before it.
     pub(super) fn begin(&mut self, records: &Records, sealed: Sealed) -> io::Result<()> {
         let worker = match self.worker.take() {
             Some(worker) => worker,
             None => Worker::start()?,
         };
-        let sent = worker.segments.send((records.clone(), sealed));
+        let sent = worker.pieces.send((records.clone(), sealed));
         self.worker = Some(worker);
         self.is_running = true;
         sent.map_err(|_| panicked())
     }
 
-    /// Waits for the running checkpoint, if there is one. Only after `Ok` may the segment be
+    /// Waits for the running checkpoint, if there is one. Only after `Ok` may the piece be
     /// overwritten.
     pub(super) fn finish(&mut self) -> io::Result<()> {
         let Some(worker) = self.worker.as_ref().filter(|_| self.is_running) else { return Ok(()) };
@@ -69,6 +67,11 @@ impl Checkpoint {
         result
     }
 
+    /// Returns whether a checkpoint is under way, or its result was not asked for.
+    pub(super) fn is_running(&self) -> bool {
+        self.is_running
+    }
+
     /// Returns whether there is memory to give back, now or when the running checkpoint is over.
     pub(super) fn holds_memory(&self) -> bool {
         self.worker.is_some()
@@ -87,7 +90,7 @@ impl Checkpoint {
 
 impl Worker {
     fn start() -> io::Result<Self> {
-        let (segments, sealed) = channel::<(Records, Sealed)>();
+        let (pieces, sealed) = channel::<(Records, Sealed)>();
         let (done, results) = channel();
         let work = move || {
             let mut buffer = Vec::new();
@@ -99,7 +102,7 @@ impl Worker {
             }
         };
         thread::Builder::new().name("checkpoint".to_owned()).spawn(work)?;
-        Ok(Self { segments, results })
+        Ok(Self { pieces, results })
     }
 }
 
@@ -109,25 +112,26 @@ fn panicked() -> io::Error {
 
 fn carry_over(records: &Records, sealed: &Sealed, buffer: &mut Vec<u8>) -> io::Result<()> {
     crash_point("after-seal");
-    read(&sealed.segment, buffer)?;
-    let frames = frames_of(buffer, sealed.mark.seed);
-    // The segment is overwritten next, and what cannot be read back would be lost without a sign.
-    if frames.last().map(|frame| frame.number) != Some(sealed.mark.applied) {
+    read(sealed, buffer)?;
+    let (frames, end) = frame::scan(buffer, sealed.mark.seed);
+    let last = frames.last().map(|frame| frame.number);
+    // The piece is overwritten later, and what cannot be read back would be lost without a sign.
+    if end != buffer.len() || last != Some(sealed.mark.applied) {
         let name = sealed.segment.path().display();
         return Err(io::Error::other(format!("{name} does not hold what was written to it")));
     }
-    records.take_over(frames, sealed.mark)?;
+    records.take_over(frames, &sealed.deletions, sealed.mark)?;
     crash_point("after-checkpoint");
     Ok(())
 }
 
-/// Reads the whole file through its open descriptor. Yields between blocks, for the reason given at
-/// `records::CHANGES_AT_A_TIME`.
-fn read(file: &DiskFile, bytes: &mut Vec<u8>) -> io::Result<()> {
-    bytes.resize(usize::try_from(file.len()?).unwrap_or_default(), 0);
-    let mut offset = 0;
+/// Reads the piece through the open descriptor of its file. Yields between blocks, for the reason
+/// given at `records::CHANGES_AT_A_TIME`.
+fn read(sealed: &Sealed, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let mut offset = sealed.bytes.start;
+    bytes.resize(usize::try_from(sealed.bytes.end - offset).unwrap_or_default(), 0);
     for block in bytes.chunks_mut(READ_AT_A_TIME) {
-        file.read_exact_at(block, offset)?;
+        sealed.segment.read_exact_at(block, offset)?;
         offset += block.len() as u64;
         thread::yield_now();
     }

@@ -3,12 +3,17 @@
 //!
 //! ```text
 //! batch ─▶ journal (one write, one sync) ─▶ durable
-//!             └─ a full segment ─▶ checkpoint ─▶ records ─▶ the segment is used again
+//!             └─ a full segment, late ─▶ checkpoint ─▶ records ─▶ the segment is used again
 //! ```
 //!
-//! A start carries over the batches that the journal has and the records lack. All writes run on
-//! the store's own threads, so that no asynchronous task waits for the disk. Why there are both a
-//! journal and records: `docs/decisions/0007-journal.md`.
+//! The journal is so long that most globals are forgotten before their batches are carried over. A
+//! start carries over the batches that the journal has and the records lack. All writes run on the
+//! store's own threads, so that no asynchronous task waits for the disk. Why there are both a
+//! journal and records: `docs/decisions/0007-journal.md`; why the journal is long:
+//! `docs/decisions/0043-the-journal-is-long.md`.
+
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::io;
@@ -24,15 +29,18 @@ use tokio::sync::oneshot;
 
 use super::checkpoint::Checkpoint;
 use super::directory::DirectoryLock;
-use super::journal::{self, Appended, Journal, Mark, PartsError};
+use super::journal::deletions::Deletions;
+use super::journal::frame::Frame;
+use super::journal::{self, Appended, Journal, Mark, PartsError, Sealed};
 use super::records::{self, Records, open_error};
 use super::{
     RecordFeed, RecordSnapshot, RecordSource, Store, StoreError, initialize, write_failure_marker,
 };
 use crate::crash_point::crash_point;
 
-/// The default size of a segment of the journal, in bytes.
-pub const SEGMENT_BYTES: u64 = 16 << 20;
+/// The default size of a segment of the journal, in bytes. A finished global is remembered until
+/// 100,000 later ones have finished, which takes some 90 MB of batches of simple globals.
+pub const SEGMENT_BYTES: u64 = 96 << 20;
 
 /// The pause without a batch after which the witnesses of the last batch number are synced, and
 /// memory of the last checkpoint is given back.
@@ -70,8 +78,9 @@ impl EmbeddedStore {
         Self::open_with(directory, SEGMENT_BYTES)
     }
 
-    /// Like [`EmbeddedStore::open`], with the size of the journal's two segments. Small segments
-    /// are carried over often. Large ones take disk space, and a start takes longer.
+    /// Like [`EmbeddedStore::open`], with the size of the journal's two segments. From small ones
+    /// records are carried over that are soon deleted. Large ones take disk space, and a start
+    /// takes longer.
     ///
     /// # Errors
     ///
@@ -298,10 +307,11 @@ impl Writer {
         // A checkpoint that has failed ends the store with the next batch, not only when its
         // segment is needed again.
         self.checkpoint.check()?;
+        self.carry_over_due()?;
         loop {
             match self.journal.append(batch)? {
                 Appended::Durable => return Ok(()),
-                Appended::Full => self.seal()?,
+                Appended::Full => self.switch()?,
                 Appended::TooLarge => {
                     // The journal is carried over first, so that the order of batches is kept.
                     self.carry_over()?;
@@ -312,20 +322,42 @@ impl Writer {
         }
     }
 
-    /// Switches to the other segment as soon as that has been carried over. So the batches that are
-    /// not yet among the records never take more than two segments (BOUNDED).
-    fn seal(&mut self) -> io::Result<()> {
+    /// Begins to carry over a piece of the journal, if one is due.
+    fn carry_over_due(&mut self) -> io::Result<()> {
+        if self.checkpoint.is_running() && !self.journal.is_overdue() {
+            return Ok(());
+        }
+        self.journal.take_due().map_or(Ok(()), |sealed| self.begin_checkpoint(sealed))
+    }
+
+    fn begin_checkpoint(&mut self, sealed: Sealed) -> io::Result<()> {
         self.checkpoint.finish()?;
-        let sealed = self.journal.switch();
         self.checkpoint.begin(&self.records, sealed)
+    }
+
+    /// Switches to the other segment as soon as all of it has been carried over. So the batches
+    /// that are not yet among the records never take more than two segments (BOUNDED).
+    fn switch(&mut self) -> io::Result<()> {
+        while let Some(sealed) = self.journal.take_of_next_segment() {
+            self.begin_checkpoint(sealed)?;
+        }
+        if self.journal.took_of_next_segment() {
+            self.checkpoint.finish()?;
+        }
+        self.journal.switch();
+        Ok(())
     }
 
     /// Waits until all batches of the journal are among the records.
     fn carry_over(&mut self) -> io::Result<()> {
-        if !self.journal.is_empty() {
-            self.seal()?;
+        while let Some(sealed) = self.journal.take() {
+            self.begin_checkpoint(sealed)?;
         }
-        self.checkpoint.finish()
+        self.checkpoint.finish()?;
+        if !self.journal.is_empty() {
+            self.journal.switch();
+        }
+        Ok(())
     }
 }
 
@@ -359,7 +391,8 @@ fn recover(directory: &Path, records: &Records, segment_bytes: u64) -> Result<Ma
     let frames = parts.unapplied(mark).map_err(damaged)?;
     let applied = frames.last().map_or(mark.applied, |last| last.number);
     if mark.in_use && parts.are_removed {
-        tracing::warn!("the journal was removed: going on from the records alone");
+        let branches = records.remove_branches_without_global(mark).map_err(failed)?;
+        tracing::warn!(branches, "the journal was removed: going on from the records alone");
     }
     // Files that are made again below are not in use from here on: if this process is killed before
     // all are there, the next start makes them, and takes none of them for damaged.
@@ -368,7 +401,8 @@ fn recover(directory: &Path, records: &Records, segment_bytes: u64) -> Result<Ma
     // This is durable before `make` below overwrites the files.
     if recovered != mark {
         tracing::info!(batches = frames.len(), "carrying over the journal");
-        records.take_over(frames, recovered).map_err(failed)?;
+        carry_over_pieces(records, &frames, mark).map_err(failed)?;
+        records.set_mark(recovered).map_err(failed)?;
     }
     if !in_use {
         journal::make(directory, recovered).map_err(failed)?;
@@ -377,4 +411,25 @@ fn recover(directory: &Path, records: &Records, segment_bytes: u64) -> Result<Ma
         records.set_mark(recovered).map_err(failed)?;
     }
     Ok(recovered)
+}
+
+/// Carries batches over piece by piece, as checkpoints do, so that little memory is needed beside
+/// the journal itself. A start that is killed goes on behind the last piece.
+fn carry_over_pieces(records: &Records, frames: &[Frame<'_>], mark: Mark) -> io::Result<()> {
+    let deletions = Deletions::of(frames);
+    let mut left = frames;
+    while !left.is_empty() {
+        let mut bytes = 0;
+        let mut is_within = |frame: &Frame<'_>| {
+            let is_within = bytes < journal::piece_bytes(mark.segment_bytes);
+            bytes += frame.length();
+            is_within
+        };
+        let count = left.iter().take_while(|frame| is_within(frame)).count().max(1);
+        let (piece, behind) = left.split_at(count);
+        let applied = piece.last().map_or(mark.applied, |last| last.number);
+        records.take_over(piece.iter().copied(), &deletions, Mark { applied, ..mark })?;
+        left = behind;
+    }
+    Ok(())
 }

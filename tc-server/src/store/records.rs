@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use handfast_core::{Change, Epoch, Record, Xid};
+use handfast_core::{Change, Epoch, Record, RecordKey, Xid};
 use hashbrown::HashMap;
 use redb::{
     Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend, Table,
@@ -26,7 +26,8 @@ use super::directory::RECORDS;
 use super::disk::{self, DiskFile};
 use super::feed::RecordFeed;
 use super::journal::Mark;
-use super::journal::frame::{Frame, Seed};
+use super::journal::deletions::Deletions;
+use super::journal::frame::{Frame, Seed, StoredChange};
 use super::snapshot::{GatheredPage, PageReader, PageSender, RecordSnapshot, SnapshotOrigin};
 use super::stored_keys::StoredKeys;
 use crate::crash_point::crash_point;
@@ -172,10 +173,13 @@ impl Records {
     }
 
     /// Writes batches of the journal, namely all up to the mark that are not among the records yet,
-    /// atomically and durably.
+    /// atomically and durably. A record that is not there and that the journal deletes in the end
+    /// is left out. One that is there changes with every batch: without the journal, the records
+    /// are then those of one moment, except for what was deleted later.
     pub(super) fn take_over<'a>(
         &self,
         frames: impl IntoIterator<Item = Frame<'a>>,
+        deletions: &Deletions,
         mark: Mark,
     ) -> io::Result<()> {
         // Most records are deleted again before their segment is full, so only the last change of
@@ -189,12 +193,7 @@ impl Records {
             thread::yield_now();
         }
         self.commit(None, mark, |stored| {
-            let kinds: BTreeSet<u8> =
-                newest.keys().filter_map(|key| key.first()).copied().collect();
-            let greatest = greatest_keys(kinds, stored)?;
-            let is_to_write =
-                |(key, value): &(&[u8], Option<&[u8]>)| value.is_some() || greatest.may_have(key);
-            let mut newest: Vec<_> = newest.into_iter().filter(is_to_write).collect();
+            let mut newest: Vec<_> = lasting(newest, deletions, stored)?;
             // Sorted, because neighbouring keys share a page.
             newest.sort_unstable_by_key(|(key, _)| *key);
             for changes in newest.chunks(CHANGES_AT_A_TIME) {
@@ -209,6 +208,31 @@ impl Records {
             }
             Ok(())
         })
+    }
+
+    /// Removes the branches whose global is not among the records, durably. Returns how many. A
+    /// global that the journal deletes is left out in `take_over`, and its branches, which it
+    /// deletes too, may be there until it is carried over; without the journal they stay.
+    pub(super) fn remove_branches_without_global(&self, mark: Mark) -> io::Result<usize> {
+        let mut orphans: Vec<Vec<u8>> = Vec::new();
+        self.commit(None, mark, |stored| {
+            let (from, to) = ([codec::BRANCH], [codec::BRANCH + 1]);
+            for branch in stored.range::<&[u8]>(&from[..]..&to[..]).map_err(engine_error)? {
+                let (key, _) = branch.map_err(engine_error)?;
+                let Ok(RecordKey::Branch(xid, _)) = codec::decode_key(key.value()) else {
+                    continue;
+                };
+                let global = codec::encode_key(RecordKey::Global(xid));
+                if stored.get(&global[..]).map_err(engine_error)?.is_none() {
+                    orphans.push(key.value().to_vec());
+                }
+            }
+            for key in &orphans {
+                stored.remove(&key[..]).map_err(engine_error)?;
+            }
+            Ok(())
+        })?;
+        Ok(orphans.len())
     }
 
     /// Reads all records.
@@ -278,6 +302,30 @@ impl Records {
         write_own(&transaction, epoch, mark)?;
         transaction.commit().map_err(engine_error)
     }
+}
+
+/// Returns the changes that have an effect on the records.
+fn lasting<'a>(
+    newest: HashMap<&'a [u8], Option<&'a [u8]>>,
+    deletions: &Deletions,
+    stored: &Table<'_, &'static [u8], &'static [u8]>,
+) -> io::Result<Vec<StoredChange<'a>>> {
+    let kinds: BTreeSet<u8> = newest.keys().filter_map(|key| key.first()).copied().collect();
+    let greatest = greatest_keys(kinds, stored)?;
+    let mut lasting = Vec::new();
+    for (key, value) in newest {
+        let lasts = match value {
+            Some(_) if deletions.include(key) => {
+                greatest.may_have(key) && stored.get(key).map_err(engine_error)?.is_some()
+            }
+            Some(_) => true,
+            None => greatest.may_have(key),
+        };
+        if lasts {
+            lasting.push((key, value));
+        }
+    }
+    Ok(lasting)
 }
 
 /// Returns the greatest key of each of these kinds, the first bytes of keys.

@@ -26,7 +26,7 @@ impl Coordinator {
         let secret = directory.path().join("points.key");
         std::fs::write(&secret, format!("{SECRET}\n")).unwrap();
         let config = format!(
-            "data_dir = {:?}\n\
+            "data_dir = {:?}\njournal_segment_bytes = 1048576\n\
              [dispatch]\nretry_delay_ms_min = 1\nretry_delay_ms_max = 10\n\
              [[http.participants]]\nprefix = {prefix:?}\nsecret_file = {secret:?}\n",
             directory.path().join("data"),

@@ -21,6 +21,9 @@ pub(crate) const ROLE: &str = "coordinator";
 /// How long an impatient coordinator waits for the answer to a call.
 const ANSWERED_WITHIN_MS: u64 = 300;
 
+/// The size of each of the journal's files, which every start of an empty directory writes.
+const SEGMENT_BYTES: u64 = 1 << 20;
+
 /// The arguments of the child.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Input {
@@ -34,6 +37,7 @@ pub(crate) struct Input {
 pub(crate) async fn run(input: Input) {
     let config = Config {
         data_dir: input.directory,
+        journal_segment_bytes: SEGMENT_BYTES,
         grpc: GrpcConfig { listen: input.grpc, ..GrpcConfig::default() },
         admin: AdminConfig { listen: input.admin, ..AdminConfig::default() },
         dispatch: DispatchConfig {

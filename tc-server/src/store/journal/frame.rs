@@ -168,6 +168,11 @@ fn number(bytes: &[u8], seed: Seed) -> Option<u64> {
 }
 
 impl<'a> Frame<'a> {
+    /// Returns the bytes of its changes.
+    pub(in crate::store) fn length(self) -> u64 {
+        self.changes.len() as u64
+    }
+
     /// Returns the batch's changes, in order. The last item is `None` if the bytes are malformed,
     /// which the checksum rules out.
     pub(in crate::store) fn changes(self) -> impl Iterator<Item = Option<StoredChange<'a>>> {

@@ -57,8 +57,8 @@ impl Written {
         let delete = |xid| Change::Delete(RecordKey::Branch(xid, BranchId(7)));
         let batch: Vec<Change> = xids.map(delete).collect();
         while self.journal.append(&batch).unwrap() == Appended::Full {
-            self.applied = self.sealed.take().unwrap_or(self.applied);
-            self.sealed = Some(self.journal.switch().mark.applied);
+            self.applied = self.sealed.replace(self.last).unwrap_or(self.applied);
+            self.journal.switch();
         }
         self.last += 1;
         // A header, and for each change two lengths and a key.
@@ -195,7 +195,8 @@ fn each_part_knows_of_the_last_batch() {
         }
         let [first, second] = segments(directory.path());
         let tail = fs::read(directory.path().join(TAIL)).unwrap();
-        let in_batches = |file: &[u8]| frames_of(file, mark(0).seed).last().map(|it| it.number);
+        let in_batches =
+            |file: &[u8]| frame::scan(batches_of(file), mark(0).seed).0.last().map(|it| it.number);
         for file in [&first, &second, &tail] {
             let known = witness::read(file, mark(0).seed);
             assert_eq!(known.max(in_batches(file)), Some(number));
