@@ -9,12 +9,14 @@
 //! SELECT FROM hf_changed
 //! -- MariaDB
 //! BEGIN NOT ATOMIC START TRANSACTION; UPDATE … WHERE (condition) AND …;
-//! IF ROW_COUNT() > 0 THEN SELECT … INTO …; INSERT INTO undo_log … VALUES …; COMMIT;
+//! IF ROW_COUNT() > 0 THEN INSERT INTO undo_log … VALUES (…, (SELECT …), …) RETURNING …; COMMIT;
 //! ELSE ROLLBACK; END IF; END
 //! ```
 //!
 //! MariaDB returns no rows of an UPDATE. So a term that is always true keeps the old values in
-//! variables of the session: it is evaluated for the locked row, before the row is changed.
+//! variables of the session: it is evaluated for the locked row, before the row is changed. The
+//! count of a compound statement is the sum of all its statements', but for those that return rows:
+//! so that of the change is left.
 
 use super::{Dialect, Table, clauses::Clauses, image, quote, text::Text, undo_sql};
 
@@ -33,8 +35,9 @@ pub struct NotedUpdate {
     /// The change, in two pieces between which further conditions of the row may stand. It takes
     /// the user's whole argument list.
     change: [String; 2],
-    /// MariaDB: reads the row as it is after the change. Takes the cells of the key.
-    read: Option<String>,
+    /// MariaDB: the row, of which the values after the change are read. It takes the cells of the
+    /// key.
+    row: Option<String>,
     mark: String,
     /// The image columns, as the conditions name them.
     pub names: Vec<String>,
@@ -45,11 +48,20 @@ pub struct NotedUpdate {
 }
 
 impl NotedUpdate {
-    /// Whether it is a compound statement of MariaDB, which takes the cells of the key behind the
-    /// user's arguments.
+    /// Whether it is a compound statement of MariaDB, which takes the cells of the key with the
+    /// value of the undo log.
     #[must_use]
     pub fn is_compound(&self) -> bool {
-        self.read.is_some()
+        self.row.is_some()
+    }
+
+    /// The value of the undo log, of an expression of the values of both images.
+    #[must_use]
+    pub fn log(&self, expression: &str) -> String {
+        match &self.row {
+            Some(row) => format!("(SELECT {expression} FROM {row})"),
+            None => expression.to_owned(),
+        }
     }
 
     /// The text. `insert` is `INSERT INTO undo_log (…)`, and `values` are its values. A row for
@@ -59,19 +71,19 @@ impl NotedUpdate {
         let Self { change: [head, tail], mark, .. } = self;
         let conditions: String = conditions.iter().map(|it| format!(" AND {it}")).collect();
         let change = format!("{head}{conditions}{tail}");
-        let Some(read) = &self.read else {
+        if self.row.is_none() {
             return format!(
                 "{change}, hf_undo AS ({insert} SELECT {values} FROM hf_changed) \
                  SELECT FROM hf_changed{mark}"
             );
-        };
+        }
         let end = match end {
             NotedEnd::Commit => "COMMIT; ELSE ROLLBACK; END IF",
             NotedEnd::Open => "END IF",
         };
         format!(
-            "BEGIN NOT ATOMIC START TRANSACTION; {change}\n; IF ROW_COUNT() > 0 THEN {read}; \
-             {insert} VALUES ({values}); {end}; END{mark}"
+            "BEGIN NOT ATOMIC START TRANSACTION; {change}\n; IF ROW_COUNT() > 0 THEN \
+             {insert} VALUES ({values}) RETURNING log_status; {end}; END{mark}"
         )
     }
 }
@@ -88,22 +100,22 @@ pub(super) fn of_update(
     let names = |prefix: &str| -> Vec<String> {
         (1..=columns.len()).map(|place| format!("{prefix}{place}")).collect()
     };
-    let (change, read, before, after) = match text.dialect {
+    let name = |&index: &usize| quote::identifier(text.dialect, &table.columns[index].name);
+    let column_names: Vec<String> = columns.iter().map(name).collect();
+    let (change, row, before, after) = match text.dialect {
         Dialect::Postgres => {
             let change = image::around_as_part(text, table, columns, clauses, lock);
             (change, None, names("hf_old"), names("hf_col"))
         }
         Dialect::MySql => {
-            let (before, after) = (names("@hf_old"), names("@hf_new"));
+            let before = names("@hf_old");
             let change = keeping(text, table, columns, clauses, &before)?;
-            (change, Some(read_into(table, columns, &after)), before, after)
+            (change, Some(row_of(table)), before, column_names.clone())
         }
         Dialect::Sqlite => return None,
     };
-    let name = |&index: &usize| quote::identifier(text.dialect, &table.columns[index].name);
     let mark = image::mark(text.whole(), table);
-    let names = columns.iter().map(name).collect();
-    Some(NotedUpdate { change, read, mark, names, before, after })
+    Some(NotedUpdate { change, row, mark, names: column_names, before, after })
 }
 
 /// MariaDB: the user's UPDATE, with a term behind its condition that keeps the columns as they are
@@ -127,14 +139,8 @@ fn keeping(
     Some([change, String::new()])
 }
 
-/// MariaDB: reads the columns of the row of a key into the variables.
-fn read_into(table: &Table, columns: &[usize], variables: &[String]) -> String {
+/// MariaDB: the row of a key.
+fn row_of(table: &Table) -> String {
     let dialect = Dialect::MySql;
-    format!(
-        "SELECT {} INTO {} FROM {} WHERE {}",
-        quote::columns(dialect, columns.iter().map(|&index| &table.columns[index])),
-        variables.join(", "),
-        quote::rows(dialect, table),
-        undo_sql::keys(dialect, table, 1, 0)
-    )
+    format!("{} WHERE {}", quote::rows(dialect, table), undo_sql::keys(dialect, table, 1, 0))
 }

@@ -98,6 +98,7 @@ fn can_note(
         && tree.returning.is_none()
         && !is_ambiguous(text, table)
         && table.triggers.is_empty()
+        && (text.dialect != Dialect::MySql || table.returns_inserted)
         && !table.references.iter().any(refers)
 }
 

@@ -87,7 +87,7 @@ fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>)
     if let Some(noted) = &plan.noted {
         out.push(format!(
             "whole   {}",
-            unmarked(&noted.text(&[], "INSERT INTO undo_log", "LOG", NotedEnd::Commit))
+            unmarked(&noted.text(&[], "INSERT INTO undo_log", &noted.log("LOG"), NotedEnd::Commit))
         ));
         let values = [noted.before.join(", "), noted.after.join(", ")];
         out.push(format!("log     {}", values.join("; ")));

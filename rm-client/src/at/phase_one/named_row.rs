@@ -16,7 +16,6 @@
 
 use std::sync::Arc;
 
-use either::Either;
 use handfast_rm_core::plan::{NotedEnd, Statement};
 use sqlx::Database;
 use tracing::Instrument;
@@ -25,7 +24,7 @@ use super::attempts::Attempts;
 use super::branch::{Branch, Role};
 use super::commit::{Committing, report_commit_error, undo_row_exists};
 use super::local_transaction::LocalTransaction;
-use super::noted::{self, only_row};
+use super::noted::{self, answer, only_row};
 use super::registration::{report_decided, report_failed};
 use crate::at::crash_point::crash_point;
 use crate::at::database::bound_query::BoundQuery;
@@ -86,11 +85,8 @@ impl<DB: AtDatabase> Attempts<DB> {
         let Some(planned) = self.named.clone() else { return Ok(None) };
         let call = noted::call(&shared, &planned, query, &branch, NotedEnd::Commit);
         let Some(call) = call else { return Ok(None) };
-        let answers = &shared.joint_queues.answers;
-        let Some(answer) = answers.draw(&shared.pool, 1).await?.pop() else { return Ok(None) };
         let mut local = LocalTransaction::merged(shared.pool.acquire().await?);
         if !self.may_still_decide() {
-            answers.keep(vec![answer]);
             self.give_back().await;
             return Ok(None);
         }
@@ -101,20 +97,17 @@ impl<DB: AtDatabase> Attempts<DB> {
         self.hand_over();
         let ended = commit_whole(&shared, &branch, local, call).instrument(branch.span.clone());
         match ended.await {
-            Ok(Outcome::Changed) => Ok(Some(vec![Either::Left(answer)])),
-            Ok(Outcome::Unmet) => {
-                answers.keep(vec![answer]);
+            Ok(Outcome::Changed(steps)) => Ok(Some(steps)),
+            Ok(Outcome::Unmet(steps)) => {
                 self.named = None;
                 self.restart_branch();
-                let unchanged = vec![Either::Left(<DB as Database>::QueryResult::default())];
-                Ok(noted::is_sure(&planned).then_some(unchanged))
+                Ok(noted::is_sure(&planned).then_some(steps))
             }
             Err(error) if error.as_database_error().is_some() => {
                 tracing::debug!(%error, "branch not committed in one call; it runs as others do");
                 if DB::is_schema_mismatch(&error) {
                     shared.catalogue.forget_tables();
                 }
-                answers.keep(vec![answer]);
                 self.named = None;
                 self.restart_branch();
                 Ok(None)
@@ -125,11 +118,11 @@ impl<DB: AtDatabase> Attempts<DB> {
 }
 
 /// The effect of a statement on the row that it names.
-enum Outcome {
+enum Outcome<DB: Database> {
     /// It is changed, and the global is committed.
-    Changed,
+    Changed(Steps<DB>),
     /// There is no such row, or its condition does not hold. The branch is gone.
-    Unmet,
+    Unmet(Steps<DB>),
 }
 
 async fn commit_whole<DB: AtDatabase>(
@@ -137,7 +130,7 @@ async fn commit_whole<DB: AtDatabase>(
     branch: &Branch,
     mut local: LocalTransaction<'static, DB>,
     call: BoundQuery<DB>,
-) -> Result<Outcome, sqlx::Error> {
+) -> Result<Outcome<DB>, sqlx::Error> {
     crash_point("before-local-commit");
     let committing = Committing::new(shared, branch);
     let ended = reported(shared, branch.xid.as_str(), send_whole(&mut local, branch, call)).await;
@@ -148,9 +141,9 @@ async fn commit_whole<DB: AtDatabase>(
         Ok(outcome) => outcome,
         Err(error) => return Err(report_commit_error(shared, branch, error).await),
     };
-    match outcome {
-        Outcome::Changed => report_decided(shared, branch),
-        Outcome::Unmet => report_failed(shared, branch).await,
+    match &outcome {
+        Outcome::Changed(_) => report_decided(shared, branch),
+        Outcome::Unmet(_) => report_failed(shared, branch).await,
     }
     Ok(outcome)
 }
@@ -159,10 +152,10 @@ async fn send_whole<DB: AtDatabase>(
     local: &mut LocalTransaction<'static, DB>,
     branch: &Branch,
     call: BoundQuery<DB>,
-) -> Result<Outcome, sqlx::Error> {
-    let error = match local.run_whole(call).await {
-        Ok(steps) if affected::<DB>(&steps) > 0 => return Ok(Outcome::Changed),
-        Ok(_) => return Ok(Outcome::Unmet),
+) -> Result<Outcome<DB>, sqlx::Error> {
+    let error = match local.run_whole(call).await.map(answer::<DB>) {
+        Ok(steps) if affected::<DB>(&steps) > 0 => return Ok(Outcome::Changed(steps)),
+        Ok(steps) => return Ok(Outcome::Unmet(steps)),
         Err(error) => error,
     };
     if error.as_database_error().is_none() {
@@ -171,9 +164,17 @@ async fn send_whole<DB: AtDatabase>(
     // A call that was interrupted after its COMMIT fails although it has committed: its undo row is
     // there.
     match undo_row_exists(local, branch).await {
-        Ok(true) => Ok(Outcome::Changed),
+        Ok(true) => Ok(Outcome::Changed(counted_one(local).await?)),
         Ok(false) => Err(error),
         // Whether it has committed is unknown: the error is not the database's any more.
         Err(unknown) => Err(sqlx::Error::Protocol(format!("{error}; then {unknown}"))),
     }
+}
+
+/// An answer that counts one row, of a call that has committed and failed.
+async fn counted_one<DB: AtDatabase>(
+    local: &mut LocalTransaction<'static, DB>,
+) -> Result<Steps<DB>, sqlx::Error> {
+    let counted = BoundQuery::plain(DB::COUNTS_ONE.to_owned());
+    DB::steps(local.connection(), counted).await.map(answer::<DB>)
 }

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use either::Either;
 use handfast_rm_core::plan::{NotedEnd, NotedUpdate, Plan, Update, row_key};
-use sqlx::Database;
 
 use super::ahead::whole_numbers;
 use super::attempts::Attempts;
@@ -15,7 +15,7 @@ use super::compound;
 use super::row_locks::{RowLockMode, RowLocks};
 use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::catalogue::{Managed, Planned};
-use crate::at::database::{AtDatabase, Backend};
+use crate::at::database::{AtDatabase, Backend, Steps};
 use crate::at::resource_state::ResourceState;
 use crate::at::undo::composed::{log_of, types_of};
 use crate::at::undo::table as undo_table;
@@ -29,33 +29,23 @@ pub(super) struct NotedStatement<DB: Backend> {
     /// Whether it says for certain that there is no row to change. A row that it has not changed
     /// may also have columns of other types than known.
     pub(super) is_sure: bool,
-    /// The driver's answer if the row is changed.
-    pub(super) changed: <DB as Database>::QueryResult,
 }
 
 impl<DB: AtDatabase> Attempts<DB> {
     /// Composes a branch's only statement as one that notes its own undo, where it can be one.
-    pub(crate) async fn compose_note(
-        &mut self,
-        query: &BoundQuery<DB>,
-        managed: &Managed,
-    ) -> Result<(), sqlx::Error> {
-        self.note = None;
+    pub(crate) fn compose_note(&mut self, query: &BoundQuery<DB>, managed: &Managed) {
+        self.note = self.noted(query, managed);
+    }
+
+    fn noted(&self, query: &BoundQuery<DB>, managed: &Managed) -> Option<NotedStatement<DB>> {
         let (Role::Branch(branch), Managed::Statement(statement)) = (&self.role, managed) else {
-            return Ok(());
+            return None;
         };
-        let Some(planned) = self.known_plan(query, statement).filter(|_| self.may_note) else {
-            return Ok(());
-        };
-        let Some(row) = only_row(&planned, query) else { return Ok(()) };
-        let Some(call) = call(&self.shared, &planned, query, branch, NotedEnd::Open) else {
-            return Ok(());
-        };
-        // Before a connection is taken: nothing that holds one waits for another.
-        let drawn = self.shared.joint_queues.answers.draw(&self.shared.pool, 1).await?.pop();
+        let planned = self.known_plan(query, statement).filter(|_| self.may_note)?;
+        let row = only_row(&planned, query)?;
+        let call = call(&self.shared, &planned, query, branch, NotedEnd::Open)?;
         let is_sure = is_sure(&planned);
-        self.note = drawn.map(|changed| NotedStatement { planned, row, call, is_sure, changed });
-        Ok(())
+        Some(NotedStatement { planned, row, call, is_sure })
     }
 }
 
@@ -88,6 +78,12 @@ pub(super) fn is_sure<DB: Backend>(planned: &Planned<DB>) -> bool {
     matches!(&planned.plan, Plan::Update(Update { noted: Some(it), .. }) if it.is_compound())
 }
 
+/// The driver's answer to the change of a statement that notes its own undo: behind that to the
+/// insertion of the undo row, if that has one.
+pub(super) fn answer<DB: Backend>(steps: Steps<DB>) -> Steps<DB> {
+    steps.into_iter().rfind(Either::is_left).into_iter().collect()
+}
+
 /// The statement with its undo row. `None` where it cannot note its own.
 pub(super) fn call<DB: Backend>(
     shared: &ResourceState<DB>,
@@ -107,14 +103,14 @@ pub(super) fn call<DB: Backend>(
         return None;
     }
     let cells = if update.is_compound() { key.cells(&whole_numbers(query)?)? } else { Vec::new() };
-    let first = query.argument_count() + cells.len();
+    let first = query.argument_count();
     let text = planned.noted(end, || text(planned, columns, update, first, end))?;
     let mut call = query.with_sql(text.clone());
     let arguments = call.arguments.get_or_insert_default();
+    undo_table::bind_composed::<DB>(arguments, &branch.xid, branch.id);
     for cell in cells {
         DB::bind_number(arguments, i64::try_from(cell).ok()?);
     }
-    undo_table::bind_composed::<DB>(arguments, &branch.xid, branch.id);
     Some(call)
 }
 

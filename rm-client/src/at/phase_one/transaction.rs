@@ -3,15 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use either::Either;
 use handfast_rm_core::plan::{Reads, Savepoint, Statement, StatementRefusal};
-use sqlx::{Database, SqlStr};
+use sqlx::SqlStr;
 
 use super::branch::{OnConflict, Part, Role};
 use super::branch_log::BranchLog;
 use super::compound;
 use super::local_transaction::LocalTransaction;
-use super::noted::NotedStatement;
+use super::noted::{NotedStatement, answer};
 use super::statement::StatementRun;
 use crate::at::crash_point::crash_point;
 use crate::at::database::begin::{begin, begin_by};
@@ -311,26 +310,25 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         &mut self,
         note: NotedStatement<DB>,
     ) -> Result<Option<Steps<DB>>, sqlx::Error> {
-        let NotedStatement { planned, row, call, is_sure, changed } = note;
+        let NotedStatement { planned, row, call, is_sure } = note;
         crash_point("before-undo-insert");
         let begins = self.local.begins_with_next_call();
         let connection = if begins { self.local.connection() } else { self.local.begun().await? };
         let ended = DB::steps(connection, call).await;
         self.log.is_note_refused = ended.is_err();
-        let steps = ended?;
+        let steps = answer::<DB>(ended?);
         if begins {
             self.local.has_begun();
         }
         if affected::<DB>(&steps) == 0 {
-            let unchanged = vec![Either::Left(<DB as Database>::QueryResult::default())];
-            return Ok(is_sure.then_some(unchanged));
+            return Ok(is_sure.then_some(steps));
         }
         if let Role::Branch(branch) = &self.role {
             let changes = [("UPDATE", &*planned.loaded.table.name)].into_iter();
             trace::record_changes(&branch.span, changes, row.len());
         }
         self.log.noted(row);
-        Ok(Some(vec![Either::Left(changed)]))
+        Ok(Some(steps))
     }
 
     /// The mark that the triggers of guarded tables have to see before this statement.

@@ -45,5 +45,5 @@ pub(crate) fn log_of<DB: Backend>(
         row(&update.after)?.join(&comma),
         text("]]}]}"),
     ];
-    Some(DB::utf8(&format!("CONCAT({})", parts.join(", "))))
+    Some(update.log(&DB::utf8(&format!("CONCAT({})", parts.join(", ")))))
 }

@@ -70,7 +70,8 @@ pub(crate) fn insert_many<'l, DB: Backend>(
 }
 
 /// The statement that puts in the undo log of a branch which the statement itself makes: up to its
-/// values, and these. Takes, behind so many other arguments, the branch's id and its XID.
+/// values, and these. Takes, behind so many other arguments, the branch's id and its XID, then what
+/// the log takes.
 pub(crate) fn insert_composed<DB: Backend>(log: &str, first: usize) -> (String, String) {
     let [branch, xid] = [first, first + 1].map(placeholder::<DB>);
     let context = context_text::<DB>(&format!("'{CONTEXT}'"));
