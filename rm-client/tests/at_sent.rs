@@ -13,8 +13,8 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use expect_test::expect_file;
-use handfast::AtResource;
 use handfast::guarded::{self, GuardMode, GuardStart};
+use handfast::{AtResource, GlobalStatus};
 use sqlx::{MySql, Postgres, Sqlite};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -47,7 +47,7 @@ impl Subscriber for Counter {
     fn event(&self, event: &Event<'_>) {
         let mut statement = Statement::default();
         event.record(&mut statement);
-        if !statement.is_of_phase_two {
+        if !statement.is_beside {
             SENT.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -60,14 +60,17 @@ impl Subscriber for Counter {
 /// The statement of an event.
 #[derive(Default)]
 struct Statement {
-    /// It deletes undo rows, in the background.
-    is_of_phase_two: bool,
+    /// It deletes undo rows, is the last of a rollback in the background, or prepares a connection
+    /// that the pool opens while those are in use.
+    is_beside: bool,
 }
 
 impl Visit for Statement {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let shown = format!("{value:?}");
-        self.is_of_phase_two |= field.name() == "summary" && shown.contains("DELETE FROM undo_log");
+        let names = ["DELETE FROM undo_log", "SET SESSION sql_mode", "SET sql_mode", "PRAGMA "];
+        self.is_beside |=
+            field.name() == "summary" && names.iter().any(|name| shown.contains(name));
     }
 }
 
@@ -303,7 +306,11 @@ async fn alone<DB: TestDatabase>(stage: &Stage<DB>, resource: &AtResource<DB>) -
     let id = if DB::NAME_IN_TESTS == "postgres" { "$1" } else { "?" };
     let sql = format!("UPDATE item SET n = n + 1 WHERE id = {id}");
     let run = || DB::run_alone_with(resource, &sql, &[3]);
-    global().run(async |_tx| run().await).await.unwrap();
+    let known = global().run(async |tx| {
+        run().await?;
+        Ok::<_, sqlx::Error>(tx.xid().cloned().unwrap())
+    });
+    stage.await_status(&known.await.unwrap(), |status| status == GlobalStatus::Committed).await;
     let plain = counted(transaction(resource, "SELECT n FROM item")).await;
     let counting = global().run(async |_tx| {
         let before = SENT.load(Ordering::SeqCst);
