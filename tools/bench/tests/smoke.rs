@@ -186,8 +186,8 @@ fn a_soak_shows_the_course_of_its_figures_and_is_drawn() {
 fn branches_and_globals_run_on_every_database() {
     let clients = ["at", "--clients", "2"];
     let report = load(&clients);
-    // Two servers with nine ways each, and SQLite, which has no two-phase commit of its own.
-    assert_eq!(report.rows.len(), 9 + 9 + 8);
+    // Two servers with twelve ways each, and SQLite, which has no two-phase commit of its own.
+    assert_eq!(report.rows.len(), 12 + 12 + 11);
     report.rows.iter().for_each(assert_load);
     let general = ["at", "--clients", "2", "--statement", "general", "--database", "sqlite"];
     load(&general).rows.iter().for_each(assert_load);
