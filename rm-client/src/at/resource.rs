@@ -90,9 +90,10 @@ impl<DB: AtDatabase> AtResource<DB> {
     /// ([`TransactionError::Committed`](crate::TransactionError::Committed)), and no further branch
     /// can join. All other work of the global has to be done before, that of other processes too.
     ///
-    /// A branch that writes nothing, or whose global began in another process, has participants in
-    /// two-phase commit, is set rollback-only, or has another branch open in this process, is a
-    /// branch as any other, and the end of the closure decides.
+    /// A branch that finds nothing to write, or whose global began in another process, has
+    /// participants in two-phase commit, is set rollback-only, or has another branch open in this
+    /// process, is a branch as any other, and the end of the closure decides. An UPDATE that leaves
+    /// its row as it was may count as either.
     ///
     /// If the process is killed between the local commit and its report to the coordinator, the
     /// coordinator asks the database when the global's timeout is over, and commits.

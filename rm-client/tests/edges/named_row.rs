@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use handfast::{GlobalStatus, Xid};
+use handfast_core::{Command, PhaseOneOutcome};
 use handfast_test_services::until;
 use sqlx::{MySql, Postgres};
 
@@ -17,6 +18,7 @@ on_every_database!(
     a_row_that_it_leaves_as_it_was_is_changed,
     it_goes_with_others_who_vote,
     it_decides_nothing_beside_a_branch_that_was_begun_meanwhile,
+    it_decides_nothing_that_the_coordinator_would_not_commit,
 );
 
 const ACCOUNT: &[&str] = &[
@@ -178,6 +180,25 @@ async fn it_decides_nothing_beside_a_branch_that_was_begun_meanwhile<DB: TestDat
     });
     assert_eq!(fails.await.unwrap_err().code(), "HF-TM-ROLLED-BACK");
     assert_eq!((n(&stage, 1).await, n(&stage, 2).await), ("8".to_owned(), "20".to_owned()));
+}
+
+/// The global can only be rolled back, which its process does not know.
+async fn it_decides_nothing_that_the_coordinator_would_not_commit<DB: TestDatabase>() {
+    let sql = take::<DB>();
+    let stage = warmed::<DB>(ACCOUNT, &sql, &[1, 1]).await;
+    let fails = stage.handfast.transaction("take").run(async |tx| {
+        DB::run_alone_with(&stage.resource, &sql, &[1, 1]).await?;
+        let xid = number(tx.xid().unwrap());
+        let view = stage.tc.engine().view(move |coordinator| coordinator.global(xid)).await;
+        let branch = view.unwrap().unwrap().branches.remove(0).id;
+        let (outcome, application_data) = (Some(PhaseOneOutcome::Unknown), Box::default());
+        let doubt = Command::ReportBranch { xid, branch, outcome, application_data };
+        stage.tc.engine().call(doubt).await.unwrap();
+        DB::run_alone_with(&stage.resource.last(), &sql, &[1, 2]).await
+    });
+    assert_eq!(fails.await.unwrap_err().code(), "HF-TM-ROLLED-BACK");
+    until("undo rows are gone", async || stage.undo_rows().await == 0).await;
+    assert_eq!((n(&stage, 1).await, n(&stage, 2).await), ("10".to_owned(), "20".to_owned()));
 }
 
 /// Two rows that differ in their key alone, changed alike: one by the library's own statements, and
