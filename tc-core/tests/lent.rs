@@ -224,6 +224,19 @@ fn a_later_leader_begins_what_it_does_not_know() {
     assert_eq!(world.begin_with(CLIENT, later), Err(Rejection::XidNotLent(later)));
 }
 
+/// The client takes the address of the XIDs that it is lent from the reply's XID.
+#[test]
+fn nothing_is_lent_behind_the_address_of_an_earlier_leader() {
+    let mut world = World::new();
+    let lent = world.lend(CLIENT, 2);
+    world.change_leader();
+    let reply = world.begin(CLIENT, Some((lent[0], "earlier")), 64);
+    assert!(matches!(reply, Reply::Begun { loan: None, .. }), "{reply:?}");
+    let reply = world.begin(CLIENT, Some((lent[1], "tc")), 64);
+    let Reply::Begun { address, loan: Some(loan), .. } = reply else { panic!("{reply:?}") };
+    assert_eq!(world.begin_as(CLIENT, loan.first, &address), Ok(None), "its own address");
+}
+
 /// A begin may have been delayed on an earlier connection.
 #[test]
 fn an_xid_begins_no_second_global_under_a_later_leader() {

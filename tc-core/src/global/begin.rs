@@ -68,7 +68,10 @@ impl Globals<'_> {
             branches: Branches::default(),
             extras: GlobalExtras { labels, key, ..GlobalExtras::default() }.boxed(),
         });
-        let loan = self.lend(loan.wants);
+        // The client puts lent numbers behind the address of this reply's XID. Of a global with the
+        // address of an earlier leader it is told none, and asks again with its next begin.
+        let may_lend = address == *self.on.address;
+        let loan = may_lend.then(|| self.lend(loan.wants)).flatten();
         Ok(Some(Reply::Begun { xid, address, timeout_ms, found: None, loan }))
     }
 
