@@ -61,7 +61,7 @@ impl GlobalTable {
         self.open.enter(global.client(), &global.origin.application, 1);
         self.rows.enter(global.client(), &global.origin.application, global.rows as usize);
         self.note_without_branch(&global);
-        if global.phase == Phase::Active {
+        if global.phase == Phase::Active && !global.asks_its_last {
             self.deadlines.insert((global.deadline, global.xid));
         }
         self.by_xid.insert(global.xid, global);
