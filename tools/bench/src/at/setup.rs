@@ -101,7 +101,7 @@ impl<DB: BenchDatabase> AtSetup<DB> {
     ) -> Result<(Sample, f64)> {
         let (running, servers) = (Running::new(clients), self.servers()?);
         let measured = work(clients, times, &servers, async |client, random| {
-            let own = Share { client: i64::try_from(client)?, clients: i64::try_from(clients)? };
+            let own = OwnItems { client: i64::try_from(client)?, clients: i64::try_from(clients)? };
             let (item, other) = (own.item(random), own.item(random));
             match what {
                 WorkMethod::Local => local(&self.first, statement, item).await?,
@@ -241,12 +241,12 @@ impl Running {
 /// The items of one client. No two clients change the same one: a branch on SQLite that holds the
 /// database waits for no row, and `contention` and `hot` measure what is not apart.
 #[derive(Clone, Copy, Debug)]
-struct Share {
+struct OwnItems {
     client: i64,
     clients: i64,
 }
 
-impl Share {
+impl OwnItems {
     fn item(self, random: &mut SmallRng) -> i64 {
         random.random_range(0..ITEMS / self.clients) * self.clients + self.client
     }
