@@ -15,6 +15,7 @@ on_every_database!(
     a_killed_last_branch_is_followed,
     a_killed_branch_with_a_named_row_is_followed,
     a_killed_answer_is_asked_for_again,
+    a_question_that_is_taken_up_late_changes_nothing,
     a_stopped_last_branch_is_barred_or_waited_for,
     a_decided_global_outlives_the_coordinator,
 );
@@ -92,6 +93,30 @@ async fn a_killed_answer_is_asked_for_again<DB: TestDatabase>() {
     let rescuer = scene.rescuer().await;
     scene.coordinator.until(&xid, |it| it.transaction.status == Status::RolledBack).await;
     assert_eq!(scene.bank.accounts().await, before);
+    rescuer.leave().await;
+}
+
+/// Another process has answered meanwhile, and the undo row of the committed branch is deleted. The
+/// guard row in its place bars nothing, and its answer is no news.
+async fn a_question_that_is_taken_up_late_changes_nothing<DB: TestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let killed = async |timeout| {
+        last(&scene).timeout(timeout).crash_with_its_global_at("after-local-commit").await
+    };
+    let mut late = scene.client(None, &[]).start();
+    late.next_report::<String>().await;
+    assert_eq!(late.next_report::<String>().await, "done");
+    late.pause();
+    let xid = before_the_timeout(killed).await;
+    let committed = scene.bank.accounts().await;
+    until("it is asked", async || scene.coordinator.status().await.pending_branches > 0).await;
+    let rescuer = scene.rescuer().await;
+    scene.coordinator.until(&xid, |it| it.transaction.status == Status::Committed).await;
+    assert_eq!(scene.bank.undo_rows().await, (0, 0));
+    late.go_on();
+    until("its guard row is there", async || scene.bank.undo_rows().await == (0, 1)).await;
+    assert_eq!(scene.bank.accounts().await, committed);
+    scene.coordinator.until(&xid, |it| it.transaction.status == Status::Committed).await;
     rescuer.leave().await;
 }
 

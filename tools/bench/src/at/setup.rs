@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use handfast::{AtResource, Global, Handfast};
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -101,7 +101,7 @@ impl<DB: BenchDatabase> AtSetup<DB> {
     ) -> Result<(Sample, f64)> {
         let (running, servers) = (Running::new(clients), self.servers()?);
         let measured = work(clients, times, &servers, async |client, random| {
-            let own = OwnItems { client: i64::try_from(client)?, clients: i64::try_from(clients)? };
+            let own = OwnItems::of(client, clients)?;
             let (item, other) = (own.item(random), own.item(random));
             match what {
                 WorkMethod::Local => local(&self.first, statement, item).await?,
@@ -247,6 +247,12 @@ struct OwnItems {
 }
 
 impl OwnItems {
+    fn of(client: usize, clients: usize) -> Result<Self> {
+        let (client, clients) = (i64::try_from(client)?, i64::try_from(clients)?);
+        ensure!(clients <= ITEMS, "there are {ITEMS} items: at most so many clients");
+        Ok(Self { client, clients })
+    }
+
     fn item(self, random: &mut SmallRng) -> i64 {
         random.random_range(0..ITEMS / self.clients) * self.clients + self.client
     }
