@@ -187,6 +187,12 @@ impl Totals {
             out,
             "{events:>12} events: {events_applied} took effect, {events_rolled_back} rolled back"
         )?;
+        let ModeCounts { outside_passed, outside_refused, .. } = self.modes;
+        let outside = outside_passed + outside_refused;
+        writeln!(
+            out,
+            "{outside:>12} writes from outside: {outside_passed} passed, {outside_refused} refused"
+        )?;
         writeln!(out, "{:>12} faults:", self.faults.total())?;
         for fault in Fault::ALL {
             writeln!(out, "{:>24}  {fault}", self.faults.of(fault))?;

@@ -11,7 +11,15 @@ use handfast_core::{
 };
 use handfast_rm_core::fence;
 
-use crate::model::values::{EventId, EventRow, RowChanges, RowId, Seq, Undo, UndoItem};
+use crate::model::observation::GuardedWrite;
+use crate::model::values::{EventId, EventRow, Guard, RowChanges, RowId, Seq, Undo, UndoItem};
+use crate::world::SECOND;
+
+/// How long after it was put on a guard is in effect, as the product promises.
+const IN_EFFECT_AFTER: i64 = 120 * SECOND.cast_signed();
+/// When all branches that commit locally come from processes that have known of a guard: a
+/// description is trusted for a minute, and no local transaction of a run lasts for half of one.
+const KNOWN_AFTER: i64 = 90 * SECOND.cast_signed();
 
 /// A branch, in any database.
 pub(crate) type BranchKey = (Xid, BranchId);
@@ -33,6 +41,20 @@ pub(crate) struct Effect {
     /// The change of each row's value.
     pub(crate) deltas: Vec<(RowId, i64)>,
     pub(crate) state: BranchState,
+    pub(crate) committed_at: u64,
+    /// When its undo row was deleted.
+    pub(crate) ended_at: Option<u64>,
+}
+
+impl Effect {
+    fn has_changed(&self, database: usize, row: RowId) -> bool {
+        self.database == database && self.deltas.iter().any(|(changed, _)| *changed == row)
+    }
+
+    /// Returns whether it has held a row at that time or since.
+    pub(crate) fn has_held(&self, database: usize, row: RowId, since: u64) -> bool {
+        self.has_changed(database, row) && self.ended_at.is_none_or(|ended| ended >= since)
+    }
 }
 
 /// The operations of a branch under a fence, all together.
@@ -90,8 +112,14 @@ pub(crate) struct Ledger {
     pub(crate) prepared_ended: (u64, u64),
     pub(crate) events: BTreeMap<EventId, Emitted>,
     /// The change of each row's value by what is never undone: prepared branches that committed,
-    /// and effects of events.
+    /// effects of events, and writes from outside.
     pub(crate) permanent: BTreeMap<(usize, RowId), i64>,
+    /// The part of it that comes from outside.
+    pub(crate) outside: BTreeMap<(usize, RowId), i64>,
+    /// How many writes from outside guards have let pass, and refused.
+    pub(crate) outside_writes: (u64, u64),
+    /// Rows that are being written from outside although a branch holds them that no guard protects.
+    unprotected: BTreeSet<(usize, RowId)>,
 }
 
 impl Ledger {
@@ -129,6 +157,51 @@ impl Ledger {
                 .map(|(_, held)| held.mode)
         };
         mode(one).is_some() && mode(one) == mode(other)
+    }
+
+    /// Returns the branches that hold a row of a database: they have changed it, and their undo rows
+    /// are there.
+    pub(crate) fn holders(
+        &self,
+        database: usize,
+        row: RowId,
+    ) -> impl Iterator<Item = (&BranchKey, &Effect)> {
+        let holds = move |effect: &Effect| {
+            effect.state == BranchState::Applied && effect.has_changed(database, row)
+        };
+        self.effects.iter().filter(move |(_, effect)| holds(effect))
+    }
+
+    /// Returns whether a guard is in effect and protects what a branch has changed: the branch's
+    /// process has known of the guard.
+    pub(crate) fn protects(&self, guard: &Guard, effect: &Effect) -> bool {
+        let (now, committed_at) = (self.now.cast_signed(), effect.committed_at.cast_signed());
+        now >= guard.enabled_at + IN_EFFECT_AFTER && committed_at >= guard.enabled_at + KNOWN_AFTER
+    }
+
+    /// Returns whether a write from outside that has passed is over a row of a branch that no guard
+    /// protects.
+    pub(crate) fn is_unprotected(&self, database: usize, row: RowId) -> bool {
+        self.unprotected.contains(&(database, row))
+    }
+
+    /// Enters what a guard has said to a write.
+    pub(crate) fn meet_guard(&mut self, write: &GuardedWrite) {
+        let GuardedWrite { database, row, guard, .. } = *write;
+        match (write.from_outside, write.refused_for) {
+            (true, Some(_)) => self.outside_writes.1 += 1,
+            (true, None) => {
+                self.outside_writes.0 += 1;
+                let protects = |effect| guard.is_some_and(|guard| self.protects(&guard, effect));
+                let is_unprotected =
+                    self.holders(database, row).any(|(_, effect)| !protects(effect));
+                match is_unprotected {
+                    true => self.unprotected.insert((database, row)),
+                    false => self.unprotected.remove(&(database, row)),
+                };
+            }
+            (false, _) => {}
+        }
     }
 
     /// Enters a durable batch.
@@ -193,13 +266,15 @@ impl Ledger {
                 (None, Some(Undo::Log(items))) => {
                     let delta = |item: &UndoItem| (item.row, item.after.value - item.before.value);
                     let deltas = items.iter().map(delta).collect();
-                    let effect = Effect { database, deltas, state: BranchState::Applied };
+                    let (state, committed_at) = (BranchState::Applied, self.now);
+                    let effect = Effect { database, deltas, state, committed_at, ended_at: None };
                     self.effects.insert(*key, effect);
                 }
                 (None, Some(Undo::Guard)) => drop(self.guards.insert((database, *key))),
                 (Some(Undo::Log(_)), None) => {
                     if let Some(effect) = self.effects.get_mut(key) {
                         effect.state = branch_state_after(written);
+                        effect.ended_at = Some(self.now);
                     }
                 }
                 (Some(Undo::Guard), None) => drop(self.guards.remove(&(database, *key))),
@@ -214,9 +289,13 @@ impl Ledger {
                 *effect.deltas.entry(*row).or_default() += after.value - before.value;
             }
         }
-        if written.prepared.is_some() || !written.inbox.is_empty() {
+        if written.prepared.is_some() || !written.inbox.is_empty() || written.from_outside {
             for (row, before, after) in &written.rows {
-                *self.permanent.entry((database, *row)).or_default() += after.value - before.value;
+                let (place, delta) = ((database, *row), after.value - before.value);
+                *self.permanent.entry(place).or_default() += delta;
+                if written.from_outside {
+                    *self.outside.entry(place).or_default() += delta;
+                }
             }
         }
         self.commit_events(database, written);

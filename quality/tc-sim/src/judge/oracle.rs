@@ -42,6 +42,7 @@ impl Oracle {
             Observation::LocalCommit { database, written } => {
                 self.ledger.commit(*database, written);
             }
+            Observation::GuardedWrite(write) => self.ledger.meet_guard(write),
             Observation::Prepared { branch, .. } => {
                 self.ledger.prepared.insert(*branch);
             }

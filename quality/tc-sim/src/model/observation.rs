@@ -8,7 +8,7 @@ use handfast_core::{Change, Decision, Epoch, Xid};
 use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::server_message::Body as ServerBody;
 
-use super::values::{RowChanges, RowId, RowVersion, UndoKey};
+use super::values::{Guard, RowChanges, RowId, RowVersion, UndoKey};
 
 /// Receives observations, in the order in which they happen.
 pub(crate) trait Observer: Send + Sync {
@@ -35,6 +35,9 @@ pub(crate) enum Observation<'o> {
     Prepared { branch: UndoKey },
     /// A prepared transaction has ended. Without a branch it is not of this installation.
     PreparedEnded { name: &'o str, branch: Option<UndoKey>, decision: Decision },
+    /// A write of a row has met the table's trigger, or none if the table is not guarded. A write of
+    /// a branch or of a rollback is reported only if it is refused.
+    GuardedWrite(GuardedWrite),
     /// A globally committed read has succeeded.
     CommittedRead { database: usize, read: &'o [(RowId, RowVersion)] },
     /// The caller of a global was given an outcome.
@@ -61,6 +64,20 @@ pub(crate) enum LeadEvent<'o> {
     Read { epoch: Epoch, records: &'o BTreeMap<Vec<u8>, Vec<u8>> },
     /// A leader that was asked to stop gives up the lead.
     Resigned { epoch: Epoch },
+}
+
+/// What a guard said to a write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GuardedWrite {
+    pub(crate) database: usize,
+    pub(crate) row: RowId,
+    pub(crate) from_outside: bool,
+    /// When the statement began. What it sees may be as old.
+    pub(crate) since: u64,
+    /// The guard, if one is written down, in effect or not.
+    pub(crate) guard: Option<Guard>,
+    /// The branch for which the write is refused.
+    pub(crate) refused_for: Option<UndoKey>,
 }
 
 /// The outcome that the caller of a global was given.
@@ -90,6 +107,8 @@ pub(crate) struct FinalState {
     pub(crate) undo: Vec<(usize, UndoKey, bool)>,
     /// Transactions that are still prepared: database, and name there.
     pub(crate) prepared: Vec<(usize, String)>,
+    /// Rows of which a guard still keeps a key, and that could not be written from outside.
+    pub(crate) refused_outside: Vec<String>,
     /// The number of prepared transactions of other installations at the start.
     pub(crate) foreign: usize,
     /// The errors that the audit of the workload's accounts found.

@@ -48,6 +48,26 @@ pub(crate) enum Undo {
 /// The primary key of the undo log.
 pub(crate) type UndoKey = (Xid, BranchId);
 
+/// The key of a row that a branch has changed in a guarded table, as the trigger keeps it.
+pub(crate) type KeptRow = (RowId, UndoKey);
+
+/// How a local transaction passes the trigger of a guarded table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// As a branch, whose rows are kept.
+    Branch(UndoKey),
+    /// As a rollback, which puts rows back and holds none.
+    Pass,
+}
+
+/// The guard of a table, as it is written down. Times are microseconds since the start of the run,
+/// negative before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Guard {
+    pub(crate) enabled_at: i64,
+    pub(crate) effective_from: i64,
+}
+
 /// The number of an event in its outbox.
 pub(crate) type Seq = i64;
 
@@ -94,6 +114,10 @@ pub(crate) struct RowChanges {
     pub(crate) inbox: Vec<EventId>,
     /// The branch that the transaction was prepared as.
     pub(crate) prepared: Option<UndoKey>,
+    /// Keys that the trigger of a guarded table has kept.
+    pub(crate) kept: Vec<KeptRow>,
+    /// Whether a program wrote the rows that knows of no global.
+    pub(crate) from_outside: bool,
 }
 
 impl fmt::Display for RowChanges {
@@ -118,6 +142,12 @@ impl fmt::Display for RowChanges {
         }
         for EventId(id) in &self.inbox {
             write!(f, "[effect of {id:x}] ")?;
+        }
+        for (RowId(row), (xid, branch)) in &self.kept {
+            write!(f, "[row {row} kept for {xid}/{branch}] ")?;
+        }
+        if self.from_outside {
+            f.write_str("[from outside] ")?;
         }
         Ok(())
     }

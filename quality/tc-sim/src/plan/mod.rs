@@ -49,6 +49,9 @@ const WEIGHTS: &[(Fault, u64)] = &[
     (Fault::CandidateAsleep, 60),
 ];
 
+/// How much longer a long run lasts, in milliseconds.
+const LONG_MS: u64 = 180_000;
+
 /// The plan of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -107,7 +110,25 @@ impl Plan {
         if random.happens(500) {
             plan.modes.insert(Mode::Counters);
         }
+        if random.happens(500) {
+            plan.modes.insert(Mode::Guards);
+            if random.happens(80) {
+                plan.modes.insert(Mode::GuardChanges);
+            }
+        }
         plan
+    }
+
+    /// Returns whether the run is long enough for guards to take effect that are put on during it.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        self.modes.contains(&Mode::Guards) && self.modes.contains(&Mode::GuardChanges)
+    }
+
+    /// Returns when the faults are over, in milliseconds.
+    #[must_use]
+    pub fn faults_end_ms(&self) -> u64 {
+        self.faults_ms + if self.is_long() { LONG_MS } else { 0 }
     }
 
     /// Returns how often a fault strikes in a thousand chances, or its weight if it is inflicted.

@@ -15,11 +15,23 @@ pub enum Mode {
     Outbox,
     /// Some branches in AT mode add to counters, and hold their rows together.
     Counters,
+    /// Programs from outside write rows of orders, against which tables are guarded.
+    Guards,
+    /// With guards: the run is long, and guards are put on and taken away several times.
+    GuardChanges,
 }
 
 impl Mode {
     /// Every mode.
-    pub const ALL: [Self; 5] = [Self::Tcc, Self::Saga, Self::Xa, Self::Outbox, Self::Counters];
+    pub const ALL: [Self; 7] = [
+        Self::Tcc,
+        Self::Saga,
+        Self::Xa,
+        Self::Outbox,
+        Self::Counters,
+        Self::Guards,
+        Self::GuardChanges,
+    ];
     /// The modes that a seed draws first, in that order.
     pub(super) const DRAWN_FIRST: [Self; 4] = [Self::Tcc, Self::Saga, Self::Xa, Self::Outbox];
 
@@ -32,6 +44,8 @@ impl Mode {
             Self::Xa => "xa",
             Self::Outbox => "outbox",
             Self::Counters => "counters",
+            Self::Guards => "guards",
+            Self::GuardChanges => "guard-changes",
         }
     }
 

@@ -13,6 +13,7 @@ use crate::model::observation::Observer;
 use crate::model::store::StoreHost;
 use crate::plan::{Fault, Mode};
 use crate::workload::Workload;
+use crate::workload::outside::{GuardAtStart, draw_guard_at_start, table_of_orders};
 use crate::workload::transfers::prepared_before_start;
 use crate::world::World;
 
@@ -41,12 +42,26 @@ impl Installation {
         let flavours = [Flavour::MariaDb, Flavour::Postgres, Flavour::Sqlite];
         let database = |index| {
             let flavour = world.draw(|random| flavours[random.index(flavours.len())]);
-            Database::new(world, observer(), index, flavour, workload.initial_rows(index))
+            Database::new(
+                world,
+                observer(),
+                index,
+                flavour,
+                workload.initial_rows(index),
+                table_of_orders(),
+            )
         };
         let databases: Vec<_> = (0..plan.databases).map(database).collect();
         if plan.modes.contains(&Mode::Xa) {
             for database in databases.iter().filter(|database| database.can_prepare()) {
                 prepared_before_start().into_iter().for_each(|name| database.add_prepared(name));
+            }
+        }
+        if plan.modes.contains(&Mode::Guards) {
+            for database in databases.iter().filter(|database| database.can_guard()) {
+                if let GuardAtStart::Since(ago) = world.draw(draw_guard_at_start) {
+                    database.was_guarded_before_start(ago);
+                }
             }
         }
         let servers = (0..plan.servers)

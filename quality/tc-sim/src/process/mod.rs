@@ -2,4 +2,5 @@
 
 pub(crate) mod client;
 pub(crate) mod installation;
+mod outside;
 pub(crate) mod server;

@@ -8,7 +8,7 @@ use super::nemesis::Nemesis;
 use crate::judge::Judge;
 use crate::model::database::Database;
 use crate::model::observation::{FinalState, Observation, Observer};
-use crate::model::values::Undo;
+use crate::model::values::{RowId, Undo};
 use crate::plan::Mode;
 use crate::process::client::ClientServices;
 use crate::process::installation::Installation;
@@ -41,18 +41,20 @@ impl Cluster {
     pub(super) async fn live(self: Arc<Self>) {
         self.installation.set_clocks();
         self.installation.servers.iter().for_each(Server::start);
+        self.installation.start_outside();
         (0..self.services.count()).for_each(|index| self.services.start(index));
         let (installation, services) = (Arc::clone(&self.installation), Arc::clone(&self.services));
         let nemesis = Nemesis { installation, services };
         self.world.spawn(Owner::World, nemesis.strike());
-        self.world.sleep_until(self.world.plan.faults_ms * MS).await;
+        self.world.sleep_until(self.world.plan.faults_end_ms() * MS).await;
         self.heal();
         let mut unsettled = self.settle().await;
         // Only here: sweeps, relays and consumers have their part in settling.
         self.installation.workload.close();
         self.world.sleep(SILENCE).await;
         unsettled.extend(self.inspect_leader().await);
-        self.show_final_state(unsettled);
+        let refused_outside = self.installation.write_kept_rows().await;
+        self.show_final_state(unsettled, refused_outside);
         self.close();
     }
 
@@ -132,9 +134,10 @@ impl Cluster {
         }
     }
 
-    fn show_final_state(&self, unsettled: Vec<String>) {
+    fn show_final_state(&self, unsettled: Vec<String>, refused_outside: Vec<String>) {
         let Installation { databases, workload, .. } = &*self.installation;
-        let mut end = FinalState { unsettled, prepared: self.prepared(), ..FinalState::default() };
+        let prepared = self.prepared();
+        let mut end = FinalState { unsettled, prepared, refused_outside, ..FinalState::default() };
         for (index, database) in databases.iter().enumerate() {
             let (rows, undo) = database.committed();
             end.databases.push(rows.iter().map(|(row, cell)| (*row, cell.value)).collect());
@@ -149,8 +152,18 @@ impl Cluster {
             let foreign = prepared_before_start().iter().filter(|name| is_foreign(name)).count();
             end.foreign = able * foreign;
         }
-        end.audit = workload.audit(&end.databases);
+        end.audit = workload.audit(&self.without_outside(&end.databases));
         self.judge.observe(&Observation::Ended { end: &end });
+    }
+
+    /// Returns the rows without what was added from outside.
+    fn without_outside(&self, databases: &[Vec<(RowId, i64)>]) -> Vec<Vec<(RowId, i64)>> {
+        let outside = self.judge.oracle().ledger().outside.clone();
+        let added = |place| outside.get(&place).copied().unwrap_or_default();
+        let of = |(database, rows): (usize, &Vec<(RowId, i64)>)| {
+            rows.iter().map(|(row, value)| (*row, value - added((database, *row)))).collect()
+        };
+        databases.iter().enumerate().map(of).collect()
     }
 
     /// Ends all processes and connections: they hold references to each other.

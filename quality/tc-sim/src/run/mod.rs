@@ -59,6 +59,10 @@ pub struct ModeCounts {
     pub events_applied: u64,
     /// Events that were emitted and, with their global, rolled back.
     pub events_rolled_back: u64,
+    /// Writes of rows from outside that passed, with and without a guard.
+    pub outside_passed: u64,
+    /// Writes of rows from outside that a guard refused.
+    pub outside_refused: u64,
 }
 
 impl ModeCounts {
@@ -73,6 +77,8 @@ impl ModeCounts {
         self.xa_rolled_back += other.xa_rolled_back;
         self.events_applied += other.events_applied;
         self.events_rolled_back += other.events_rolled_back;
+        self.outside_passed += other.outside_passed;
+        self.outside_refused += other.outside_refused;
     }
 }
 
@@ -116,11 +122,14 @@ fn count_modes(ledger: &Ledger) -> ModeCounts {
     let (xa_committed, xa_rolled_back) = ledger.prepared_ended;
     let events_applied = ledger.events.values().filter(|event| event.took_effect).count() as u64;
     let events_rolled_back = ledger.events.len() as u64 - events_applied;
+    let (outside_passed, outside_refused) = ledger.outside_writes;
     let mut modes = ModeCounts {
         xa_committed,
         xa_rolled_back,
         events_applied,
         events_rolled_back,
+        outside_passed,
+        outside_refused,
         ..ModeCounts::default()
     };
     let tried = ledger.fenced.iter().filter(|((xid, _), _)| !ledger.sagas.contains_key(xid));

@@ -7,6 +7,7 @@
 pub(crate) mod edit;
 pub(crate) mod events;
 pub(crate) mod orders;
+pub(crate) mod outside;
 pub(crate) mod points;
 pub(crate) mod saga;
 pub(crate) mod transfers;
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::model::values::RowId;
 use crate::plan::{Mode, Plan};
+use crate::world::MS;
 use orders::{PRICE, TILL, customer_row, sold_row, stock_row};
 
 /// The initial value of every row of stock, and of every customer's account.
@@ -31,6 +33,8 @@ pub(crate) struct Workload {
     databases: usize,
     /// Whether branches emit events.
     emits_events: bool,
+    /// The longest pause of a service between two orders, in microseconds.
+    pub(crate) pause_max: u64,
     orders_left: AtomicU64,
     sagas_left: AtomicU64,
     in_progress: Arc<AtomicU64>,
@@ -56,7 +60,8 @@ impl Workload {
             rows: plan.rows,
             databases: plan.databases,
             emits_events: plan.modes.contains(&Mode::Outbox),
-            orders_left: AtomicU64::new(plan.transactions),
+            pause_max: orders_pause_max(plan),
+            orders_left: AtomicU64::new(plan.transactions * if plan.is_long() { 2 } else { 1 }),
             sagas_left: AtomicU64::new(sagas.unwrap_or(0)),
             in_progress: Arc::new(AtomicU64::new(0)),
             closed: AtomicBool::new(false),
@@ -114,8 +119,9 @@ impl Workload {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Returns what is wrong with the final rows of all databases: units and money are conserved,
-    /// what was paid is what was sold, and events have carried all that was sold.
+    /// Returns what is wrong with the final rows of all databases, without what was added from
+    /// outside: units and money are conserved, what was paid is what was sold, and events have
+    /// carried all that was sold.
     pub(crate) fn audit(&self, databases: &[Vec<(RowId, i64)>]) -> Vec<String> {
         let mut wrong = Vec::new();
         let value = |database: usize, row: RowId| {
@@ -154,6 +160,17 @@ impl Workload {
         }
         wrong
     }
+}
+
+/// Orders of a long run are spread over all of it.
+fn orders_pause_max(plan: &Plan) -> u64 {
+    let short = 1_500 * MS;
+    if !plan.is_long() {
+        return short;
+    }
+    let workers = plan.clients as u64 * plan.workers;
+    let orders_each = (2 * plan.transactions / workers).max(1);
+    (2 * plan.faults_end_ms() * MS / orders_each).max(short)
 }
 
 fn take_one(left: &AtomicU64) -> Option<u64> {

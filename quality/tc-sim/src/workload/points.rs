@@ -64,6 +64,11 @@ impl PointsChange {
     }
 }
 
+/// Returns the first row of points.
+pub(super) fn first_row() -> RowId {
+    RowId(FIRST_ROW)
+}
+
 /// Returns whether a row is part of an account of points.
 pub(crate) fn is_points_row(row: RowId) -> bool {
     (FIRST_ROW..END_ROW).contains(&row.0)

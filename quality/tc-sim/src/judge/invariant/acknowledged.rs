@@ -40,6 +40,7 @@ impl Invariant for Acknowledged {
             | Observation::LocalCommit { .. }
             | Observation::Prepared { .. }
             | Observation::PreparedEnded { .. }
+            | Observation::GuardedWrite(_)
             | Observation::CommittedRead { .. } => {}
         }
     }

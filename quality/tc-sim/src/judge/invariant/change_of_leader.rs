@@ -74,6 +74,7 @@ impl Invariant for ChangeOfLeader {
             | Observation::Lead(LeadEvent::Read { .. })
             | Observation::Recorded { .. }
             | Observation::LocalCommit { .. }
+            | Observation::GuardedWrite(_)
             | Observation::CommittedRead { .. }
             | Observation::Prepared { .. }
             | Observation::PreparedEnded { .. }

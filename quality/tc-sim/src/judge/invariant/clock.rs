@@ -56,6 +56,7 @@ impl Invariant for Clock {
             | Observation::LocalCommit { .. }
             | Observation::Prepared { .. }
             | Observation::PreparedEnded { .. }
+            | Observation::GuardedWrite(_)
             | Observation::CommittedRead { .. }
             | Observation::OutcomeReported { .. }
             | Observation::Ended { .. } => {}

@@ -42,6 +42,7 @@ impl Invariant for DecidedOnce {
             | Observation::Lead(_)
             | Observation::Recorded { .. }
             | Observation::LocalCommit { .. }
+            | Observation::GuardedWrite(_)
             | Observation::CommittedRead { .. }
             | Observation::Prepared { .. }
             | Observation::PreparedEnded { .. }

@@ -33,6 +33,7 @@ impl Invariant for EventsInOrder {
             | Observation::Recorded { .. }
             | Observation::Prepared { .. }
             | Observation::PreparedEnded { .. }
+            | Observation::GuardedWrite(_)
             | Observation::CommittedRead { .. }
             | Observation::OutcomeReported { .. } => {}
         }

@@ -30,6 +30,7 @@ impl Invariant for Fenced {
             | Observation::Lead(_)
             | Observation::Stored { .. }
             | Observation::Recorded { .. }
+            | Observation::GuardedWrite(_)
             | Observation::CommittedRead { .. }
             | Observation::Prepared { .. }
             | Observation::PreparedEnded { .. }

@@ -11,6 +11,7 @@ mod event;
 mod every_global_ends;
 mod exactly_once;
 mod fenced;
+mod guarded;
 mod lent;
 mod one_leader;
 mod prepared;
@@ -45,6 +46,7 @@ pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(every_global_ends::EveryGlobalEnds),
         Box::new(exactly_once::ExactlyOnce::default()),
         Box::new(fenced::Fenced),
+        Box::new(guarded::Guarded),
         Box::new(lent::Lent::default()),
         Box::new(one_leader::OneLeader::default()),
         Box::new(prepared::PreparedBranches),

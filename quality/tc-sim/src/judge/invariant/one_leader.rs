@@ -73,6 +73,7 @@ impl Invariant for OneLeader {
             | Observation::Lead(LeadEvent::Resigned { .. })
             | Observation::Recorded { .. }
             | Observation::LocalCommit { .. }
+            | Observation::GuardedWrite(_)
             | Observation::CommittedRead { .. }
             | Observation::Prepared { .. }
             | Observation::PreparedEnded { .. }

@@ -36,6 +36,7 @@ impl Invariant for PreparedBranches {
             | Observation::Lead(_)
             | Observation::Recorded { .. }
             | Observation::LocalCommit { .. }
+            | Observation::GuardedWrite(_)
             | Observation::CommittedRead { .. }
             | Observation::OutcomeReported { .. } => {}
         }

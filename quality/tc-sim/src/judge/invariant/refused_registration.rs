@@ -49,6 +49,7 @@ impl Invariant for RefusedRegistration {
             | Observation::LocalCommit { .. }
             | Observation::Prepared { .. }
             | Observation::PreparedEnded { .. }
+            | Observation::GuardedWrite(_)
             | Observation::CommittedRead { .. }
             | Observation::OutcomeReported { .. }
             | Observation::Ended { .. } => {}

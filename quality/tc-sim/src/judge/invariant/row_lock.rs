@@ -39,6 +39,7 @@ impl Invariant for RowLock {
             | Observation::ReplySent { .. }
             | Observation::Lead(_)
             | Observation::Stored { .. }
+            | Observation::GuardedWrite(_)
             | Observation::CommittedRead { .. }
             | Observation::Prepared { .. }
             | Observation::PreparedEnded { .. }

@@ -44,6 +44,7 @@ impl Invariant for Saga {
             | Observation::Lead(_)
             | Observation::Stored { .. }
             | Observation::Recorded { .. }
+            | Observation::GuardedWrite(_)
             | Observation::CommittedRead { .. }
             | Observation::Prepared { .. }
             | Observation::PreparedEnded { .. }

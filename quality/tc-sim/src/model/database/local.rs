@@ -9,20 +9,27 @@ use std::sync::Arc;
 use futures::channel::oneshot;
 use handfast_rm_core::fence::{FenceRefusal, Operation, Pass, decide};
 
+use super::guard::{ConnectionId, ConnectionPool};
 use super::{Database, DatabaseError, Flavour, HeldConnection, LocalTransactionId, LockKey};
 use crate::model::values::{Event, EventId, EventStatus, RowId, RowVersion, Undo, UndoKey};
 
 /// An open local transaction.
 #[derive(Debug)]
 pub(crate) struct LocalTransaction {
-    database: Arc<Database>,
-    session: LocalTransactionId,
+    pub(super) database: Arc<Database>,
+    pub(super) session: LocalTransactionId,
+    /// The pool that its connection goes back to when it has ended.
+    pool: (Arc<ConnectionPool>, ConnectionId),
     ended: bool,
 }
 
 impl LocalTransaction {
-    pub(super) fn new(database: Arc<Database>, session: LocalTransactionId) -> Self {
-        Self { database, session, ended: false }
+    pub(super) fn new(
+        database: Arc<Database>,
+        session: LocalTransactionId,
+        pool: (Arc<ConnectionPool>, ConnectionId),
+    ) -> Self {
+        Self { database, session, pool, ended: false }
     }
 
     /// Returns its session.
@@ -41,6 +48,7 @@ impl LocalTransaction {
     /// `UPDATE` of one row that the transaction has locked.
     pub(crate) async fn update(&self, row: RowId, cell: RowVersion) -> Result<(), DatabaseError> {
         self.database.travel().await?;
+        self.fire_guard(row, &mut None).await?;
         self.database.write(self.session, row, cell)?;
         self.database.answer(()).await
     }
@@ -176,7 +184,9 @@ impl LocalTransaction {
         });
         // A database that dies sends no answer.
         outcome.await.unwrap_or(Err(DatabaseError::Broken))?;
-        self.database.answer(()).await
+        self.database.answer(()).await?;
+        self.give_back();
+        Ok(())
     }
 
     /// `ROLLBACK`.
@@ -184,15 +194,27 @@ impl LocalTransaction {
         self.database.travel().await?;
         self.ended = true;
         self.database.roll_back(self.session);
-        self.database.answer(()).await
+        self.database.answer(()).await?;
+        self.give_back();
+        Ok(())
     }
 
-    async fn acquire(&self, key: LockKey) -> Result<(), DatabaseError> {
+    /// Gives a connection back whose transaction has ended.
+    fn give_back(&self) {
+        let (pool, connection) = &self.pool;
+        pool.put_back(*connection);
+    }
+
+    pub(super) async fn acquire(&self, key: LockKey) -> Result<(), DatabaseError> {
         match (self.database.flavour, key) {
             // The writer has locked the whole database.
             (
                 Flavour::Sqlite,
-                LockKey::Row(_) | LockKey::Undo(_) | LockKey::Fence(_) | LockKey::Inbox(_),
+                LockKey::Row(_)
+                | LockKey::Undo(_)
+                | LockKey::Fence(_)
+                | LockKey::Inbox(_)
+                | LockKey::Kept(_),
             ) => self.database.acquire(self.session, LockKey::Writer).await,
             _ => self.database.acquire(self.session, key).await,
         }

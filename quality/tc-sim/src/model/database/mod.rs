@@ -1,17 +1,19 @@
 //! A model of a service's database: rows, row locks, the undo log, local transactions, crashes.
-//! Two-phase commit and the outbox are in `prepared` and `outbox`.
+//! Two-phase commit, the outbox and guarded tables are in `prepared`, `outbox` and `guard`.
 //!
 //! It is one table of numbers, read and written under row locks as `SELECT … FOR UPDATE` and
 //! `UPDATE` do, at read committed. Others see what a local transaction has written when it commits,
 //! all at once, and it survives a crash from then on. An uncommitted transaction is lost with its
 //! connection or with the server. The flavours differ where AT mode depends on the difference.
 
+mod guard;
 mod local;
 mod outbox;
 mod prepared;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::channel::oneshot;
@@ -21,9 +23,11 @@ use super::observation::{Observation, Observer};
 use super::values::{EventId, EventRow, RowChanges, RowId, RowVersion, Seq, Undo, UndoKey};
 use crate::plan::Fault;
 use crate::world::{MS, Owner, SECOND, World};
+use guard::{ConnectionId, GuardedTable, GuardedWork};
 use outbox::Outbox;
 use prepared::PreparedTransaction;
 
+pub(crate) use guard::ConnectionPool;
 pub(crate) use local::LocalTransaction;
 pub(crate) use outbox::ClaimRequest;
 pub(crate) use prepared::HeldConnection;
@@ -51,6 +55,10 @@ pub(crate) enum DatabaseError {
     LockTimeout,
     /// There is a row with this key.
     UniqueViolation,
+    /// The table is guarded, and a branch of an undecided global holds the row.
+    Guarded(UndoKey),
+    /// Transactions used the table for too long to change its trigger.
+    Busy,
 }
 
 /// The object of a database lock.
@@ -64,6 +72,8 @@ pub(crate) enum LockKey {
     Fence(UndoKey),
     /// A row of the inbox, whether it exists or not.
     Inbox(EventId),
+    /// What a guard keeps of a row.
+    Kept(RowId),
     /// The whole database, for writing (SQLite).
     Writer,
 }
@@ -92,7 +102,9 @@ struct State {
     /// Sessions whose prepared branch was committed. PostgreSQL keeps a transaction's outcome.
     committed: BTreeSet<LocalTransactionId>,
     outbox: Outbox,
+    guarded: GuardedTable,
     session_last: u64,
+    connection_last: u64,
     down: bool,
     slow_until: u64,
 }
@@ -106,6 +118,7 @@ struct OpenTransaction {
     /// Events inserted and, with `None`, deleted.
     events: BTreeMap<Seq, Option<EventRow>>,
     inbox: BTreeSet<EventId>,
+    guarded: GuardedWork,
     /// Its number among the transactions that write events, drawn before its first event's.
     number: Option<i64>,
     /// The branch that it may be prepared as, and its name in the database.
@@ -126,9 +139,12 @@ impl Database {
         index: usize,
         flavour: Flavour,
         rows: impl IntoIterator<Item = (RowId, i64)>,
+        guardable: Range<RowId>,
     ) -> Arc<Self> {
         let cell = |(row, value)| (row, RowVersion { value, writer: None });
-        let state = State { rows: rows.into_iter().map(cell).collect(), ..State::default() };
+        let rows = rows.into_iter().map(cell).collect();
+        let guarded = GuardedTable::new(guardable, flavour);
+        let state = State { rows, guarded, ..State::default() };
         let (world, state) = (Arc::clone(world), Mutex::new(state));
         Arc::new(Self { world, observer, index, flavour, state })
     }
@@ -148,18 +164,30 @@ impl Database {
         self.flavour != Flavour::Sqlite
     }
 
-    /// Begins a local transaction. On SQLite it waits for the writer before it.
+    /// Begins a local transaction on a connection of its own. On SQLite it waits for the writer
+    /// before it.
     pub(crate) async fn begin(self: &Arc<Self>) -> Result<LocalTransaction, DatabaseError> {
+        self.begin_in(&Arc::default()).await
+    }
+
+    /// Begins a local transaction on a connection of a pool.
+    pub(crate) async fn begin_in(
+        self: &Arc<Self>,
+        pool: &Arc<ConnectionPool>,
+    ) -> Result<LocalTransaction, DatabaseError> {
         self.travel().await?;
-        let session = {
+        let (session, connection) = {
             let mut state = self.lock();
+            let connection = pool.take().unwrap_or_else(|| state.connect());
             state.session_last += 1;
             let session = LocalTransactionId(state.session_last);
-            state.open.insert(session, OpenTransaction::default());
-            session
+            let guarded = GuardedWork::on(connection);
+            state.open.insert(session, OpenTransaction { guarded, ..OpenTransaction::default() });
+            (session, connection)
         };
         // Made before the wait for the writer: if that fails, its drop ends the session.
-        let local = LocalTransaction::new(Arc::clone(self), session);
+        let pool = (Arc::clone(pool), connection);
+        let local = LocalTransaction::new(Arc::clone(self), session, pool);
         if self.flavour == Flavour::Sqlite {
             self.acquire(session, LockKey::Writer).await?;
         }
@@ -345,6 +373,11 @@ impl Database {
 }
 
 impl State {
+    fn connect(&mut self) -> ConnectionId {
+        self.connection_last += 1;
+        ConnectionId(self.connection_last)
+    }
+
     /// Acquires a lock, or queues for it. Returns `None` if the session has the lock at once.
     fn acquire(
         &mut self,
@@ -418,6 +451,7 @@ impl State {
             written.fences.push((*key, self.fences.insert(*key, *fence), *fence));
         }
         self.outbox.apply(open, &mut written);
+        self.guarded.apply(&open.guarded, &mut written);
         written
     }
 }

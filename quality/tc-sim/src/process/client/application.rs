@@ -58,6 +58,9 @@ impl ClientProcess {
             }
             self.world.spawn(self.owner(), Arc::clone(self).consume());
         }
+        if modes.contains(&Mode::Guards) {
+            self.world.spawn(self.owner(), Arc::clone(self).write_without_xid());
+        }
     }
 
     /// Places orders while there are any.
@@ -69,7 +72,7 @@ impl ClientProcess {
             let in_progress = workload.begin_work();
             self.place_order(&order).await;
             drop(in_progress);
-            self.world.sleep(self.world.between(MS, 1_500 * MS)).await;
+            self.world.sleep(self.world.between(MS, workload.pause_max)).await;
         }
     }
 
@@ -205,6 +208,19 @@ impl ClientProcess {
             }
             ServiceCall::Transfer(transfer) => self.run_transfer(xid, transfer).await,
             ServiceCall::Try(wanted) => self.run_try(xid, *wanted).await,
+        }
+    }
+
+    /// Writes rows at intervals as a task does that has lost its XID, until the workload is closed.
+    async fn write_without_xid(self: Arc<Self>) {
+        while !self.installation.workload.is_closed() {
+            self.world.sleep(self.world.between(10 * MS, 6 * SECOND)).await;
+            let resource = self.world.draw(|random| random.index(self.resources.len()));
+            let resource = &self.resources[resource];
+            if resource.database.can_guard() {
+                let connections = &resource.connections;
+                self.installation.write_from_outside(&resource.database, connections).await;
+            }
         }
     }
 

@@ -20,11 +20,13 @@ use handfast_proto::v1::{self, Holding, PhaseOneOutcome, RowKeys};
 use handfast_rm_core::fence::FenceRefusal;
 
 use super::ClientProcess;
-use crate::model::database::{Database, DatabaseError, LocalTransaction};
+use super::guarded::GuardKnowledge;
+use crate::model::database::{ConnectionPool, Database, DatabaseError, LocalTransaction};
 use crate::model::observation::{Observation, Observer};
-use crate::model::values::{EventStatus, RowId, RowVersion, Undo, UndoItem, UndoWay};
+use crate::model::values::{EventStatus, Mark, RowId, RowVersion, Undo, UndoItem, UndoWay};
 use crate::plan::Mode;
 use crate::workload::edit::{Edit, EventDraft};
+use crate::world::World;
 
 /// How long a branch waits for row locks of the coordinator.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
@@ -64,6 +66,8 @@ impl From<DatabaseError> for BranchError {
 #[derive(Debug)]
 pub(crate) struct AtResource {
     pub(crate) database: Arc<Database>,
+    pub(super) connections: Arc<ConnectionPool>,
+    pub(super) guards: GuardKnowledge,
     running: Mutex<RunningBranches>,
 }
 
@@ -104,11 +108,21 @@ struct Branch {
 }
 
 impl AtResource {
-    pub(crate) fn new(database: &Arc<Database>, client: usize, life: u64) -> Arc<Self> {
+    pub(crate) fn new(
+        world: &World,
+        database: &Arc<Database>,
+        client: usize,
+        life: u64,
+    ) -> Arc<Self> {
         // Unique to the process's life and the resource, in 63 bits, as the product's.
         let process = ((client as u64 + 1) << 16 | life << 4 | database.index as u64) << 32;
         let running = RunningBranches { process, last: 0, open: BTreeMap::new() };
-        Arc::new(Self { database: Arc::clone(database), running: Mutex::new(running) })
+        Arc::new(Self {
+            database: Arc::clone(database),
+            connections: Arc::default(),
+            guards: GuardKnowledge::new(world, database),
+            running: Mutex::new(running),
+        })
     }
 
     fn start_branch(&self) -> BranchId {
@@ -226,7 +240,7 @@ impl ClientProcess {
         branch: &mut Branch,
         edits: &[Edit],
     ) -> Result<(), BranchError> {
-        let local = match resource.database.begin().await {
+        let local = match resource.database.begin_in(&resource.connections).await {
             Ok(local) => local,
             Err(error) => {
                 if std::mem::take(&mut branch.registered) {
@@ -258,9 +272,14 @@ impl ClientProcess {
         edits: &[Edit],
     ) -> Result<(), BranchError> {
         let mut items = Vec::with_capacity(edits.len());
+        let writer = Some((branch.xid, branch.id));
+        let mut marked = false;
         for edit in edits {
+            if !marked && resource.is_guarded(&self.world, local).await? {
+                local.mark(Mark::Branch((branch.xid, branch.id))).await?;
+                marked = true;
+            }
             let before = local.lock_row(edit.row).await?;
-            let writer = Some((branch.xid, branch.id));
             let after = RowVersion { value: before.value + edit.delta, writer };
             local.update(edit.row, after).await?;
             let way = if branch.counts { UndoWay::Sum } else { UndoWay::Image };
@@ -269,6 +288,9 @@ impl ClientProcess {
         for draft in &branch.events {
             let event = self.event(*draft);
             local.emit(event, (branch.xid, branch.id), EventStatus::Held).await?;
+        }
+        if marked {
+            local.unmark().await?;
         }
         let waits = resource.database.waits_with_locks() && branch.conflict == Conflict::Wait;
         let wait = if waits { LOCK_TIMEOUT } else { Duration::ZERO };
@@ -347,7 +369,7 @@ impl ClientProcess {
         rows: &[RowId],
     ) -> Result<(), BranchError> {
         let resource = Arc::clone(&self.resources[database]);
-        let local = resource.database.begin().await?;
+        let local = resource.database.begin_in(&resource.connections).await?;
         let mut read = Vec::with_capacity(rows.len());
         for row in rows {
             read.push((*row, local.lock_row(*row).await?));

@@ -6,6 +6,7 @@
 //! | this file | `link/driver.rs`: executes what the real `Protocol` decides |
 //! | [`at`] | `phase_one/commit.rs`, `phase_one/attempts.rs`, `at/running_branches.rs` |
 //! | [`phase_two`] | `link/resource_queues.rs`, `at/phase_two/`: `rollback.rs`, `restore.rs` |
+//! | [`guarded`] | `at/guarded/mod.rs`, the age of descriptions in `at/database/catalogue.rs` |
 //! | [`fenced`] | `tcc/resource.rs`, `tcc/phase_two.rs`, `fence/local.rs` |
 //! | [`xa`], [`sweep`] | `twophase/phase_one.rs`, `finish.rs`, `held_sessions.rs`, `sweep.rs` |
 //! | [`relay`] | `outbox/relay/mod.rs`, `settle.rs`, `lanes.rs`, `outbox/table.rs` |
@@ -20,6 +21,7 @@ mod at;
 mod consumer;
 mod fenced;
 mod global;
+mod guarded;
 mod phase_two;
 mod relay;
 mod saga;
@@ -108,7 +110,8 @@ impl ClientProcess {
             requests_max: 1_000,
         };
         let seed = world.draw(Random::draw);
-        let resources = installation.databases.iter().map(|it| AtResource::new(it, index, life));
+        let databases = installation.databases.iter();
+        let resources = databases.map(|it| AtResource::new(world, it, index, life));
         let state = State {
             protocol: Protocol::new(settings, seed),
             waiters: BTreeMap::new(),

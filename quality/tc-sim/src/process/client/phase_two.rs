@@ -14,7 +14,7 @@ use handfast_proto::v1::{
 use super::ClientProcess;
 use super::at::{AtResource, parse_xid};
 use crate::model::database::{DatabaseError, LocalTransaction};
-use crate::model::values::{RowVersion, Undo, UndoItem, UndoKey, UndoWay};
+use crate::model::values::{Mark, RowVersion, Undo, UndoItem, UndoKey, UndoWay};
 use crate::plan;
 
 /// How often a rollback is attempted when a local transaction commits between its search for the
@@ -134,7 +134,11 @@ impl ClientProcess {
         let resource = &self.resources[at];
         let keys: Vec<UndoKey> = call.branches.iter().map(branch_key).collect();
         let result = match delete_undo(resource, &keys).await {
-            Ok(()) => Outcome::Done(Done {}),
+            Ok(()) => {
+                self.release_guarded(resource, keys);
+                self.sweep_guarded(resource).await;
+                Outcome::Done(Done {})
+            }
             Err(error) => retryable(error),
         };
         let outcomes = call.branches.iter();
@@ -169,7 +173,7 @@ impl ClientProcess {
         key: UndoKey,
     ) -> Result<Option<bool>, DatabaseError> {
         let may_still_commit = resource.may_still_commit(key.1);
-        let local = resource.database.begin().await?;
+        let local = resource.database.begin_in(&resource.connections).await?;
         let has_committed = match local.find_undo(key).await? {
             Some(Undo::Log(_)) => true,
             Some(Undo::Guard) => false,
@@ -230,7 +234,7 @@ impl ClientProcess {
         // This is read before the undo row is searched for: a branch that has ended by now has its
         // undo row in place.
         let may_still_commit = resource.may_still_commit(key.1);
-        let local = resource.database.begin().await?;
+        let local = resource.database.begin_in(&resource.connections).await?;
         let items = match local.find_undo(key).await? {
             Some(Undo::Guard) => return local.roll_back().await.map(|()| RollbackAttempt::Done),
             Some(Undo::Log(items)) => items,
@@ -243,13 +247,20 @@ impl ClientProcess {
         if self.world.plan.modes.contains(&plan::Mode::Outbox) {
             local.delete_held_events(key).await?;
         }
-        match restore(&local, key, &items).await? {
-            Some(dirty) => local.roll_back().await.map(|()| RollbackAttempt::Refused(dirty)),
-            None => {
-                local.delete_undo(key).await?;
-                local.commit().await.map(|()| RollbackAttempt::Done)
-            }
+        let marked = resource.is_guarded_now(&self.world, &local).await?;
+        if marked {
+            local.mark(Mark::Pass).await?;
         }
+        if let Some(dirty) = restore(&local, key, &items).await? {
+            return local.roll_back().await.map(|()| RollbackAttempt::Refused(dirty));
+        }
+        if marked {
+            local.unmark().await?;
+        }
+        local.delete_undo(key).await?;
+        local.commit().await?;
+        self.release_guarded(resource, vec![key]);
+        Ok(RollbackAttempt::Done)
     }
 
     /// Inserts a guard row, on which a late local transaction fails.
@@ -305,7 +316,7 @@ async fn restore(
 }
 
 async fn delete_undo(resource: &AtResource, keys: &[UndoKey]) -> Result<(), DatabaseError> {
-    let local = resource.database.begin().await?;
+    let local = resource.database.begin_in(&resource.connections).await?;
     for key in keys {
         local.delete_undo(*key).await?;
     }
