@@ -112,7 +112,7 @@ impl Plan {
         }
         if random.happens(500) {
             plan.modes.insert(Mode::Guards);
-            if random.happens(80) {
+            if random.happens(60) {
                 plan.modes.insert(Mode::GuardChanges);
             }
         }

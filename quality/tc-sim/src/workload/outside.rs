@@ -54,9 +54,9 @@ impl Workload {
 /// effect during the run, or not at all.
 pub(crate) fn draw_guard_at_start(random: &mut Random) -> GuardAtStart {
     match random.index(8) {
-        0..=3 => GuardAtStart::Since(random.between(300, 400) * SECOND),
-        4 | 5 => GuardAtStart::Since(random.between(90 * SECOND, 125 * SECOND)),
-        6 => GuardAtStart::Since(random.between(1, 60) * SECOND),
+        0..=2 => GuardAtStart::Since(random.between(300, 400) * SECOND),
+        3 | 4 => GuardAtStart::Since(random.between(90 * SECOND, 125 * SECOND)),
+        5 | 6 => GuardAtStart::Since(random.between(1, 60) * SECOND),
         _ => GuardAtStart::None,
     }
 }

@@ -32,7 +32,10 @@ impl Invariant for Guarded {
                     )
                 });
             }
-            Observation::LocalCommit { written, .. } => check_kept(written, verdict),
+            Observation::LocalCommit { database, written } => {
+                check_kept(written, verdict);
+                check_outside_commit(ledger, *database, written, verdict);
+            }
             Observation::Ended { end } => {
                 verdict.require(end.refused_outside.is_empty(), || end.refused_outside.join("; "));
             }
@@ -65,6 +68,24 @@ fn check_from_outside(ledger: &Ledger, write: &GuardedWrite, verdict: &mut Verdi
         verdict.require(ledger.is_committed(*xid) || !is_protected, || {
             let row = row.0;
             format!("a write from outside to row {row} of database {database} passes, which {xid}/{branch} holds")
+        });
+    }
+}
+
+/// Checks that no branch holds what is committed from outside. The guards have refused that, and
+/// where they protect nothing the writers of this model give way.
+fn check_outside_commit(
+    ledger: &Ledger,
+    database: usize,
+    written: &RowChanges,
+    verdict: &mut Verdict,
+) {
+    for (row, ..) in written.rows.iter().filter(|_| written.from_outside) {
+        let mut holders = ledger.holders(database, *row).map(|((xid, _), _)| *xid);
+        let undecided = holders.find(|xid| !ledger.is_committed(*xid));
+        verdict.require(undecided.is_none(), || {
+            let row = row.0;
+            format!("row {row} of database {database}, which {undecided:?} holds, is written from outside")
         });
     }
 }

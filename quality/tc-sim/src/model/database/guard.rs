@@ -132,6 +132,11 @@ impl GuardedWork {
     }
 }
 
+/// Returns the guard that is put on at a time. By when it takes effect all processes know of it.
+fn put_on(enabled_at: i64) -> Guard {
+    Guard { enabled_at, effective_from: enabled_at + GRACE }
+}
+
 impl State {
     /// A kept row counts only while its branch has an undo row.
     fn holds(&self, branch: UndoKey) -> bool {
@@ -174,7 +179,7 @@ impl Database {
         let enabled_at = -ago.cast_signed();
         let mut state = self.lock();
         state.guarded.has_trigger = true;
-        state.guarded.guard = Some(Guard { enabled_at, effective_from: enabled_at + GRACE });
+        state.guarded.guard = Some(put_on(enabled_at));
     }
 
     /// Returns the guard that is written down.
@@ -196,8 +201,7 @@ impl Database {
             self.travel().await?;
         }
         let enabled_at = self.world.now().cast_signed();
-        let guard = Guard { enabled_at, effective_from: enabled_at + GRACE };
-        self.lock().guarded.guard.get_or_insert(guard);
+        self.lock().guarded.guard.get_or_insert(put_on(enabled_at));
         self.world.log(self.owner(), || "a guard is put on".to_owned());
         Ok(())
     }
