@@ -116,6 +116,9 @@ impl Plan {
                 plan.modes.insert(Mode::GuardChanges);
             }
         }
+        if random.happens(400) {
+            plan.modes.insert(Mode::FewXids);
+        }
         plan
     }
 

@@ -19,11 +19,13 @@ pub enum Mode {
     Guards,
     /// With guards: the run is long, and guards are put on and taken away several times.
     GuardChanges,
+    /// Coordinators have few XIDs to lend, so that clients ask for more with most of their begins.
+    FewXids,
 }
 
 impl Mode {
     /// Every mode.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Tcc,
         Self::Saga,
         Self::Xa,
@@ -31,6 +33,7 @@ impl Mode {
         Self::Counters,
         Self::Guards,
         Self::GuardChanges,
+        Self::FewXids,
     ];
     /// The modes that a seed draws first, in that order.
     pub(super) const DRAWN_FIRST: [Self; 4] = [Self::Tcc, Self::Saga, Self::Xa, Self::Outbox];
@@ -46,6 +49,7 @@ impl Mode {
             Self::Counters => "counters",
             Self::Guards => "guards",
             Self::GuardChanges => "guard-changes",
+            Self::FewXids => "few-xids",
         }
     }
 

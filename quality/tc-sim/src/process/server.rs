@@ -21,12 +21,17 @@ use handfast_server::store::Store;
 use crate::judge::Judge;
 use crate::model::network::Network;
 use crate::model::store::{SimStore, StoreHost, address_of};
+use crate::plan::{Mode, Plan};
 use crate::random::Random;
 use crate::world::{MS, Owner, SECOND, World};
 
 /// The coordinators' wall clocks at the start, in milliseconds: late enough that epochs begin where
 /// the clock stands, and early enough that they do not with a clock that was set back.
 const STARTED_AT_MS: u64 = 1_775_000_000_000;
+
+/// The limit of unfinished globals, and so of XIDs that are lent, of coordinators that have few. A
+/// loan is then never as long as what clients keep in stock.
+const FEW_GLOBALS: usize = 31;
 
 /// A machine that a coordinator runs on.
 pub(crate) struct Server {
@@ -143,7 +148,7 @@ impl Server {
         world.spawn(self.owner(), timer);
         let store: Arc<dyn Store> = Arc::new(SimStore::open(&self.store, self.index));
         let phase_two: Arc<dyn EffectSink> = Arc::new(dispatcher.clone());
-        let settings = engine_settings(&address_of(self.index));
+        let settings = engine_settings(&address_of(self.index), &world.plan);
         let prepared = Engine::prepare(store, clock, settings, phase_two);
         let engine = prepared.handle;
         let (bounds, no_http) = (Bounds::default(), HttpCaller::disabled());
@@ -184,8 +189,12 @@ impl fmt::Debug for Server {
     }
 }
 
-fn engine_settings(address: &str) -> engine::Settings {
-    engine::Settings { batch_max: 64, ..engine::Settings::new(address) }
+fn engine_settings(address: &str, plan: &Plan) -> engine::Settings {
+    let mut settings = engine::Settings { batch_max: 64, ..engine::Settings::new(address) };
+    if plan.modes.contains(&Mode::FewXids) {
+        settings.limits.globals_max = FEW_GLOBALS;
+    }
+    settings
 }
 
 fn dispatch_settings() -> dispatch::Settings {

@@ -1,6 +1,7 @@
-//! LENT: an XID is lent once, to one client, and begins one global. No other begin draws it.
+//! LENT: an XID is lent once, to one client, and begins one global. No other begin draws it, and the
+//! leader that lent it does not refuse it as not lent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use handfast_core::{Xid, XidText};
 use handfast_proto::v1::client_message::Body as ClientBody;
@@ -13,11 +14,16 @@ use crate::judge::ledger::Ledger;
 use crate::judge::verdict::Verdict;
 use crate::model::observation::Observation;
 
+/// The code of a refusal of a begin because of its XID.
+const NOT_LENT: &str = "HF-TC-XID-NOT-LENT";
+
 /// The invariant, with every XID that was lent, and those that coordinators drew for a begin.
 #[derive(Debug, Default)]
 pub(super) struct Lent {
     lent: BTreeSet<Xid>,
     drawn: BTreeSet<Xid>,
+    /// How often a begin with an XID arrived.
+    arrived: BTreeMap<Xid, u64>,
 }
 
 impl Invariant for Lent {
@@ -26,15 +32,38 @@ impl Invariant for Lent {
     }
 
     fn observe(&mut self, _: &Ledger, observation: &Observation<'_>, verdict: &mut Verdict) {
-        let Observation::ReplySent {
-            request: Some(asked), reply: ServerBody::Begin(reply), ..
-        } = observation
-        else {
-            return;
-        };
-        self.check_begun(asked.body, reply, verdict);
-        if let Some(loan) = &reply.loan {
-            self.check_loan(loan, verdict);
+        match observation {
+            Observation::RequestArrived { request } => {
+                if let Some(xid) = lent_xid(request) {
+                    *self.arrived.entry(xid).or_default() += 1;
+                }
+            }
+            Observation::ReplySent {
+                request: Some(asked),
+                reply: ServerBody::Begin(reply),
+                ..
+            } => {
+                self.check_begun(asked.body, reply, verdict);
+                if let Some(loan) = &reply.loan {
+                    self.check_loan(loan, verdict);
+                }
+            }
+            Observation::ReplySent {
+                request: Some(asked),
+                reply: ServerBody::Rejected(refusal),
+                ..
+            } => self.check_refused(asked.body, &refusal.code, verdict),
+            Observation::ReplySent { .. }
+            | Observation::Lead(_)
+            | Observation::Stored { .. }
+            | Observation::Recorded { .. }
+            | Observation::LocalCommit { .. }
+            | Observation::Prepared { .. }
+            | Observation::PreparedEnded { .. }
+            | Observation::GuardedWrite(_)
+            | Observation::CommittedRead { .. }
+            | Observation::OutcomeReported { .. }
+            | Observation::Ended { .. } => {}
         }
     }
 }
@@ -56,6 +85,16 @@ impl Lent {
                 self.drawn.insert(xid);
             }
         }
+    }
+
+    /// An XID that was lent may begin one global. If its begin came twice that may have ended and be
+    /// forgotten.
+    fn check_refused(&self, request: &ClientBody, code: &str, verdict: &mut Verdict) {
+        let Some(xid) = lent_xid(request) else { return };
+        let is_fresh = self.lent.contains(&xid) && self.arrived.get(&xid) == Some(&1);
+        verdict.require(!is_fresh || code != NOT_LENT, || {
+            format!("a begin with {xid} is refused as not lent, and it was lent")
+        });
     }
 
     fn check_loan(&mut self, loan: &XidLoan, verdict: &mut Verdict) {
