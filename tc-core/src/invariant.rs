@@ -40,6 +40,7 @@ impl Outcome {
                 ) => self.changes.is_empty(),
                 Reply::Registered { .. }
                 | Reply::Reported
+                | Reply::LastReported
                 | Reply::Unlocked
                 | Reply::Ended(_)
                 | Reply::Status(_)

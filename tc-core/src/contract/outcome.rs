@@ -79,6 +79,10 @@ impl Effect {
     pub fn when(&self) -> After {
         match self {
             Self::Reply { when, .. } => *when,
+            // It deletes undo rows, of rows that are released already.
+            Self::PhaseTwo(PhaseTwoCall { mode: Mode::At, decision: Decision::Commit, .. }) => {
+                After::AnyBatch
+            }
             Self::PhaseTwo(_) | Self::Vote(_) | Self::Hold { .. } | Self::Alert(_) => After::Batch,
         }
     }
@@ -87,8 +91,11 @@ impl Effect {
 /// The condition under which an effect leaves (DURABLE-FIRST).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// Every change decided up to it is durable.
+    /// Every change decided up to it is durable, as soon as can be.
     Batch,
+    /// Every change decided up to it is durable. Nothing waits for that, so that the changes may be
+    /// kept for a while, to be stored together with later ones.
+    AnyBatch,
     /// Nothing: the reply tells of no change that a crash could undo.
     Nothing,
 }
@@ -213,6 +220,9 @@ pub enum Reply {
     /// To `ReportBranch` and `ReportDatabaseWait`, and to `FinishPhaseTwo` where a reply is waited
     /// for.
     Reported,
+    /// To `ReportBranch` of the local commit that has decided the global: its caller has been
+    /// answered already.
+    LastReported,
     /// To `CheckLocks`: no other global holds the rows.
     Unlocked,
     /// To `End`: decided, and the status after it.

@@ -58,7 +58,9 @@ impl Globals<'_> {
         let global = self.globals.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         let known = global.branch(branch).is_some();
         match global.deciding() {
-            Some(last) if last.id == branch => return Ok(self.report_of_last(xid, branch, outcome)),
+            Some(last) if last.id == branch => {
+                return Ok(Some(self.report_of_last(xid, branch, outcome)));
+            }
             // As if it were decided already: this branch's work would not be part of the commit.
             Some(_) if known && outcome != PhaseOneOutcome::Done => {
                 return Err(Rejection::Voting(xid));
@@ -80,19 +82,18 @@ impl Globals<'_> {
     }
 
     /// Takes the report of the branch that decides the global (LAST-BRANCH).
-    fn report_of_last(
-        &mut self,
-        xid: Xid,
-        branch: BranchId,
-        outcome: PhaseOneOutcome,
-    ) -> Option<Reply> {
-        match outcome {
+    fn report_of_last(&mut self, xid: Xid, branch: BranchId, outcome: PhaseOneOutcome) -> Reply {
+        let reply = match outcome {
             PhaseOneOutcome::Done => {
                 let event = "decided: commit (its last branch has committed)";
                 self.decide_global(xid, Phase::Committing, event);
+                Reply::LastReported
             }
             // Its owner goes on to roll back, or to commit what is left.
-            PhaseOneOutcome::Failed => self.remove_branch(xid, branch),
+            PhaseOneOutcome::Failed => {
+                self.remove_branch(xid, branch);
+                Reply::Reported
+            }
             PhaseOneOutcome::Unknown => {
                 self.globals.change(xid, |global| {
                     if let Some(branch) = global.branch_mut(branch) {
@@ -101,11 +102,12 @@ impl Globals<'_> {
                 });
                 self.put_branch(xid, branch);
                 self.mark_unknown(xid, branch);
+                Reply::Reported
             }
-        }
+        };
         // If the global's time is over, it was waiting for this branch alone.
         self.count_votes(xid);
-        Some(Reply::Reported)
+        reply
     }
 
     /// Adds a failed attempt at a try to the course of its branch.

@@ -281,6 +281,7 @@ fn note(setup: &Setup, asker: Option<Correlation>, out: &Outcome) {
             Reply::Begun { .. }
             | Reply::Registered { .. }
             | Reply::Reported
+            | Reply::LastReported
             | Reply::Unlocked
             | Reply::Ended(_)
             | Reply::Status(_)

@@ -22,7 +22,7 @@ pub(crate) fn reply(reply: &Reply) -> String {
             let decides = if *decides { ", decides" } else { "" };
             format!("registered, token {}{decides}", self::token(*token))
         }
-        Reply::Reported => "reported".to_owned(),
+        Reply::Reported | Reply::LastReported => "reported".to_owned(),
         Reply::Unlocked => "unlocked".to_owned(),
         Reply::Ended(status) | Reply::Status(status) => format!("is {status}"),
         Reply::Operated(_) => "operated".to_owned(),

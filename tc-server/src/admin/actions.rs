@@ -236,6 +236,7 @@ pub(super) fn status(reply: Reply) -> Result<model::Status, ApiError> {
         reply @ (Reply::Begun { .. }
         | Reply::Registered { .. }
         | Reply::Reported
+        | Reply::LastReported
         | Reply::Status(_)
         | Reply::Saga(_)
         | Reply::LockGranted { .. }

@@ -128,6 +128,7 @@ async fn break_lock(state: &AdminState, command: Command) -> Result<ReleaseReply
         reply @ (Reply::Begun { .. }
         | Reply::Registered { .. }
         | Reply::Reported
+        | Reply::LastReported
         | Reply::Unlocked
         | Reply::Ended(_)
         | Reply::Status(_)

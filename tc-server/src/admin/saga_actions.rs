@@ -148,6 +148,7 @@ async fn ask(state: &AdminState, command: Command) -> Result<SagaReply, ApiError
         reply @ (Reply::Begun { .. }
         | Reply::Registered { .. }
         | Reply::Reported
+        | Reply::LastReported
         | Reply::Unlocked
         | Reply::Ended(_)
         | Reply::Status(_)

@@ -16,7 +16,7 @@ use handfast_core::{
 
 use super::inbox::{View, ViewReply};
 
-/// How long changes that no request waits for may wait to be written together with others, in
+/// How long changes that nothing waits for may wait to be written together with others, in
 /// milliseconds. Too long: a crash repeats more of phase two; too short: syncs that delay others.
 const LINGER_MS: u64 = 5;
 
@@ -62,8 +62,10 @@ pub struct BatchBuilder {
     full: VecDeque<Batch>,
     gathered: Batch,
     gathered_bytes: usize,
-    /// Since when there are changes that no request waits for.
-    lingering_since: Option<Timestamp>,
+    /// Whether something waits for what is gathered.
+    is_awaited: bool,
+    /// Since when something is gathered.
+    gathered_since: Option<Timestamp>,
     /// Leaves without the batch.
     early: Vec<Outgoing>,
 }
@@ -78,12 +80,14 @@ impl BatchBuilder {
             full: VecDeque::new(),
             gathered: Batch::default(),
             gathered_bytes: 0,
-            lingering_since: None,
+            is_awaited: false,
+            gathered_since: None,
             early: Vec::new(),
         };
         // EFFECTS-REPEAT: which calls an earlier leader has sent is not known, so all are sent.
         builder.coordinator.owed(&mut builder.outcome);
         builder.gather();
+        builder.is_awaited = !builder.gathered.outgoing.is_empty();
         builder
     }
 
@@ -107,17 +111,16 @@ impl BatchBuilder {
         // A batch ends between decisions alone: the changes of one decision are durable together or
         // not at all.
         self.end_if_full();
-        self.lingering_since = match self.lingering_since {
-            _ if self.gathered.changes.is_empty() => None,
-            None => Some(now),
-            since => since,
-        };
+        if self.has_gathered() {
+            self.gathered_since.get_or_insert(now);
+        }
         decided
     }
 
     /// Looks something up; the answer leaves with the batch.
     pub(crate) fn view(&mut self, view: View) {
         let answer: ViewReply = view(&self.coordinator);
+        self.is_awaited = true;
         self.gathered.outgoing.push(Outgoing::Answer(answer));
     }
 
@@ -151,18 +154,23 @@ impl BatchBuilder {
     pub(super) fn keep_for_the_batch(&mut self, early: Vec<Outgoing>) {
         // The changes that they report, if any, are stored with this batch or with a full one
         // before it.
+        self.is_awaited |= !early.is_empty();
         self.gathered.outgoing.extend(early);
     }
 
-    /// Returns when the batch should be sealed, if there is anything in it: at once if a request
-    /// waits for it, otherwise after a while. Changes that no request waits for, such as that a
-    /// branch is finished, may be lost in a crash: the calls are then repeated (EFFECTS-REPEAT).
+    /// Returns when the batch should be sealed, if there is anything in it: at once if something
+    /// waits for it, otherwise after a while. Changes that nothing waits for, such as that a branch
+    /// is finished, may be lost in a crash: the calls are then repeated (EFFECTS-REPEAT).
     #[must_use]
     pub fn seal_due(&self) -> Option<Timestamp> {
-        if !self.full.is_empty() || !self.gathered.outgoing.is_empty() {
+        if !self.full.is_empty() || self.is_awaited {
             return Some(Timestamp(0));
         }
-        self.lingering_since.map(|since| since.after_ms(LINGER_MS))
+        self.gathered_since.map(|since| since.after_ms(LINGER_MS))
+    }
+
+    fn has_gathered(&self) -> bool {
+        !self.gathered.changes.is_empty() || !self.gathered.outgoing.is_empty()
     }
 
     /// Ends the batch, if there is anything in it.
@@ -174,12 +182,12 @@ impl BatchBuilder {
     }
 
     fn take_gathered(&mut self) -> Option<Batch> {
-        if self.gathered.changes.is_empty() && self.gathered.outgoing.is_empty() {
+        if !self.has_gathered() {
             // Requests without changes and effects would otherwise use up the room for a batch.
             self.gathered.requests = 0;
             return None;
         }
-        self.lingering_since = None;
+        (self.is_awaited, self.gathered_since) = (false, None);
         self.gathered_bytes = 0;
         Some(mem::take(&mut self.gathered))
     }
@@ -196,9 +204,11 @@ impl BatchBuilder {
         self.gathered_bytes += changes.iter().map(Change::approximate_bytes).sum::<usize>();
         self.gathered.changes.append(&mut self.outcome.changes);
         for effect in self.outcome.effects.drain(..) {
-            let outgoing = match effect.when() {
+            let when = effect.when();
+            self.is_awaited |= when == After::Batch;
+            let outgoing = match when {
                 After::Nothing => &mut self.early,
-                After::Batch => &mut self.gathered.outgoing,
+                After::Batch | After::AnyBatch => &mut self.gathered.outgoing,
             };
             outgoing.push(Outgoing::Effect(effect));
         }
@@ -222,4 +232,118 @@ fn coalesced(changes: Vec<Change>) -> Vec<Change> {
         }
     }
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use handfast_core::{
+        BranchId, Command, Correlation, Epoch, Holding, Labels, Limits, LoanTerms, LockWait, Mode,
+        NewBranch, PhaseOneOutcome, Reply, Xid,
+    };
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_000);
+
+    /// The number of the last request.
+    struct Asked(BatchBuilder, u64);
+
+    impl Asked {
+        fn new() -> Self {
+            let coordinator =
+                Coordinator::load(Epoch(1), "tc:8091".into(), Limits::default(), Vec::new());
+            Self(BatchBuilder::new(coordinator.unwrap()), 0)
+        }
+
+        fn ask(&mut self, command: Command) {
+            self.1 += 1;
+            let request = Request { reply_to: Some(Correlation(self.1)), command };
+            self.0.decide(NOW, request);
+        }
+
+        fn begin(&mut self) -> Xid {
+            let (application, name) = ("shop".into(), "order".into());
+            let (labels, key) = (Labels::default(), None);
+            let loan = LoanTerms::default();
+            self.ask(Command::Begin { application, name, timeout_ms: None, labels, key, loan });
+            let begun = self.0.take_early().pop();
+            let Some(Outgoing::Effect(Effect::Reply { reply: Reply::Begun { xid, .. }, .. })) =
+                begun
+            else {
+                unreachable!("{begun:?}")
+            };
+            xid
+        }
+
+        fn register_last(&mut self, xid: Xid) {
+            let branch = NewBranch {
+                id: BranchId(7),
+                resource: "stock".into(),
+                mode: Mode::At,
+                rows: Vec::new(),
+                application_data: Box::default(),
+                registered_by: None,
+            };
+            let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
+            self.ask(Command::RegisterLastBranch { xid, branch, wait });
+        }
+
+        fn report(&mut self, xid: Xid, outcome: PhaseOneOutcome) {
+            let (branch, application_data) = (BranchId(7), Box::default());
+            let outcome = Some(outcome);
+            self.ask(Command::ReportBranch { xid, branch, outcome, application_data });
+        }
+    }
+
+    /// Its caller has been answered, and its rows are released. It is stored with what comes next,
+    /// and leaves behind that.
+    #[test]
+    fn the_report_that_decides_a_global_waits_for_others() {
+        let mut asked = Asked::new();
+        let xid = asked.begin();
+        asked.register_last(xid);
+        assert_eq!(asked.0.seal_due(), Some(Timestamp(0)), "the branch waits for its registration");
+        assert_eq!(asked.0.seal().unwrap().outgoing.len(), 1);
+
+        asked.report(xid, PhaseOneOutcome::Done);
+        assert_eq!(asked.0.seal_due(), Some(NOW.after_ms(LINGER_MS)));
+        let next = asked.begin();
+        assert_eq!(asked.0.seal_due(), Some(NOW.after_ms(LINGER_MS)), "a begin leaves early");
+        asked.register_last(next);
+        assert_eq!(asked.0.seal_due(), Some(Timestamp(0)));
+        let batch = asked.0.seal().unwrap();
+        assert_eq!(batch.outgoing.len(), 3, "call, reply to the report, and to the registration");
+        assert_eq!(asked.0.seal_due(), None);
+    }
+
+    #[test]
+    fn a_report_that_decides_nothing_is_waited_for() {
+        for outcome in [PhaseOneOutcome::Failed, PhaseOneOutcome::Unknown] {
+            let mut asked = Asked::new();
+            let xid = asked.begin();
+            asked.register_last(xid);
+            asked.0.seal();
+            asked.report(xid, outcome);
+            assert_eq!(asked.0.seal_due(), Some(Timestamp(0)), "{outcome:?}");
+        }
+    }
+
+    /// A new leader sends what an earlier one may have sent, at once.
+    #[test]
+    fn what_is_owed_at_a_start_leaves_at_once() {
+        let mut asked = Asked::new();
+        let xid = asked.begin();
+        asked.register_last(xid);
+        asked.report(xid, PhaseOneOutcome::Done);
+        let changes = asked.0.seal().unwrap().changes;
+        let records = changes.into_iter().filter_map(|change| match change {
+            Change::Put(record) => Some(record),
+            Change::Delete(_) => None,
+        });
+        let (address, limits) = ("tc:8091".into(), Limits::default());
+        let loaded = Coordinator::load(Epoch(2), address, limits, records.collect::<Vec<_>>());
+        let started = BatchBuilder::new(loaded.unwrap());
+        assert_eq!(started.seal_due(), Some(Timestamp(0)));
+        assert_eq!(BatchBuilder::new(asked.0.coordinator).seal_due(), Some(Timestamp(0)));
+    }
 }

@@ -31,7 +31,7 @@ pub(super) fn body(answered: EngineResult) -> Body {
         Reply::Registered { token, decides } => {
             Body::RegisterBranch(wire::RegisterBranchReply { fencing_token: token.0, decides })
         }
-        Reply::Reported => Body::ReportBranch(wire::ReportBranchReply {}),
+        Reply::Reported | Reply::LastReported => Body::ReportBranch(wire::ReportBranchReply {}),
         Reply::Unlocked => Body::CheckLocks(wire::CheckLocksReply {}),
         Reply::Ended(status) => {
             let (status, rollback_reason) = status_and_reason(status);

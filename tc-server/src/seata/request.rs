@@ -232,7 +232,7 @@ fn reporting(it: BranchReport) -> RequestPlan {
 
 fn reported_of(answered: EngineResult) -> TxResult {
     match answered {
-        Ok(Reply::Reported) => Ok(()),
+        Ok(Reply::Reported | Reply::LastReported) => Ok(()),
         Ok(Reply::Rejected(why)) => Err(failed(&why, status::code_of(&why, false))),
         other => Err(refused(other, ExceptionCode::BranchReportFailed)),
     }
