@@ -11,7 +11,8 @@ use super::database::catalogue::{Catalogue, Managed};
 use super::database::{Backend, Identity};
 use super::error::AtError;
 use super::guarded::Releases;
-use super::phase_one::JointQueues;
+use super::kept_connections::KeptConnections;
+use super::phase_one::{AnswerStock, JointQueues};
 use super::running_branches::RunningBranches;
 use crate::context::{self, Context};
 use crate::coordinator::Coordinator;
@@ -21,6 +22,7 @@ use crate::executor::Route;
 #[derive(Debug)]
 pub(crate) struct ResourceState<DB: Backend> {
     pub(crate) pool: Pool<DB>,
+    pub(crate) connections: Arc<KeptConnections<DB>>,
     pub(crate) coordinator: Coordinator,
     pub(crate) identity: Identity,
     pub(crate) catalogue: Catalogue<DB>,
@@ -34,6 +36,8 @@ pub(crate) struct ResourceState<DB: Backend> {
     pub(crate) prepared: PreparedWatch,
     pub(crate) guards: Releases,
     pub(crate) joint_queues: JointQueues<DB>,
+    /// Drawn from where one call carries out more than its caller's statement.
+    pub(crate) answers: AnswerStock<DB>,
 }
 
 /// The memory of [`ResourceState::note_outside`].

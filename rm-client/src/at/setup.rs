@@ -15,7 +15,8 @@ use super::database::catalogue::Catalogue;
 use super::database::{AtDatabase, Backend, LOCK_TIMEOUT};
 use super::error::AtError;
 use super::guarded::{Releases, remove_released};
-use super::phase_one::{JointQueues, Part};
+use super::kept_connections::KeptConnections;
+use super::phase_one::{AnswerStock, JointQueues, Part};
 use super::phase_two::{AtBranchHandler, remove_stale_guards};
 use super::resource::AtResource;
 use super::resource_state::{OutsideWatch, PreparedWatch, ResourceState};
@@ -41,6 +42,7 @@ impl Handfast {
             lock_timeout: LOCK_TIMEOUT,
             compound_statements: true,
             only_in_global: false,
+            connections_kept: 0,
         }
     }
 }
@@ -57,6 +59,7 @@ pub struct At<DB: Database> {
     lock_timeout: Duration,
     compound_statements: bool,
     only_in_global: bool,
+    connections_kept: usize,
 }
 
 impl<DB: AtDatabase> At<DB> {
@@ -160,6 +163,24 @@ impl<DB: AtDatabase> At<DB> {
         self
     }
 
+    /// Keeps up to so many connections between branches, none unless set.
+    ///
+    /// sqlx asks the database whether a connection works when it comes back to the pool, and by
+    /// default again when it is taken. That is one or two round trips for each branch, as many as
+    /// some branches need themselves. Kept connections spare them: set it to the number of branches
+    /// that run at a time. It is used by single statements that bring their own undo row, and by
+    /// all branches where [`compound_statements`](Self::compound_statements) are sent.
+    ///
+    /// A kept connection is missing in the pool. It goes back after 10 ms in which no branch has
+    /// needed it, and after a second in any case; others may wait that long for it if the pool is
+    /// exhausted. Between two branches `before_acquire` and `after_release` of the pool are not
+    /// called, so leave this at none if they do what each use of a connection depends on, such as
+    /// naming a tenant. A connection that is lost while it is kept is noticed by the next branch.
+    pub fn keep_connections(mut self, max: usize) -> Self {
+        self.connections_kept = max;
+        self
+    }
+
     async fn open(self) -> Result<AtResource<DB>, AtError> {
         let mut connection = self.pool.acquire().await?;
         require_client_tables::<DB>(&mut connection).await?;
@@ -178,8 +199,10 @@ impl<DB: AtDatabase> At<DB> {
         let (guards, released) = Releases::new();
         tokio::spawn(remove_released(self.pool.clone(), released));
         let prepared = PreparedWatch::of(&self.pool);
+        let connections = KeptConnections::new(self.pool.clone(), self.connections_kept);
         let shared = Arc::new(ResourceState {
             pool: self.pool,
+            connections: Arc::new(connections),
             coordinator: self.coordinator,
             identity,
             catalogue,
@@ -191,6 +214,7 @@ impl<DB: AtDatabase> At<DB> {
             prepared,
             guards,
             joint_queues: JointQueues::default(),
+            answers: AnswerStock::default(),
         });
         // Last of all: phase two may be asked for as soon as the coordinator knows the resource.
         let handler = Arc::new(AtBranchHandler::new(Arc::clone(&shared)));

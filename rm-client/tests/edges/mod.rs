@@ -15,6 +15,7 @@ mod index_comparison;
 mod inherited;
 mod inserted_values;
 mod joined;
+mod kept_connections;
 mod keys;
 mod large_changes;
 mod last_branch;

@@ -9,21 +9,24 @@
 //! SELECT FROM hf_changed
 //! -- MariaDB
 //! BEGIN NOT ATOMIC START TRANSACTION; UPDATE … WHERE (condition) AND …;
-//! IF ROW_COUNT() > 0 THEN INSERT INTO undo_log … VALUES (…, (SELECT …), …) RETURNING …; COMMIT;
+//! IF ROW_COUNT() > 0 THEN INSERT INTO undo_log … VALUES (…, (SELECT …), …); COMMIT;
 //! ELSE ROLLBACK; END IF; END
 //! ```
 //!
 //! MariaDB returns no rows of an UPDATE. So a term that is always true keeps the old values in
 //! variables of the session: it is evaluated for the locked row, before the row is changed. The
-//! count of a compound statement is the sum of all its statements', but for those that return rows:
-//! so that of the change is left.
+//! count of a compound statement is the sum of all its statements', but for those that return rows.
+//! So where the local transaction stays open, the INSERT returns some, and the count of the change
+//! is left. Where it commits they would be sent ahead of the COMMIT, and wake the client twice: it
+//! counts a row too many instead.
 
 use super::{Dialect, Table, clauses::Clauses, image, quote, text::Text, undo_sql};
 
 /// The end of the text of an UPDATE that notes its own undo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotedEnd {
-    /// Its own COMMIT. On PostgreSQL a statement that stands alone has none.
+    /// Its own COMMIT. On PostgreSQL a statement that stands alone has none. On MariaDB the answer
+    /// counts the undo row too.
     Commit,
     /// None: the local transaction stays open.
     Open,
@@ -78,12 +81,12 @@ impl NotedUpdate {
             );
         }
         let end = match end {
-            NotedEnd::Commit => "COMMIT; ELSE ROLLBACK; END IF",
-            NotedEnd::Open => "END IF",
+            NotedEnd::Commit => "; COMMIT; ELSE ROLLBACK; END IF",
+            NotedEnd::Open => " RETURNING log_status; END IF",
         };
         format!(
             "BEGIN NOT ATOMIC START TRANSACTION; {change}\n; IF ROW_COUNT() > 0 THEN \
-             {insert} VALUES ({values}) RETURNING log_status; {end}; END{mark}"
+             {insert} VALUES ({values}){end}; END{mark}"
         )
     }
 }

@@ -184,7 +184,8 @@ impl Options {
     async fn at(&self) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         for (product, url) in self.databases() {
-            let options = at::ProductOptions { url, measure: &self.measure, place: &self.place };
+            let (measure, place) = (&self.measure, &self.place);
+            let options = at::ProductOptions { url, measure, place, keep_connections: false };
             rows.extend(options.goals(product).await?);
         }
         Ok(rows)
@@ -194,7 +195,8 @@ impl Options {
         let mut rows = Vec::new();
         let with_rows = |product: &at::Product| *product != at::Product::Sqlite;
         for (product, url) in self.databases().into_iter().filter(|(it, _)| with_rows(it)) {
-            let options = at::ProductOptions { url, measure: &self.measure, place: &self.place };
+            let (measure, place) = (&self.measure, &self.place);
+            let options = at::ProductOptions { url, measure, place, keep_connections: false };
             rows.extend(options.hot_goals(product, self.hot_clients).await?);
         }
         Ok(rows)

@@ -14,7 +14,6 @@ use handfast_proto::v1;
 use tokio::sync::oneshot;
 
 use super::ahead::CountingStatement;
-use super::answer_stock::AnswerStock;
 use super::attempts::Attempts;
 use super::branch::{Branch, Role};
 use super::joint_transaction;
@@ -35,7 +34,6 @@ const MEMBERS_MAX: usize = 32;
 /// it. A branch in it is waited for by its application, so there are no more than those are.
 pub(crate) struct JointQueues<DB: Backend> {
     rows: Mutex<HashMap<RowName, VecDeque<Member<DB>>>>,
-    pub(super) answers: AnswerStock<DB>,
 }
 
 type RowName = (String, Box<[u8]>);
@@ -48,7 +46,7 @@ impl<DB: Backend> fmt::Debug for JointQueues<DB> {
 
 impl<DB: Backend> Default for JointQueues<DB> {
     fn default() -> Self {
-        Self { rows: Mutex::default(), answers: AnswerStock::default() }
+        Self { rows: Mutex::default() }
     }
 }
 

@@ -7,16 +7,17 @@
 //! ```
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_rm_core::plan::Dialect;
 use sqlx::Transaction;
-use sqlx::pool::PoolConnection;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::{Backend, Steps};
+use crate::at::kept_connections::{KeptConnection, KeptConnections};
 
 /// How long a dropped transaction may take to be rolled back. Then its connection is closed, and
 /// the server rolls it back. Too long: the pool lacks the connection for as long. Too short:
@@ -33,8 +34,12 @@ pub(crate) enum LocalTransaction<'t, DB: Backend> {
 
 impl<DB: Backend> LocalTransaction<'_, DB> {
     /// A local transaction on a server that takes several statements in one call.
-    pub(super) fn merged(connection: PoolConnection<DB>) -> Self {
-        Self::Merged(Merged { connection: Some(connection), state: State::Ready })
+    pub(super) async fn merged(
+        connections: &Arc<KeptConnections<DB>>,
+    ) -> Result<Self, sqlx::Error> {
+        let kept = connections.acquire().await?;
+        let connections = Arc::clone(connections);
+        Ok(Self::Merged(Merged { kept: Some(kept), connections, state: State::Ready, works: true }))
     }
 
     pub(super) fn is_merged(&self) -> bool {
@@ -108,6 +113,8 @@ impl<DB: Backend> LocalTransaction<'_, DB> {
         let begins = self.begins_with_next_call();
         let ended = DB::steps(self.connection(), call).await;
         if let (true, Self::Merged(merged)) = (begins, self) {
+            // An error may be the last that the connection says.
+            merged.works = ended.is_ok();
             // A single statement that fails is rolled back. In a compound one it may have been any.
             let is_over = |error: &sqlx::Error| {
                 error.as_database_error().is_some() && DB::DIALECT == Dialect::Postgres
@@ -138,8 +145,11 @@ impl<DB: Backend> LocalTransaction<'_, DB> {
 /// A connection of the pool with a transaction that the driver does not know of.
 pub(crate) struct Merged<DB: Backend> {
     /// `Some` until this is dropped.
-    connection: Option<PoolConnection<DB>>,
+    kept: Option<KeptConnection<DB>>,
+    connections: Arc<KeptConnections<DB>>,
     state: State,
+    /// Whether its last call has succeeded.
+    works: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +163,8 @@ enum State {
 
 impl<DB: Backend> Merged<DB> {
     fn connection(&mut self) -> &mut DB::Connection {
-        self.connection.as_mut().expect("it is taken when this is dropped")
+        let kept = self.kept.as_mut().expect("it is taken when this is dropped");
+        &mut kept.connection
     }
 
     async fn begun(&mut self) -> Result<&mut DB::Connection, sqlx::Error> {
@@ -178,6 +189,7 @@ impl<DB: Backend> Merged<DB> {
 
     async fn send(&mut self, text: &str) -> Result<(), sqlx::Error> {
         DB::steps(self.connection(), BoundQuery::plain(text.to_owned())).await?;
+        self.works = true;
         Ok(())
     }
 }
@@ -186,8 +198,15 @@ impl<DB: Backend> Merged<DB> {
 /// back.
 impl<DB: Backend> Drop for Merged<DB> {
     fn drop(&mut self) {
-        let is_open = self.state != State::Ready;
-        let Some(mut connection) = self.connection.take().filter(|_| is_open) else { return };
+        let Some(kept) = self.kept.take() else { return };
+        if self.state == State::Ready {
+            // The pool looks at one that may not work.
+            if self.works {
+                self.connections.release(kept);
+            }
+            return;
+        }
+        let mut connection = kept.connection;
         // A connection that is closed is rolled back by the server.
         let Ok(runtime) = Handle::try_current() else { return connection.close_on_drop() };
         runtime.spawn(async move {

@@ -27,6 +27,7 @@ mod statement;
 mod sum;
 mod transaction;
 
+pub(crate) use answer_stock::AnswerStock;
 pub(crate) use attempts::{Attempt, Attempts};
 pub(crate) use branch::Part;
 pub(crate) use joint_queue::JointQueues;

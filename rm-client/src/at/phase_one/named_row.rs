@@ -16,6 +16,7 @@
 
 use std::sync::Arc;
 
+use either::Either;
 use handfast_rm_core::plan::{NotedEnd, Statement};
 use sqlx::Database;
 use tracing::Instrument;
@@ -85,7 +86,8 @@ impl<DB: AtDatabase> Attempts<DB> {
         let Some(planned) = self.named.clone() else { return Ok(None) };
         let call = noted::call(&shared, &planned, query, &branch, NotedEnd::Commit);
         let Some(call) = call else { return Ok(None) };
-        let mut local = LocalTransaction::merged(shared.pool.acquire().await?);
+        let counted = noted::draw_count(&shared, &planned).await?;
+        let mut local = LocalTransaction::merged(&shared.connections).await?;
         if !self.may_still_decide() {
             self.give_back().await;
             return Ok(None);
@@ -97,8 +99,11 @@ impl<DB: AtDatabase> Attempts<DB> {
         self.hand_over();
         let ended = commit_whole(&shared, &branch, local, call).instrument(branch.span.clone());
         match ended.await {
-            Ok(Outcome::Changed(steps)) => Ok(Some(steps)),
+            Ok(Outcome::Changed(steps)) => {
+                Ok(Some(counted.map_or(steps, |counted| vec![Either::Left(counted)])))
+            }
             Ok(Outcome::Unmet(steps)) => {
+                shared.answers.keep(counted.into_iter().collect());
                 self.named = None;
                 self.restart_branch();
                 Ok(noted::is_sure(&planned).then_some(steps))

@@ -84,6 +84,20 @@ pub(super) fn answer<DB: Backend>(steps: Steps<DB>) -> Steps<DB> {
     steps.into_iter().rfind(Either::is_left).into_iter().collect()
 }
 
+/// The answer of a statement that commits with its undo row, where its own counts that row too.
+pub(super) async fn draw_count<DB: Backend>(
+    shared: &ResourceState<DB>,
+    planned: &Planned<DB>,
+) -> Result<Option<DB::QueryResult>, sqlx::Error> {
+    let Plan::Update(Update { noted: Some(update), .. }) = &planned.plan else { return Ok(None) };
+    if !update.is_compound() {
+        return Ok(None);
+    }
+    let drawn = shared.answers.draw(&shared.connections, 1).await?.pop();
+    let drawn = drawn.ok_or_else(|| sqlx::Error::Protocol("a read that counts none".to_owned()));
+    drawn.map(Some)
+}
+
 /// The statement with its undo row. `None` where it cannot note its own.
 pub(super) fn call<DB: Backend>(
     shared: &ResourceState<DB>,

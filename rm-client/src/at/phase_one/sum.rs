@@ -87,7 +87,7 @@ pub(super) async fn draw_answers<DB: AtDatabase>(
     if in_numbers(members).is_none() {
         return Ok(Vec::new());
     }
-    shared.joint_queues.answers.draw(&shared.pool, members.len()).await
+    shared.answers.draw(&shared.connections, members.len()).await
 }
 
 /// Carries out the statements of all members as one. `None`: they are to run one after the other;
@@ -106,7 +106,7 @@ pub(super) async fn change_by_sum<DB: AtDatabase>(
     let mut sum = Sum::new(first, row, answers);
     for (member, numbered) in members.iter().zip(&numbered) {
         if sum.add(member, numbered)?.is_none() {
-            shared.joint_queues.answers.keep(sum.counted);
+            shared.answers.keep(sum.counted);
             return Ok(None);
         }
     }
@@ -114,7 +114,7 @@ pub(super) async fn change_by_sum<DB: AtDatabase>(
     for (member, is_met) in members.iter().zip(&sum.met) {
         member.statement.note_found(*is_met);
     }
-    shared.joint_queues.answers.keep(sum.counted);
+    shared.answers.keep(sum.counted);
     Ok(Some(Changes { answers: sum.answers, logs: sum.logs, change }))
 }
 

@@ -61,7 +61,7 @@ impl<DB: AtDatabase> AtTransaction<'static, DB> {
             // does not.
             Role::Plain => LocalTransaction::Driven(begin(&shared.pool).await?),
             Role::Checked(_) | Role::Branch(_) if shared.merges => {
-                LocalTransaction::merged(shared.pool.acquire().await?)
+                LocalTransaction::merged(&shared.connections).await?
             }
             Role::Checked(_) | Role::Branch(_) => {
                 let mark = shared.catalogue.knows_guards().then(|| mark_of(&role)).flatten();

@@ -65,6 +65,10 @@ pub(crate) struct Options {
     /// on Seata Server. Needs Java and Maven.
     #[arg(long, requires = "contention")]
     beside_seata: bool,
+    /// The library keeps a connection for each client between branches, in place of giving it back
+    /// to the pool. The plain transactions that it is compared with still do.
+    #[arg(long)]
+    keep_connections: bool,
     #[command(flatten)]
     measure: Measure,
     #[command(flatten)]
@@ -168,6 +172,7 @@ pub(crate) struct ProductOptions<'a> {
     pub(crate) url: &'a str,
     pub(crate) measure: &'a Measure,
     pub(crate) place: &'a RunDirectory,
+    pub(crate) keep_connections: bool,
 }
 
 /// Measures the selected products and ways.
@@ -178,7 +183,9 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
     beside.iter().try_for_each(|coordinator| coordinator.build())?;
     for product in options.products()? {
         let url = options.url(product)?;
-        let part = ProductOptions { url, measure: &options.measure, place: &options.place };
+        let (measure, place) = (&options.measure, &options.place);
+        let keep_connections = options.keep_connections;
+        let part = ProductOptions { url, measure, place, keep_connections };
         let rows = if options.hot {
             part.hot(product, &options.clients).await?
         } else if options.counters {
@@ -194,6 +201,12 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
 }
 
 impl ProductOptions<'_> {
+    async fn open<DB: BenchDatabase>(&self, clients: &[usize]) -> Result<AtSetup<DB>> {
+        let most = most(clients);
+        let kept = if self.keep_connections { most } else { 0 };
+        AtSetup::open(self.url, self.place, most, kept).await
+    }
+
     /// Measures ways with each number of clients, beside their baselines.
     async fn ways(
         &self,
@@ -221,7 +234,7 @@ impl ProductOptions<'_> {
     }
 
     async fn hot_on<DB: BenchDatabase>(&self, clients: &[usize]) -> Result<Vec<Row>> {
-        let setup = AtSetup::<DB>::open(self.url, self.place, most(clients)).await?;
+        let setup = self.open::<DB>(clients).await?;
         let rows = hot::measure(&setup, clients, self.measure).await;
         setup.close(self.url).await?;
         rows
@@ -238,7 +251,7 @@ impl ProductOptions<'_> {
     }
 
     async fn counters_on<DB: BenchDatabase>(&self, clients: &[usize]) -> Result<Vec<Row>> {
-        let setup = AtSetup::<DB>::open(self.url, self.place, most(clients)).await?;
+        let setup = self.open::<DB>(clients).await?;
         let rows = counters::measure(&setup, clients, self.measure).await;
         setup.close(self.url).await?;
         rows
@@ -264,7 +277,7 @@ impl ProductOptions<'_> {
         beside: &[SeataCoordinator],
         clients: &[usize],
     ) -> Result<Vec<Row>> {
-        let setup = AtSetup::<DB>::open(self.url, self.place, most(clients)).await?;
+        let setup = self.open::<DB>(clients).await?;
         let mut others = Vec::new();
         for &coordinator in beside {
             let program = contention::program();
@@ -286,7 +299,7 @@ impl ProductOptions<'_> {
     ) -> Result<Vec<Row>> {
         let has = |what: &WorkMethod| DB::DROP.is_some() || *what != WorkMethod::Prepared;
         let ways: Vec<WorkMethod> = ways.iter().copied().filter(has).collect();
-        let setup = AtSetup::<DB>::open(self.url, self.place, most(clients)).await?;
+        let setup = self.open::<DB>(clients).await?;
         let mut rows = Vec::new();
         for &clients in clients {
             rows.extend(self.ways_at_once(&setup, &ways, statement, clients).await?);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use handfast::{AtResource, Global, Handfast};
+use handfast::{At, AtResource, Global, Handfast};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
@@ -45,7 +45,12 @@ pub(crate) struct AtSetup<DB: BenchDatabase> {
 
 impl<DB: BenchDatabase> AtSetup<DB> {
     /// Starts and connects everything.
-    pub(crate) async fn open(url: &str, place: &RunDirectory, clients: usize) -> Result<Self> {
+    pub(crate) async fn open(
+        url: &str,
+        place: &RunDirectory,
+        clients: usize,
+        kept: usize,
+    ) -> Result<Self> {
         let directory = place.directory()?;
         let folder: PathBuf = directory.path().to_owned();
         let connections = u32::try_from(clients + SPARE_CONNECTIONS)?;
@@ -59,12 +64,13 @@ impl<DB: BenchDatabase> AtSetup<DB> {
             database.fill().await?;
             handfast.migrate(&database.pool).await?;
         }
+        let kept = |at: At<DB>| at.keep_connections(kept);
         let unlocked = handfast.at(first.pool.clone()).unlocked_parent("item");
         Ok(Self {
-            unlocked_resource: unlocked.await?,
-            first_resource: handfast.at(first.pool.clone()).await?,
-            second_resource: handfast.at(second.pool.clone()).await?,
-            echo_resource: echo_client.at(first.pool.clone()).await?,
+            unlocked_resource: kept(unlocked).await?,
+            first_resource: kept(handfast.at(first.pool.clone())).await?,
+            second_resource: kept(handfast.at(second.pool.clone())).await?,
+            echo_resource: kept(echo_client.at(first.pool.clone())).await?,
             first,
             second,
             coordinator,

@@ -106,7 +106,8 @@ impl Options {
 
     async fn at(&self) -> Result<Vec<Row>> {
         let url = self.mysql.as_deref().context("--mysql names no server")?;
-        let options = at::ProductOptions { url, measure: &self.measure, place: &self.place };
+        let (measure, place) = (&self.measure, &self.place);
+        let options = at::ProductOptions { url, measure, place, keep_connections: false };
         options.peers(&self.clients, self.jvm_warm_up()).await
     }
 

@@ -1,0 +1,129 @@
+//! Connections that stay with a resource between its branches.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use futures::FutureExt;
+use handfast::{AtResource, TransactionError};
+use handfast_test_services::until;
+use sqlx::Pool;
+use sqlx::pool::PoolOptions;
+
+use crate::at::{Stage, TestDatabase};
+
+/// On SQLite the driver begins and ends each local transaction, with a connection of the pool.
+macro_rules! where_calls_are_merged {
+    ($($name:ident),* $(,)?) => {
+        mod postgres { $(#[tokio::test] async fn $name() { super::$name::<sqlx::Postgres>().await })* }
+        mod mysql { $(#[tokio::test] async fn $name() { super::$name::<sqlx::MySql>().await })* }
+    };
+}
+
+where_calls_are_merged!(
+    a_kept_connection_is_used_again,
+    others_get_a_connection_that_is_not_used,
+    a_connection_that_is_lost_while_it_is_kept_is_replaced,
+    a_pool_can_be_closed,
+);
+
+const ACCOUNT: &[&str] = &[
+    "CREATE TABLE account (id BIGINT NOT NULL PRIMARY KEY, n INT NOT NULL)",
+    "INSERT INTO account VALUES (1, 0)",
+];
+const CHANGE: &str = "UPDATE account SET n = n + 1 WHERE id = 1";
+
+/// A pool with one connection, and how often it was taken of it.
+async fn single<DB: TestDatabase>(stage: &Stage<DB>) -> (Pool<DB>, Arc<AtomicU32>) {
+    let taken = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&taken);
+    let options = (*stage.pool.connect_options()).clone();
+    let one = PoolOptions::<DB>::new().max_connections(1).before_acquire(move |_, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async { Ok(true) }.boxed()
+    });
+    (one.connect_with(options).await.unwrap(), taken)
+}
+
+/// Runs a global of one statement, which decides it.
+async fn change<DB: TestDatabase>(
+    stage: &Stage<DB>,
+    resource: &AtResource<DB>,
+) -> Result<(), TransactionError<sqlx::Error>> {
+    let changed = stage.handfast.transaction("change").run(async |_tx| {
+        DB::run_alone(&resource.last(), CHANGE).await?;
+        Ok(())
+    });
+    changed.await
+}
+
+/// Whether a branch takes a connection of the pool.
+async fn takes_one<DB: TestDatabase>(
+    stage: &Stage<DB>,
+    resource: &AtResource<DB>,
+    taken: &AtomicU32,
+) -> bool {
+    let before = taken.load(Ordering::SeqCst);
+    change(stage, resource).await.unwrap();
+    taken.load(Ordering::SeqCst) > before
+}
+
+async fn a_kept_connection_is_used_again<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ACCOUNT).await;
+    let (pool, taken) = single(&stage).await;
+    let resource = stage.handfast.at(pool.clone()).await.unwrap();
+    for _ in 0..10 {
+        assert!(takes_one(&stage, &resource, &taken).await, "none is kept unless asked for");
+    }
+    let keeping = stage.handfast.at(pool).keep_connections(1).await.unwrap();
+    // Phase two takes the connection now and then, and one that is not used for a while goes back.
+    until("a branch is spared the way to the pool", async || {
+        !takes_one(&stage, &keeping, &taken).await
+    })
+    .await;
+}
+
+/// Without this, whoever waits for the only connection would wait for the next branch.
+async fn others_get_a_connection_that_is_not_used<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ACCOUNT).await;
+    let (pool, _) = single(&stage).await;
+    let resource = stage.handfast.at(pool.clone()).keep_connections(1).await.unwrap();
+    for count in 1..=5 {
+        change(&stage, &resource).await.unwrap();
+        // Waits for 30 s at most.
+        let found = DB::raw_rows(&pool, "SELECT CAST(n AS CHAR(9)) FROM account").await.unwrap();
+        assert_eq!(found[0][0].as_deref().map(str::trim), Some(count.to_string().as_str()));
+    }
+}
+
+async fn a_connection_that_is_lost_while_it_is_kept_is_replaced<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ACCOUNT).await;
+    let (pool, _) = single(&stage).await;
+    let resource = stage.handfast.at(pool).keep_connections(1).await.unwrap();
+    change(&stage, &resource).await.unwrap();
+    let others = match DB::NAME_IN_TESTS {
+        "postgres" => {
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+             WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        }
+        _ => {
+            "BEGIN NOT ATOMIC FOR other IN (SELECT id FROM information_schema.processlist \
+             WHERE db = DATABASE() AND id <> CONNECTION_ID()) DO \
+             EXECUTE IMMEDIATE CONCAT('KILL ', other.id); END FOR; END"
+        }
+    };
+    change(&stage, &resource).await.unwrap();
+    DB::raw(&stage.pool, others).await.unwrap();
+    // The branch that meets it may fail. Its global is not committed then, or says so.
+    until("a branch commits", async || change(&stage, &resource).await.is_ok()).await;
+}
+
+async fn a_pool_can_be_closed<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ACCOUNT).await;
+    let (pool, _) = single(&stage).await;
+    let resource = stage.handfast.at(pool.clone()).keep_connections(1).await.unwrap();
+    change(&stage, &resource).await.unwrap();
+    change(&stage, &resource).await.unwrap();
+    pool.close().await;
+    assert_eq!(pool.size(), 0);
+    change(&stage, &resource).await.unwrap_err();
+}
