@@ -44,7 +44,7 @@ const MARK: &str = "journal";
 const MARK_FORMAT: u8 = 1;
 
 /// The engine's cache of its file, which also buffers the writes of a commit.
-const CACHE_BYTES: usize = 16 << 20;
+const CACHE_BYTES: usize = 8 << 20;
 
 /// Changes written before the thread yields: about 0.1 ms of work. A thread that never yields keeps
 /// a processor for milliseconds, and the callers of the journal's next batch would wait for it.
