@@ -70,9 +70,9 @@ mod tests {
     #[test]
     fn a_full_chunk_is_never_moved() {
         let mut list = ChunkedList::default();
-        (0..CHUNK).for_each(|item| drop(list.push(item)));
+        (0..CHUNK).for_each(|item| _ = list.push(item));
         let first = &raw const list[0];
-        (0..10 * CHUNK).for_each(|item| drop(list.push(item)));
+        (0..10 * CHUNK).for_each(|item| _ = list.push(item));
         assert_eq!(first, &raw const list[0]);
     }
 }
