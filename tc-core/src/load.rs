@@ -67,7 +67,13 @@ impl Coordinator {
         records: impl IntoIterator<Item = Record>,
     ) -> Result<Self, LoadError> {
         let mut loading = Loading::begin(epoch, address, limits)?;
-        records.into_iter().try_for_each(|record| loading.take(record))?;
+        let mut records = records.into_iter();
+        // Where there are many records, most are of unfinished globals with two branches of one row
+        // each. A wrong guess costs some bytes, or some time.
+        let count = records.size_hint().1.unwrap_or_default();
+        let Coordinator { rows, environment, .. } = &mut loading.coordinator;
+        rows.table.reserve((count / 3 * 2).min(environment.limits.locks_max));
+        records.try_for_each(|record| loading.take(record))?;
         loading.finish()
     }
 

@@ -21,6 +21,11 @@ impl<T> HashIndex<T> {
         Self { table: HashTable::new() }
     }
 
+    /// Makes room for entries to come, so that those that are in are not hashed again meanwhile.
+    pub(crate) fn reserve(&mut self, entries: usize, rehash: impl Fn(&T) -> u64) {
+        self.table.reserve(entries, rehash);
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }

@@ -70,6 +70,10 @@ impl<T: Ord + Copy> PackedSet<T> {
 
     /// Returns the index of the chunk that has the value, if any has it.
     fn find(&self, value: &T) -> usize {
+        // Most values come at the end.
+        if self.chunks.back().is_some_and(|last| last.from <= *value) {
+            return self.chunks.len() - 1;
+        }
         self.chunks.partition_point(|chunk| chunk.from <= *value).saturating_sub(1)
     }
 }

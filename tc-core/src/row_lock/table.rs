@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::row_key::RowKey;
 use super::slot::{Slot, SlotState};
+use crate::collections::chunked_list::ChunkedList;
 use crate::collections::hash_index::{HashIndex, hash_of};
 use crate::collections::interner::Space;
 use crate::contract::{LockMode, Timestamp, Xid};
@@ -42,7 +43,7 @@ pub(crate) type Touched = SmallVec<[LockId; 8]>;
 /// All rows that are held or waited for.
 #[derive(Clone, Debug)]
 pub(crate) struct LockTable {
-    slots: Vec<Option<Slot>>,
+    slots: ChunkedList<Option<Slot>>,
     free: Vec<LockId>,
     index: HashIndex<LockId>,
     /// How many branches and requests there are in all slots together.
@@ -51,7 +52,13 @@ pub(crate) struct LockTable {
 
 impl LockTable {
     pub(crate) fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), index: HashIndex::new(), places: 0 }
+        Self { slots: ChunkedList::default(), free: Vec::new(), index: HashIndex::new(), places: 0 }
+    }
+
+    /// Makes room for so many rows to come.
+    pub(crate) fn reserve(&mut self, rows: usize) {
+        let slots = &self.slots;
+        self.index.reserve(rows, |&known| slots[known.slot()].as_ref().expect(LIVE).hash());
     }
 
     /// How many rows are held or waited for.
@@ -91,10 +98,7 @@ impl LockTable {
                 self.slots[lock.slot()] = slot;
                 lock
             }
-            None => {
-                self.slots.push(slot);
-                LockId::new(self.slots.len() - 1)
-            }
+            None => LockId::new(self.slots.push(slot)),
         };
         let slots = &self.slots;
         self.index.insert(hash, lock, |&known| slots[known.slot()].as_ref().expect(LIVE).hash());

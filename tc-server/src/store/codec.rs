@@ -8,6 +8,7 @@ mod closure;
 mod fields;
 mod global;
 mod lease;
+mod recurring;
 mod saga;
 mod trace;
 
@@ -19,6 +20,7 @@ use closure::StoredClosure;
 use fields::Fields;
 use global::StoredGlobal;
 use lease::StoredLease;
+use recurring::Recurring;
 use saga::StoredSaga;
 
 /// The version of records that version 1 can express.
@@ -130,20 +132,41 @@ pub fn append(record: &Record, bytes: &mut Vec<u8>) {
 ///
 /// When key or value are not what a known version writes.
 pub fn decode(key: &[u8], value: &[u8]) -> Result<Record, CodecError> {
-    let key = decode_key(key)?;
-    let message = match (key, value) {
-        (_, [VERSION, message @ ..]) => message,
-        (RecordKey::Saga(_), [VERSION_OF_CHILDREN, message @ ..]) => message,
-        (_, [other, ..]) => return Err(CodecError::Version(*other)),
-        (_, []) => return Err(CodecError::Empty),
-    };
-    match key {
-        RecordKey::Global(xid) => Ok(Record::Global(StoredGlobal::decode(message)?.read(xid)?)),
-        RecordKey::Saga(xid) => Ok(Record::Saga(StoredSaga::decode(message)?.read(xid)?)),
-        RecordKey::Lease(id) => Ok(Record::Lease(StoredLease::decode(message)?.read(id)?)),
-        RecordKey::Closure => Ok(Record::Closure(StoredClosure::decode(message)?.read()?)),
-        RecordKey::Branch(xid, id) => {
-            Ok(Record::Branch(StoredBranch::decode(message)?.read(xid, id)?))
+    Decoder::default().decode(key, value)
+}
+
+/// Decodes many records, which share what recurs in them.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    recurring: Recurring,
+}
+
+impl Decoder {
+    /// Decodes as [`decode`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`decode`].
+    pub fn decode(&mut self, key: &[u8], value: &[u8]) -> Result<Record, CodecError> {
+        let key = decode_key(key)?;
+        let message = match (key, value) {
+            (_, [VERSION, message @ ..]) => message,
+            (RecordKey::Saga(_), [VERSION_OF_CHILDREN, message @ ..]) => message,
+            (_, [other, ..]) => return Err(CodecError::Version(*other)),
+            (_, []) => return Err(CodecError::Empty),
+        };
+        match key {
+            RecordKey::Global(xid) => {
+                let stored = StoredGlobal::decode(message)?;
+                Ok(Record::Global(stored.read(xid, &mut self.recurring)?))
+            }
+            RecordKey::Saga(xid) => Ok(Record::Saga(StoredSaga::decode(message)?.read(xid)?)),
+            RecordKey::Lease(id) => Ok(Record::Lease(StoredLease::decode(message)?.read(id)?)),
+            RecordKey::Closure => Ok(Record::Closure(StoredClosure::decode(message)?.read()?)),
+            RecordKey::Branch(xid, id) => {
+                let stored = StoredBranch::decode(message)?;
+                Ok(Record::Branch(stored.read(xid, id, &mut self.recurring)?))
+            }
         }
     }
 }

@@ -31,7 +31,7 @@ use super::checkpoint::Checkpoint;
 use super::directory::DirectoryLock;
 use super::journal::deletions::Deletions;
 use super::journal::frame::Frame;
-use super::journal::{self, Appended, Journal, Mark, PartsError, Sealed};
+use super::journal::{self, Appended, Files, Journal, Mark, Sealed};
 use super::records::{self, Records, open_error};
 use super::{
     RecordFeed, RecordSnapshot, RecordSource, Store, StoreError, initialize, write_failure_marker,
@@ -197,8 +197,9 @@ impl Writer {
         // The repair comes before the records are read: after a failed write, what is read need not
         // be on the disk.
         write_failure_marker::repair(directory).map_err(failed)?;
-        let records = Records::open(&records::file(directory)).map_err(failed)?;
-        let mark = recover(directory, &records, segment_bytes)?;
+        let (records, journal) = open_parts(directory);
+        let records = records.map_err(failed)?;
+        let mark = recover(directory, &records, journal.map_err(failed)?, segment_bytes)?;
         let epoch = records.epoch().map_err(failed)?;
         let journal = Journal::open(directory, mark).map_err(failed)?;
         Ok(Self { journal, checkpoint: Checkpoint::default(), records, epoch, failed: false, lock })
@@ -378,16 +379,31 @@ impl Drop for Writer {
     }
 }
 
+/// Opens the records, which reads all of them, and reads the journal meanwhile.
+fn open_parts(directory: &Path) -> (io::Result<Records>, io::Result<Files>) {
+    thread::scope(|scope| {
+        let reading = thread::Builder::new().name("journal".to_owned());
+        let journal = reading.spawn_scoped(scope, || journal::read(directory));
+        let records = Records::open(&records::file(directory));
+        let journal = journal.and_then(|journal| {
+            journal.join().unwrap_or_else(|_| Err(io::Error::other("reading the journal panicked")))
+        });
+        (records, journal)
+    })
+}
+
 /// Carries over the batches that an earlier process left in the journal, and recreates the
 /// journal's files if they do not have the size asked for.
-fn recover(directory: &Path, records: &Records, segment_bytes: u64) -> Result<Mark, StoreError> {
+fn recover(
+    directory: &Path,
+    records: &Records,
+    journal: Files,
+    segment_bytes: u64,
+) -> Result<Mark, StoreError> {
     let failed = |error| open_error(directory, error);
     let damaged = |reason| StoreError::Journal { directory: directory.to_owned(), reason };
     let mark = records.mark().map_err(failed)?;
-    let parts = journal::read(directory, mark).map_err(|error| match error {
-        PartsError::Damaged(reason) => damaged(reason),
-        PartsError::Unreadable(source) => failed(source),
-    })?;
+    let parts = journal.check(mark).map_err(damaged)?;
     let frames = parts.unapplied(mark).map_err(damaged)?;
     let applied = frames.last().map_or(mark.applied, |last| last.number);
     if mark.in_use && parts.are_removed {

@@ -16,7 +16,7 @@ use handfast_core::Record;
 use super::StoreError;
 
 /// Pages that wait for their reader.
-const PAGES_WAITING: usize = 4;
+const PAGES_WAITING: usize = 16;
 /// Records of a page.
 const PAGE_RECORDS: usize = 1_024;
 
@@ -28,6 +28,8 @@ pub struct RecordFeed {
     pages: Option<(Receiver<Message>, PathBuf)>,
     ended: Result<(), StoreError>,
     count: usize,
+    /// How many there are in all.
+    total: usize,
 }
 
 /// The end is a message too, so that a reading thread that vanishes is not taken for it.
@@ -43,11 +45,11 @@ pub(super) struct FeedSender {
 }
 
 impl RecordFeed {
-    /// Returns a feed of the records in a directory, and the side that sends them.
-    pub(super) fn begin(directory: &Path) -> (Self, FeedSender) {
+    /// Returns a feed of so many records in a directory, and the side that sends them.
+    pub(super) fn begin(directory: &Path, total: usize) -> (Self, FeedSender) {
         let (sender, pages) = sync_channel(PAGES_WAITING);
         let pages = Some((pages, directory.to_owned()));
-        let feed = Self { page: Vec::new().into_iter(), pages, ended: Ok(()), count: 0 };
+        let feed = Self { page: Vec::new().into_iter(), pages, ended: Ok(()), count: 0, total };
         (feed, FeedSender { page: Vec::new(), pages: sender })
     }
 
@@ -81,7 +83,8 @@ impl From<Vec<Record>> for RecordFeed {
     /// Feeds records that are in memory, in an order in which they can be loaded.
     fn from(mut records: Vec<Record>) -> Self {
         records.sort_unstable_by_key(Record::place_to_load);
-        Self { page: records.into_iter(), pages: None, ended: Ok(()), count: 0 }
+        let total = records.len();
+        Self { page: records.into_iter(), pages: None, ended: Ok(()), count: 0, total }
     }
 }
 
@@ -96,6 +99,10 @@ impl Iterator for RecordFeed {
             }
             self.page = self.next_page()?.into_iter();
         }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (0, Some(self.total.saturating_sub(self.count)))
     }
 }
 
@@ -143,7 +150,7 @@ mod tests {
     }
 
     fn feed(send: impl FnOnce(FeedSender) + Send + 'static) -> (usize, Result<usize, StoreError>) {
-        let (mut feed, sender) = RecordFeed::begin(Path::new("data"));
+        let (mut feed, sender) = RecordFeed::begin(Path::new("data"), usize::MAX);
         let sending = thread::spawn(move || send(sender));
         let count = feed.by_ref().count();
         sending.join().unwrap();
@@ -158,6 +165,16 @@ mod tests {
             sender.end(Ok(()));
         });
         assert_eq!((count, ended.unwrap()), (all, all));
+    }
+
+    #[test]
+    fn it_tells_how_many_are_to_come() {
+        let mut feed = RecordFeed::from(vec![record(), record()]);
+        assert_eq!(feed.size_hint(), (0, Some(2)));
+        feed.next();
+        assert_eq!(feed.size_hint(), (0, Some(1)));
+        let (feed, _sender) = RecordFeed::begin(Path::new("data"), 7);
+        assert_eq!(feed.size_hint(), (0, Some(7)));
     }
 
     #[test]
@@ -178,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_feed_that_is_dropped_ends_the_reading() {
-        let (feed, mut sender) = RecordFeed::begin(Path::new("data"));
+        let (feed, mut sender) = RecordFeed::begin(Path::new("data"), 0);
         drop(feed);
         let breaks = (0..PAGE_RECORDS).any(|_| sender.send(record()).is_break());
         assert!(breaks);

@@ -34,7 +34,7 @@ pub(super) use backlog::piece_bytes;
 use backlog::{Backlog, Piece};
 use deletions::Deletions;
 use frame::{Frame, Seed};
-pub(super) use parts::{PartsError, read};
+pub(super) use parts::{Files, read};
 
 pub(super) const SEGMENTS: [&str; 2] = ["journal-0", "journal-1"];
 /// The file that holds the witness beside the records.

@@ -16,12 +16,12 @@ use std::thread;
 use handfast_core::{Change, Epoch, Record, RecordKey, Xid};
 use hashbrown::HashMap;
 use redb::{
-    Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend, Table,
-    TableDefinition, WriteTransaction,
+    Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata,
+    StorageBackend, Table, TableDefinition, WriteTransaction,
 };
 
 use super::StoreError;
-use super::codec::{self, CodecError};
+use super::codec::{self, CodecError, Decoder};
 use super::directory::RECORDS;
 use super::disk::{self, DiskFile};
 use super::feed::RecordFeed;
@@ -44,7 +44,7 @@ const MARK: &str = "journal";
 const MARK_FORMAT: u8 = 1;
 
 /// The engine's cache of its file, which also buffers the writes of a commit.
-const CACHE_BYTES: usize = 16 << 20;
+const CACHE_BYTES: usize = 8 << 20;
 
 /// Changes written before the thread yields: about 0.1 ms of work. A thread that never yields keeps
 /// a processor for milliseconds, and the callers of the journal's next batch would wait for it.
@@ -252,7 +252,10 @@ impl Records {
     pub(super) fn feed(&self, directory: &Path) -> Result<RecordFeed, StoreError> {
         let failed = |error| open_error(directory, error);
         let transaction = self.database.begin_read().map_err(engine_error).map_err(failed)?;
-        let (feed, mut sender) = RecordFeed::begin(directory);
+        let table = transaction.open_table(STORED).map_err(engine_error).map_err(failed)?;
+        let count = table.len().map_err(engine_error).map_err(failed)?;
+        let total = usize::try_from(count).unwrap_or(usize::MAX);
+        let (feed, mut sender) = RecordFeed::begin(directory, total);
         let directory_read = directory.to_owned();
         let read = move || {
             let read = visit_in_order(&transaction, &directory_read, |record| sender.send(record));
@@ -355,9 +358,10 @@ fn visit_in_order(
     let table = transaction.open_table(STORED).map_err(engine_error).map_err(failed)?;
     let read = |from: Bound<&[u8]>, to: Bound<&[u8]>| {
         let range = table.range::<&[u8]>((from, to)).map_err(engine_error).map_err(failed)?;
+        let mut decoder = Decoder::default();
         Ok::<_, StoreError>(range.map(move |stored| {
             let (key, value) = stored.map_err(engine_error).map_err(failed)?;
-            let record = codec::decode(key.value(), value.value());
+            let record = decoder.decode(key.value(), value.value());
             record.map_err(|source| damaged(directory, source))
         }))
     };

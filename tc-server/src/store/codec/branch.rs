@@ -6,7 +6,8 @@ use handfast_core::{
 };
 
 use super::fields::Fields;
-use super::global::{StoredEvent, read_events, read_phase_one_at, write_events};
+use super::global::{StoredEvent, read_phase_one_at, write_events};
+use super::recurring::Recurring;
 use super::trace::{read_request, write_request};
 use super::{CodecError, mode, mode_number, unknown};
 
@@ -206,26 +207,32 @@ fn state_number(state: &BranchState) -> u32 {
 }
 
 impl StoredBranch {
-    pub(super) fn read(mut self, xid: Xid, id: BranchId) -> Result<BranchRecord, CodecError> {
+    pub(super) fn read(
+        mut self,
+        xid: Xid,
+        id: BranchId,
+        recurring: &mut Recurring,
+    ) -> Result<BranchRecord, CodecError> {
         let trace = self.trace.as_deref().map(read_request).transpose()?;
         Ok(BranchRecord {
             xid,
             id,
             sequence: self.sequence,
             mode: mode(self.mode)?,
-            rows: rows(std::mem::take(&mut self.rows))?,
+            rows: rows(std::mem::take(&mut self.rows), recurring)?,
             token: FencingToken(self.token),
             registered_at: Timestamp(self.registered_at),
             state: self.take_state()?,
             attempts: self.attempts,
-            resource: self.resource.into(),
+            resource: recurring.text(&self.resource),
             application_data: self.application_data.into(),
             last_failure: self
                 .last_failure
                 .map(|failure| (Timestamp(failure.at), failure.error.into())),
-            registered_by: Some(self.registered_by).filter(|it| !it.is_empty()).map(Into::into),
+            registered_by: (!self.registered_by.is_empty())
+                .then(|| recurring.text(&self.registered_by)),
             phase_one_at: read_phase_one_at(self.phase_one_at),
-            events: read_events(self.events),
+            events: recurring.events(self.events.into_iter().map(StoredEvent::read)),
             trace: trace.map(Box::new),
         })
     }
@@ -310,11 +317,11 @@ fn change(number: u32) -> Result<Option<RowChange>, CodecError> {
     }
 }
 
-fn rows(stored: Vec<StoredRows>) -> Result<Vec<RowLock>, CodecError> {
+fn rows(stored: Vec<StoredRows>, recurring: &mut Recurring) -> Result<Vec<RowLock>, CodecError> {
     let mut rows = Vec::new();
     for run in stored {
         let mode = lock_mode(run.mode, run.delta_tag)?;
-        let table: std::sync::Arc<str> = run.table.into();
+        let table = recurring.text(&run.table);
         let keys = run.keys.into_iter();
         rows.extend(keys.map(|key| RowLock { table: table.clone(), key: key.into(), mode }));
     }

@@ -8,6 +8,7 @@ use handfast_core::{
 };
 
 use super::fields::Fields;
+use super::recurring::Recurring;
 use super::trace::{read_global, write_place, write_request};
 use super::{CodecError, mode, mode_number, unknown};
 
@@ -148,26 +149,32 @@ pub(super) fn read_labels(labels: Vec<StoredLabel>) -> Labels {
 }
 
 impl StoredGlobal {
-    pub(super) fn read(self, xid: Xid) -> Result<GlobalRecord, CodecError> {
+    pub(super) fn read(
+        self,
+        xid: Xid,
+        recurring: &mut Recurring,
+    ) -> Result<GlobalRecord, CodecError> {
         let state = self.state()?;
         let transaction_trace = self.transaction_trace.as_deref();
         let trace = read_global(transaction_trace, self.decision_trace.as_deref())?;
-        let finished = self.finished_branches.into_iter().map(StoredFinishedBranch::read);
+        let finished = self.finished_branches.into_iter();
+        let finished: Result<_, _> = finished.map(|branch| branch.read(recurring)).collect();
+        let finished_branches = recurring.branches(finished?);
         Ok(GlobalRecord {
             xid,
-            address: self.address.into(),
-            application: self.application.into(),
-            name: self.name.into(),
+            address: recurring.text(&self.address),
+            application: recurring.text(&self.application),
+            name: recurring.text(&self.name),
             begun_at: Timestamp(self.begun_at),
             deadline: Timestamp(self.deadline),
             state,
             paused: self.paused,
             rollback_only: self.rollback_only,
-            events: read_events(self.events),
+            events: recurring.events(self.events.into_iter().map(StoredEvent::read)),
             labels: read_labels(self.labels),
             key: self.key.map(Into::into),
             trace,
-            finished_branches: finished.collect::<Result<_, _>>()?,
+            finished_branches,
         })
     }
 
@@ -214,7 +221,7 @@ pub(super) fn read_events(events: Vec<StoredEvent>) -> Arc<[Event]> {
 }
 
 impl StoredEvent {
-    fn read(self) -> Event {
+    pub(super) fn read(self) -> Event {
         let kind = match self.kind {
             DECIDED => EventKind::Decided,
             ACTED => EventKind::Acted,
@@ -239,16 +246,16 @@ fn write_finished_branch(branch: &FinishedBranch, fields: &mut Fields<'_>) {
 }
 
 impl StoredFinishedBranch {
-    fn read(self) -> Result<FinishedBranch, CodecError> {
+    fn read(self, recurring: &mut Recurring) -> Result<FinishedBranch, CodecError> {
         Ok(FinishedBranch {
             id: BranchId(self.id),
-            resource: self.resource.into(),
+            resource: recurring.text(&self.resource),
             mode: mode(self.mode)?,
             registered_at: Timestamp(self.registered_at),
             finished_at: Timestamp(self.finished_at),
             attempts: self.attempts,
             phase_one_at: read_phase_one_at(self.phase_one_at),
-            events: read_events(self.events),
+            events: recurring.events(self.events.into_iter().map(StoredEvent::read)),
         })
     }
 }

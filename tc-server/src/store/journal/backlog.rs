@@ -15,7 +15,7 @@ use std::ops::Range;
 use handfast_core::Change;
 
 /// The most bytes of a piece, which a checkpoint holds in memory. A batch may go beyond it.
-const PIECE_BYTES_MAX: u64 = 16 << 20;
+const PIECE_BYTES_MAX: u64 = 8 << 20;
 /// The least number of pieces of a segment.
 const PIECES_MIN: u64 = 4;
 

@@ -9,7 +9,14 @@ use super::{Mark, SEGMENTS, TAIL, batches_of, unapplied};
 use crate::store::journal::frame::Frame;
 use crate::store::witness::{self, WITNESS_BYTES};
 
-/// The files as bytes.
+/// The files as they were read; `None` for one that does not exist.
+#[derive(Debug)]
+pub(in crate::store) struct Files {
+    segments: [Option<Vec<u8>>; 2],
+    tail: Option<Vec<u8>>,
+}
+
+/// The files as bytes, each of them checked.
 #[derive(Debug)]
 pub(in crate::store) struct Parts {
     segments: [Vec<u8>; 2],
@@ -19,49 +26,46 @@ pub(in crate::store) struct Parts {
     pub(in crate::store) are_removed: bool,
 }
 
-/// Why a start cannot go on.
-#[derive(Debug)]
-pub(in crate::store) enum PartsError {
-    /// They are not what was written; with the reason.
-    Damaged(String),
-    /// They cannot be read.
-    Unreadable(io::Error),
-}
-
-/// Reads the files. If they are not in use, they may be missing or hold anything.
-pub(in crate::store) fn read(directory: &Path, mark: Mark) -> Result<Parts, PartsError> {
+/// Reads the files, whatever they hold.
+pub(in crate::store) fn read(directory: &Path) -> io::Result<Files> {
     let [first, second] = SEGMENTS.map(|name| read_file(directory, name));
-    let (first, second, tail) = (first?, second?, read_file(directory, TAIL)?);
-    let are_removed = [&first, &second, &tail].iter().all(|file| file.is_none());
-    let files = [(SEGMENTS[0], first), (SEGMENTS[1], second), (TAIL, tail)];
-    // That all three are missing is an operator's word. One or two missing are damage.
-    if mark.in_use && !are_removed {
-        files.iter().try_for_each(|(name, file)| check(name, file.as_deref(), mark))?;
-    }
-    let known = files.iter().filter_map(|(_, file)| witness::read(file.as_deref()?, mark.seed));
-    let acknowledged = known.max().unwrap_or_default();
-    let [first, second, _] = files.map(|(_, file)| file.unwrap_or_default());
-    Ok(Parts { segments: [first, second], acknowledged, are_removed })
+    Ok(Files { segments: [first?, second?], tail: read_file(directory, TAIL)? })
 }
 
-fn read_file(directory: &Path, name: &str) -> Result<Option<Vec<u8>>, PartsError> {
+fn read_file(directory: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
     match fs::read(directory.join(name)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(PartsError::Unreadable(error)),
-        Ok(bytes) => Ok(Some(bytes)),
+        read => read.map(Some),
     }
 }
 
-fn check(name: &str, file: Option<&[u8]>, mark: Mark) -> Result<(), PartsError> {
-    let damaged = |reason| Err(PartsError::Damaged(reason));
-    let Some(bytes) = file else { return damaged(format!("{name} is missing")) };
+impl Files {
+    /// Returns the files as parts of the directory with this mark, or the reason why they are not
+    /// what was written. If they are not in use, they may be missing or hold anything.
+    pub(in crate::store) fn check(self, mark: Mark) -> Result<Parts, String> {
+        let [first, second] = self.segments;
+        let files = [(SEGMENTS[0], first), (SEGMENTS[1], second), (TAIL, self.tail)];
+        let are_removed = files.iter().all(|(_, file)| file.is_none());
+        // That all three are missing is an operator's word. One or two missing are damage.
+        if mark.in_use && !are_removed {
+            files.iter().try_for_each(|(name, file)| check(name, file.as_deref(), mark))?;
+        }
+        let known = files.iter().filter_map(|(_, file)| witness::read(file.as_deref()?, mark.seed));
+        let acknowledged = known.max().unwrap_or_default();
+        let [first, second, _] = files.map(|(_, file)| file.unwrap_or_default());
+        Ok(Parts { segments: [first, second], acknowledged, are_removed })
+    }
+}
+
+fn check(name: &str, file: Option<&[u8]>, mark: Mark) -> Result<(), String> {
+    let Some(bytes) = file else { return Err(format!("{name} is missing")) };
     let batches = if name == TAIL { 0 } else { mark.segment_bytes };
     let (length, expected) = (bytes.len() as u64, WITNESS_BYTES + batches);
     if length != expected {
-        return damaged(format!("{name} has {length} bytes instead of {expected}"));
+        return Err(format!("{name} has {length} bytes instead of {expected}"));
     }
     if witness::read(bytes, mark.seed).is_none() {
-        return damaged(format!("{name} was overwritten, or belongs to another directory"));
+        return Err(format!("{name} was overwritten, or belongs to another directory"));
     }
     Ok(())
 }
