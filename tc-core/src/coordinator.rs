@@ -85,10 +85,12 @@ impl Coordinator {
                 // has to wait for the batch.
                 let tells = matches!(reply, Reply::Begun { found: Some(_), .. });
                 let is_early = is_begin && !tells || matches!(reply, Reply::LockFreed);
-                let when = match reply {
-                    _ if is_early => After::Nothing,
-                    Reply::LastReported => After::AnyBatch,
-                    _ => After::Batch,
+                let when = if is_early {
+                    After::Nothing
+                } else if matches!(reply, Reply::LastReported) {
+                    After::AnyBatch
+                } else {
+                    After::Batch
                 };
                 out.effects.push(Effect::Reply { to, reply, when });
                 Decided::Answered
