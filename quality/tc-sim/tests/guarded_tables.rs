@@ -1,6 +1,6 @@
 //! Guarded tables with writers from outside, in runs of ordinary length and in long ones, in which
-//! guards are put on and taken away. That guards refuse anything, and let the rest pass, is asserted
-//! here: the invariants would hold without a writer.
+//! guards are put on and taken away. That guards refuse anything, and let the rest pass, is
+//! asserted here: the invariants would hold without a writer.
 
 use std::collections::BTreeSet;
 

@@ -82,7 +82,7 @@ async fn a_kept_connection_is_used_again<DB: TestDatabase>() {
     .await;
 }
 
-/// Without this, whoever waits for the only connection would wait for the next branch.
+/// Without this, another user of the only connection would wait for the next branch.
 async fn others_get_a_connection_that_is_not_used<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(ACCOUNT).await;
     let (pool, _) = single(&stage).await;

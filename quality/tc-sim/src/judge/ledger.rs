@@ -12,7 +12,7 @@ use handfast_core::{
 use handfast_rm_core::fence;
 
 use crate::model::observation::GuardedWrite;
-use crate::model::values::{EventId, EventRow, Guard, RowChanges, RowId, Seq, Undo, UndoItem};
+use crate::model::values::{EventId, EventRow, RowChanges, RowId, Seq, TableGuard, Undo, UndoItem};
 use crate::world::SECOND;
 
 /// How long after it was put on a guard is in effect, as the product promises.
@@ -118,7 +118,7 @@ pub(crate) struct Ledger {
     pub(crate) outside: BTreeMap<(usize, RowId), i64>,
     /// How many writes from outside guards have let pass, and refused.
     pub(crate) outside_writes: (u64, u64),
-    /// Rows that are being written from outside although a branch holds them that no guard protects.
+    /// Rows that are being written from outside although a branch without a guard holds them.
     unprotected: BTreeSet<(usize, RowId)>,
 }
 
@@ -159,8 +159,8 @@ impl Ledger {
         mode(one).is_some() && mode(one) == mode(other)
     }
 
-    /// Returns the branches that hold a row of a database: they have changed it, and their undo rows
-    /// are there.
+    /// Returns the branches that hold a row of a database: they have changed it, and their undo
+    /// rows are there.
     pub(crate) fn holders(
         &self,
         database: usize,
@@ -174,7 +174,7 @@ impl Ledger {
 
     /// Returns whether a guard is in effect and protects what a branch has changed: the branch's
     /// process has known of the guard.
-    pub(crate) fn protects(&self, guard: &Guard, effect: &Effect) -> bool {
+    pub(crate) fn protects(&self, guard: &TableGuard, effect: &Effect) -> bool {
         let (now, committed_at) = (self.now.cast_signed(), effect.committed_at.cast_signed());
         now >= guard.enabled_at + IN_EFFECT_AFTER && committed_at >= guard.enabled_at + KNOWN_AFTER
     }

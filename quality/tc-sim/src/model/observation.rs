@@ -8,7 +8,7 @@ use handfast_core::{Change, Decision, Epoch, Xid};
 use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::server_message::Body as ServerBody;
 
-use super::values::{Guard, RowChanges, RowId, RowVersion, UndoKey};
+use super::values::{RowChanges, RowId, RowVersion, TableGuard, UndoKey};
 
 /// Receives observations, in the order in which they happen.
 pub(crate) trait Observer: Send + Sync {
@@ -35,8 +35,8 @@ pub(crate) enum Observation<'o> {
     Prepared { branch: UndoKey },
     /// A prepared transaction has ended. Without a branch it is not of this installation.
     PreparedEnded { name: &'o str, branch: Option<UndoKey>, decision: Decision },
-    /// A write of a row has met the table's trigger, or none if the table is not guarded. A write of
-    /// a branch or of a rollback is reported only if it is refused.
+    /// A write of a row has met the table's trigger, or none if the table is not guarded. A write
+    /// of a branch or of a rollback is reported only if it is refused.
     GuardedWrite(GuardedWrite),
     /// A globally committed read has succeeded.
     CommittedRead { database: usize, read: &'o [(RowId, RowVersion)] },
@@ -66,7 +66,7 @@ pub(crate) enum LeadEvent<'o> {
     Resigned { epoch: Epoch },
 }
 
-/// What a guard said to a write.
+/// The word of a guard on a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GuardedWrite {
     pub(crate) database: usize,
@@ -75,7 +75,7 @@ pub(crate) struct GuardedWrite {
     /// When the statement began. What it sees may be as old.
     pub(crate) since: u64,
     /// The guard, if one is written down, in effect or not.
-    pub(crate) guard: Option<Guard>,
+    pub(crate) guard: Option<TableGuard>,
     /// The branch for which the write is refused.
     pub(crate) refused_for: Option<UndoKey>,
 }

@@ -53,7 +53,7 @@ pub(crate) type KeptRow = (RowId, UndoKey);
 
 /// How a local transaction passes the trigger of a guarded table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
+pub(crate) enum WriterMark {
     /// As a branch, whose rows are kept.
     Branch(UndoKey),
     /// As a rollback, which puts rows back and holds none.
@@ -63,7 +63,7 @@ pub(crate) enum Mark {
 /// The guard of a table, as it is written down. Times are microseconds since the start of the run,
 /// negative before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Guard {
+pub(crate) struct TableGuard {
     pub(crate) enabled_at: i64,
     pub(crate) effective_from: i64,
 }

@@ -108,8 +108,8 @@ impl Installation {
         local.commit().await
     }
 
-    /// Writes every row of which a guard still keeps a key, when all has ended: none may be refused.
-    /// Returns the rows that could not be written.
+    /// Writes every row of which a guard still keeps a key, when all has ended: none may be
+    /// refused. Returns the rows that could not be written.
     pub(crate) async fn write_kept_rows(&self) -> Vec<String> {
         let mut refused = Vec::new();
         for database in self.guardable() {

@@ -1,5 +1,5 @@
-//! LENT: an XID is lent once, to one client, and begins one global. No other begin draws it, and the
-//! leader that lent it does not refuse it as not lent.
+//! LENT: an XID is lent once, to one client, and begins one global. No other begin draws it, and
+//! the leader that lent it does not refuse it as not lent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,8 +87,8 @@ impl Lent {
         }
     }
 
-    /// An XID that was lent may begin one global. If its begin came twice that may have ended and be
-    /// forgotten.
+    /// An XID that was lent may begin one global. If its begin came twice that may have ended and
+    /// be forgotten.
     fn check_refused(&self, request: &ClientBody, code: &str, verdict: &mut Verdict) {
         let Some(xid) = lent_xid(request) else { return };
         let is_fresh = self.lent.contains(&xid) && self.arrived.get(&xid) == Some(&1);

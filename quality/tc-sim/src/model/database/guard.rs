@@ -19,7 +19,9 @@ use super::{
     Database, DatabaseError, Flavour, LocalTransaction, LocalTransactionId, LockKey, State,
 };
 use crate::model::observation::{GuardedWrite, Observation};
-use crate::model::values::{Guard, KeptRow, Mark, RowChanges, RowId, RowVersion, Undo, UndoKey};
+use crate::model::values::{
+    KeptRow, RowChanges, RowId, RowVersion, TableGuard, Undo, UndoKey, WriterMark,
+};
 use crate::world::{MS, SECOND};
 
 /// How long a guard that is put on lets every write pass, as `GRACE_SECONDS` of the product.
@@ -37,24 +39,24 @@ pub(super) struct ConnectionId(pub(super) u64);
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionPool(Mutex<Vec<ConnectionId>>);
 
-/// What belongs to the guard of a database's table, as it is committed.
+/// The state of the guard of a database's table, as it is committed.
 #[derive(Debug)]
 pub(super) struct GuardedTable {
     rows: Range<RowId>,
     /// Whether a mark is a row of a table, and not a setting that ends with its transaction.
     marks_are_rows: bool,
-    guard: Option<Guard>,
+    guard: Option<TableGuard>,
     has_trigger: bool,
     kept: BTreeSet<KeptRow>,
-    marks: BTreeMap<ConnectionId, Mark>,
+    marks: BTreeMap<ConnectionId, WriterMark>,
 }
 
-/// What an open transaction has to do with the guard.
+/// The part of the guard that belongs to an open transaction.
 #[derive(Debug, Default)]
 pub(super) struct GuardedWork {
     connection: ConnectionId,
     /// A change of the connection's mark.
-    mark: Option<Option<Mark>>,
+    mark: Option<Option<WriterMark>>,
     kept: BTreeSet<KeptRow>,
     deleted: BTreeSet<KeptRow>,
     from_outside: bool,
@@ -127,14 +129,14 @@ impl GuardedWork {
     }
 
     /// Returns its mark, or the one that is left on its connection.
-    fn mark(&self, table: &GuardedTable) -> Option<Mark> {
+    fn mark(&self, table: &GuardedTable) -> Option<WriterMark> {
         self.mark.unwrap_or_else(|| table.marks.get(&self.connection).copied())
     }
 }
 
 /// Returns the guard that is put on at a time. By when it takes effect all processes know of it.
-fn put_on(enabled_at: i64) -> Guard {
-    Guard { enabled_at, effective_from: enabled_at + GRACE }
+fn put_on(enabled_at: i64) -> TableGuard {
+    TableGuard { enabled_at, effective_from: enabled_at + GRACE }
 }
 
 impl State {
@@ -183,7 +185,7 @@ impl Database {
     }
 
     /// Returns the guard that is written down.
-    pub(crate) fn guard(&self) -> Option<Guard> {
+    pub(crate) fn guard(&self) -> Option<TableGuard> {
         self.lock().guarded.guard
     }
 
@@ -244,7 +246,7 @@ impl Database {
     }
 
     /// Returns the mark that the trigger sees.
-    fn mark(&self, session: LocalTransactionId) -> Result<Option<Mark>, DatabaseError> {
+    fn mark(&self, session: LocalTransactionId) -> Result<Option<WriterMark>, DatabaseError> {
         let state = self.lock();
         let open = state.open.get(&session).ok_or(DatabaseError::Broken)?;
         Ok(open.guarded.mark(&state.guarded))
@@ -271,7 +273,7 @@ impl LocalTransaction {
     }
 
     /// Marks the transaction for the trigger.
-    pub(crate) async fn mark(&self, mark: Mark) -> Result<(), DatabaseError> {
+    pub(crate) async fn mark(&self, mark: WriterMark) -> Result<(), DatabaseError> {
         self.database.travel().await?;
         self.database.work(self.session, |work| work.mark = Some(Some(mark)))?;
         self.database.answer(()).await
@@ -366,8 +368,8 @@ impl LocalTransaction {
             return Ok(());
         }
         match database.mark(self.session)? {
-            Some(Mark::Pass) => return Ok(()),
-            Some(Mark::Branch(branch)) => {
+            Some(WriterMark::Pass) => return Ok(()),
+            Some(WriterMark::Branch(branch)) => {
                 database.work(self.session, |work| work.kept.insert((row, branch)))?;
                 return Ok(());
             }

@@ -72,7 +72,7 @@ pub(crate) enum LockKey {
     Fence(UndoKey),
     /// A row of the inbox, whether it exists or not.
     Inbox(EventId),
-    /// What a guard keeps of a row.
+    /// The part of a row that a guard keeps.
     Kept(RowId),
     /// The whole database, for writing (SQLite).
     Writer,

@@ -23,7 +23,7 @@ use super::ClientProcess;
 use super::guarded::GuardKnowledge;
 use crate::model::database::{ConnectionPool, Database, DatabaseError, LocalTransaction};
 use crate::model::observation::{Observation, Observer};
-use crate::model::values::{EventStatus, Mark, RowId, RowVersion, Undo, UndoItem, UndoWay};
+use crate::model::values::{EventStatus, RowId, RowVersion, Undo, UndoItem, UndoWay, WriterMark};
 use crate::plan::Mode;
 use crate::workload::edit::{Edit, EventDraft};
 use crate::world::World;
@@ -276,7 +276,7 @@ impl ClientProcess {
         let mut marked = false;
         for edit in edits {
             if !marked && resource.is_guarded(&self.world, local).await? {
-                local.mark(Mark::Branch((branch.xid, branch.id))).await?;
+                local.mark(WriterMark::Branch((branch.xid, branch.id))).await?;
                 marked = true;
             }
             let before = local.lock_row(edit.row).await?;

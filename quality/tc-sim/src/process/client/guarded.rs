@@ -1,5 +1,6 @@
-//! What a process knows of guarded tables, and what it does for them: `at/guarded/mod.rs`, and of
-//! `at/database/catalogue.rs` that a description is trusted for a minute.
+//! The knowledge of a process of guarded tables, and the work it does for them:
+//! `at/guarded/mod.rs`, and of `at/database/catalogue.rs` that a description is trusted for a
+//! minute.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,7 @@ const DESCRIPTION_TTL: i64 = 60 * SECOND.cast_signed();
 /// How often what is left of ended branches is looked for, as `SWEEP_EVERY` of the product.
 const SWEEP_EVERY: u64 = 3_600 * SECOND;
 
-/// What a process knows of the guard of a database's table.
+/// The knowledge of a process of the guard of a database's table.
 #[derive(Debug, Default)]
 pub(super) struct GuardKnowledge {
     /// Whether anything is guarded in this run.

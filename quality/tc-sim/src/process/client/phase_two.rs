@@ -14,7 +14,7 @@ use handfast_proto::v1::{
 use super::ClientProcess;
 use super::at::{AtResource, parse_xid};
 use crate::model::database::{DatabaseError, LocalTransaction};
-use crate::model::values::{Mark, RowVersion, Undo, UndoItem, UndoKey, UndoWay};
+use crate::model::values::{RowVersion, Undo, UndoItem, UndoKey, UndoWay, WriterMark};
 use crate::plan;
 
 /// How often a rollback is attempted when a local transaction commits between its search for the
@@ -249,7 +249,7 @@ impl ClientProcess {
         }
         let marked = resource.is_guarded_now(&self.world, &local).await?;
         if marked {
-            local.mark(Mark::Pass).await?;
+            local.mark(WriterMark::Pass).await?;
         }
         if let Some(dirty) = restore(&local, key, &items).await? {
             return local.roll_back().await.map(|()| RollbackAttempt::Refused(dirty));
