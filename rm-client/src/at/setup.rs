@@ -168,7 +168,7 @@ impl<DB: AtDatabase> At<DB> {
     /// sqlx asks the database whether a connection works when it comes back to the pool, and by
     /// default again when it is taken. That is one or two round trips for each branch, as many as
     /// some branches need themselves. Kept connections spare them: set it to the number of branches
-    /// that run at a time. It is used by single statements that bring their own undo row, and by
+    /// that run at a time. They serve last branches of a single statement that are one call, and
     /// all branches where [`compound_statements`](Self::compound_statements) are sent.
     ///
     /// A kept connection is missing in the pool. It goes back after 10 ms in which no branch has

@@ -245,7 +245,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_000);
 
-    /// The number of the last request.
+    /// A builder, and the number of its last request.
     struct Asked(BatchBuilder, u64);
 
     impl Asked {

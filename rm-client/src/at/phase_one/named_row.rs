@@ -86,7 +86,14 @@ impl<DB: AtDatabase> Attempts<DB> {
         let Some(planned) = self.named.clone() else { return Ok(None) };
         let call = noted::call(&shared, &planned, query, &branch, NotedEnd::Commit);
         let Some(call) = call else { return Ok(None) };
-        let counted = noted::draw_count(&shared, &planned).await?;
+        let mut counted = None;
+        if noted::counts_undo_row(&planned) {
+            counted = shared.answers.draw(&shared.connections, 1).await?.pop();
+            if counted.is_none() {
+                self.give_back().await;
+                return Ok(None);
+            }
+        }
         let mut local = LocalTransaction::merged(&shared.connections).await?;
         if !self.may_still_decide() {
             self.give_back().await;

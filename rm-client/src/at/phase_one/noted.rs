@@ -75,6 +75,10 @@ pub(super) fn only_key<DB: Backend>(plan: &Update, query: &BoundQuery<DB>) -> Op
 /// Whether a statement that notes its own undo says for certain that there is no row to change.
 pub(super) fn is_sure<DB: Backend>(planned: &Planned<DB>) -> bool {
     // PostgreSQL asks for the types of the columns along with the row.
+    is_compound(planned)
+}
+
+fn is_compound<DB: Backend>(planned: &Planned<DB>) -> bool {
     matches!(&planned.plan, Plan::Update(Update { noted: Some(it), .. }) if it.is_compound())
 }
 
@@ -84,18 +88,9 @@ pub(super) fn answer<DB: Backend>(steps: Steps<DB>) -> Steps<DB> {
     steps.into_iter().rfind(Either::is_left).into_iter().collect()
 }
 
-/// The answer of a statement that commits with its undo row, where its own counts that row too.
-pub(super) async fn draw_count<DB: Backend>(
-    shared: &ResourceState<DB>,
-    planned: &Planned<DB>,
-) -> Result<Option<DB::QueryResult>, sqlx::Error> {
-    let Plan::Update(Update { noted: Some(update), .. }) = &planned.plan else { return Ok(None) };
-    if !update.is_compound() {
-        return Ok(None);
-    }
-    let drawn = shared.answers.draw(&shared.connections, 1).await?.pop();
-    let drawn = drawn.ok_or_else(|| sqlx::Error::Protocol("a read that counts none".to_owned()));
-    drawn.map(Some)
+/// Whether the answer to a statement that commits with its undo row counts that row too.
+pub(super) fn counts_undo_row<DB: Backend>(planned: &Planned<DB>) -> bool {
+    is_compound(planned)
 }
 
 /// The statement with its undo row. `None` where it cannot note its own.
