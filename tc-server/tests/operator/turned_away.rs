@@ -14,6 +14,8 @@ use crate::serving::Coordinator;
 const TIMES: usize = 2_000;
 /// Far above the lines of a slow test of minutes at one line per interval, and far below `TIMES`.
 const LINES_MAX: usize = 200;
+/// How many clients of other tests may come by.
+const STRANGERS_MAX: usize = 100;
 
 async fn many_times(address: SocketAddr, bytes: &[u8]) {
     for _ in 0..TIMES / 50 {
@@ -83,7 +85,9 @@ async fn refused_tokens_and_handshakes_are_rarely_logged() {
     drop((client, stranger, viewer));
     let log = coordinator.stop();
     for port in ["grpc", "admin"] {
-        assert_eq!(counted(&metrics, port, "token"), TIMES, "{port}");
+        // A client of another test may look here for a coordinator that had the port before.
+        let turned_away = counted(&metrics, port, "token");
+        assert!((TIMES..TIMES + STRANGERS_MAX).contains(&turned_away), "{port}: {turned_away}");
         assert!((1..LINES_MAX).contains(&lines_of(&log, port)), "{port}: {log}");
     }
     assert!(!log.contains("hft_"), "{log}");
