@@ -48,6 +48,11 @@ impl<DB: Backend> KeptConnections<DB> {
         Self { pool, max, idle: Arc::new(Mutex::new(idle)) }
     }
 
+    /// Whether any are kept at all.
+    pub(crate) fn keep_any(&self) -> bool {
+        self.max > 0
+    }
+
     /// Takes one of those kept, or one of the pool.
     pub(crate) async fn acquire(&self) -> Result<KeptConnection<DB>, sqlx::Error> {
         let kept = if self.max == 0 { None } else { lock(&self.idle).connections.pop() };

@@ -1,7 +1,7 @@
 //! The state that all clones of a resource, its local transactions and its phase two share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use handfast_rm_core::plan::Reads;
@@ -36,6 +36,8 @@ pub(crate) struct ResourceState<DB: Backend> {
     pub(crate) prepared: PreparedWatch,
     pub(crate) guards: Releases,
     pub(crate) joint_queues: JointQueues<DB>,
+    /// How many last branches of a single statement run.
+    pub(crate) deciding: Arc<AtomicUsize>,
     /// Drawn from where one call carries out more than its caller's statement.
     pub(crate) answers: AnswerStock<DB>,
 }

@@ -143,10 +143,10 @@ impl<DB: AtDatabase> At<DB> {
         self
     }
 
-    /// Whether a branch may send several statements in one call where the server takes that, which
-    /// it does by default. MariaDB alone takes that, with `BEGIN NOT ATOMIC`: an UPDATE of one row
-    /// takes three calls instead of six. Set this to `false` behind a proxy that does not know
-    /// compound statements.
+    /// Whether a branch may send several statements in one call where that can be, which it does by
+    /// default: on MariaDB with `BEGIN NOT ATOMIC`, where an UPDATE of one row takes three calls
+    /// instead of six, and on SQLite, where three take the place of five. Set this to `false`
+    /// behind a proxy that does not know compound statements.
     pub fn compound_statements(mut self, allowed: bool) -> Self {
         self.compound_statements = allowed;
         self
@@ -168,8 +168,8 @@ impl<DB: AtDatabase> At<DB> {
     /// sqlx asks the database whether a connection works when it comes back to the pool, and by
     /// default again when it is taken. That is one or two round trips for each branch, as many as
     /// some branches need themselves. Kept connections spare them: set it to the number of branches
-    /// that run at a time. They serve last branches of a single statement that are one call, and
-    /// all branches where [`compound_statements`](Self::compound_statements) are sent.
+    /// that run at a time. On PostgreSQL they do not serve processes that write
+    /// [guarded](crate::guarded) tables.
     ///
     /// A kept connection is missing in the pool. It goes back after 10 ms in which no branch has
     /// needed it, and after a second in any case; others may wait that long for it if the pool is
@@ -214,6 +214,7 @@ impl<DB: AtDatabase> At<DB> {
             prepared,
             guards,
             joint_queues: JointQueues::default(),
+            deciding: Arc::default(),
             answers: AnswerStock::default(),
         });
         // Last of all: phase two may be asked for as soon as the coordinator knows the resource.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use handfast::{AtResource, Counter, Handfast};
+use futures::future::join_all;
+use handfast::{AtResource, Counter, Global, Handfast};
 use serde::{Deserialize, Serialize};
 use sqlx::pool::PoolOptions;
 use sqlx::{MySql, Postgres, Sqlite};
@@ -21,6 +22,9 @@ pub(crate) enum Work {
     /// A statement whose argument names its row, as the last branch. Another global has run it
     /// before.
     NamedRow(String, i64),
+    /// The same for each of so many globals, at the same time: the first ones of the accounts are
+    /// their rows.
+    NamedRows(String, i64),
     /// Statements, where the amounts of the accounts are counters.
     Counted(Vec<String>),
     /// So many globals of one statement each, at the same time, where the amounts of the accounts
@@ -63,6 +67,7 @@ async fn play_on<DB: TestDatabase>(input: ClientInput<Work>) {
             let branch = async { branch.await.map(drop).map_err(|error| code(&error)) };
             input.run(&handfast, branch).await;
         }
+        Work::NamedRows(sql, count) => named_rows(&handfast, &resource, sql, *count, &input).await,
         Work::Statements(statements) | Work::Last(statements) | Work::Counted(statements) => {
             let statements: Vec<&str> = statements.iter().map(String::as_str).collect();
             let is_last = matches!(input.work, Work::Last(_));
@@ -95,7 +100,39 @@ async fn crowd<DB: TestDatabase>(
         std::mem::forget(global);
         taken.unwrap();
     };
-    futures::future::join_all((0..count).map(member)).await;
+    join_all((0..count).map(member)).await;
+    std::future::pending().await
+}
+
+/// Runs a statement as the last branch of each of several globals. Reports their XIDs, then how
+/// they have ended.
+async fn named_rows<DB: TestDatabase>(
+    handfast: &Handfast,
+    resource: &AtResource<DB>,
+    sql: &str,
+    count: i64,
+    input: &ClientInput<Work>,
+) {
+    let begin = async || {
+        let global = handfast.transaction("child").timeout(input.timeout).begin();
+        global.await.unwrap()
+    };
+    // Then the plan is known.
+    let first = begin().await;
+    first.scope(DB::run_alone_with(resource, sql, &[1])).await.unwrap();
+    first.rollback("nothing to keep").await.unwrap();
+    let globals = join_all((0..count).map(|_| begin())).await;
+    let xids = globals.iter().map(|global| global.xid().to_string());
+    report(&xids.collect::<Vec<_>>());
+    let last = resource.last();
+    let branch = async |(global, id): (Global, i64)| {
+        let taken = global.scope(DB::run_alone_with(&last, sql, &[id])).await;
+        // Dropping the global would roll it back.
+        std::mem::forget(global);
+        taken.map_or_else(|error| code(&error), |_| "done".to_owned())
+    };
+    // On a busy machine the database may have kept them apart.
+    report(&join_all(globals.into_iter().zip(1..).map(branch)).await);
     std::future::pending().await
 }
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use handfast_server::admin::model::{RollbackReason, Status};
 use handfast_test_services::until;
+use sqlx::Sqlite;
 
 use crate::at::{TestDatabase, on_every_database};
 use crate::child::{ClientInput, before_the_timeout};
@@ -73,6 +74,39 @@ async fn is_followed<DB: TestDatabase>(
         } else {
             scene.assert_clean(&left, 1).await;
         }
+        rescuer.leave().await;
+    }
+}
+
+/// Where one local transaction writes at a time, the branches share it, and each is followed by
+/// itself.
+#[tokio::test]
+async fn killed_branches_of_one_local_transaction_are_followed() {
+    for (point, have_committed) in [("before-joint-commit", false), ("after-joint-commit", true)] {
+        let killed = async |timeout| {
+            let scene = Scene::<Sqlite>::new().await;
+            let sql = "UPDATE account SET cents = cents - 10 WHERE id = ?".to_owned();
+            let work = Work::NamedRows(sql, 3);
+            let client = ClientInput { work, ..scene.client(None, &[]) };
+            let mut client = client.timeout(timeout).crash_at(point);
+            let xids = client.next_report::<Vec<String>>().await;
+            let apart = client.crashed_or_report::<Vec<String>>().await;
+            apart.is_none().then_some((scene, xids))
+        };
+        let (scene, xids) = before_the_timeout(killed).await;
+        let rescuer = scene.rescuer().await;
+        let mut committed = 0;
+        for (xid, id) in xids.iter().zip(1..) {
+            let is_over = |status| matches!(status, Status::Committed | Status::RolledBack);
+            let ended = scene.coordinator.until(xid, |it| is_over(it.transaction.status)).await;
+            let taken = ended.transaction.status == Status::Committed;
+            assert_eq!(scene.bank.cents(id).await, if taken { 990 } else { 1_000 }, "{point}");
+            committed += u32::from(taken);
+        }
+        // The one that came first may have had a local transaction of its own.
+        let expected = if have_committed { 2..=3 } else { 0..=1 };
+        assert!(expected.contains(&committed), "{point}: {committed}");
+        assert_eq!(scene.bank.undo_rows().await.0, 0, "{point}");
         rescuer.leave().await;
     }
 }

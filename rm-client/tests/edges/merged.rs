@@ -1,6 +1,10 @@
-//! MariaDB: calls that merge the begin, the change and the commit.
+//! MariaDB and SQLite: calls that merge the begin, the change and the commit.
 
+use std::time::Duration;
+
+use sqlx::Sqlite;
 use sqlx::mysql::{MySql, MySqlPoolOptions};
+use sqlx::sqlite::SqlitePoolOptions;
 
 use crate::at::{Stage, TestDatabase, code};
 
@@ -31,6 +35,55 @@ async fn a_failed_first_call_does_not_lead_to_autocommit() {
         assert_eq!(stage.dump("item", COLUMNS).await, before, "{fails}");
         stage.roll_back(global).await;
     }
+}
+
+/// Another writer has kept BEGIN from being carried out, so that there is nothing to roll back.
+#[tokio::test]
+async fn a_local_transaction_of_sqlite_begins_anew_after_a_begin_that_failed() {
+    let stage = Stage::<Sqlite>::new(ITEM).await;
+    let options = (*stage.pool.connect_options()).clone().busy_timeout(Duration::from_millis(20));
+    let pool = SqlitePoolOptions::new().connect_with(options).await.unwrap();
+    let resource = stage.handfast.at(pool).await.unwrap();
+    let writer = stage.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    let global = stage.begin().await;
+    let changes = async {
+        let mut local = resource.begin().await.unwrap();
+        let change = "UPDATE item SET n = n + 1 WHERE id = 1";
+        let busy = Sqlite::run(&mut local, change).await.unwrap_err();
+        assert_eq!(busy.as_database_error().and_then(|it| it.code()).as_deref(), Some("5"));
+        writer.rollback().await.unwrap();
+        assert_eq!(Sqlite::run(&mut local, change).await.unwrap(), 1);
+        local.commit().await.unwrap();
+    };
+    global.scope(changes).await;
+    assert_eq!(stage.dump("item", COLUMNS).await[0][1].as_deref(), Some("11"));
+    stage.roll_back(global).await;
+    assert_eq!(stage.dump("item", COLUMNS).await[0][1].as_deref(), Some("10"));
+}
+
+/// A savepoint, the change and the release are one call: what a failed one has changed of several
+/// rows is taken back, and the local transaction goes on.
+#[tokio::test]
+async fn a_change_of_sqlite_that_fails_half_way_is_taken_back() {
+    let stage = Stage::<Sqlite>::new(ITEM).await;
+    let before = stage.dump("item", COLUMNS).await;
+    let global = stage.begin().await;
+    let changes = async {
+        let mut local = stage.resource.begin().await.unwrap();
+        // The second row meets the first one.
+        let meets = "UPDATE item SET n = 30";
+        Sqlite::run(&mut local, meets).await.unwrap_err();
+        // A semicolon keeps the statement by itself.
+        let meets = "UPDATE item SET n = length('thirty;') + 23";
+        Sqlite::run(&mut local, meets).await.unwrap_err();
+        Sqlite::run(&mut local, "INSERT INTO item VALUES (3, 30)").await.unwrap();
+        local.commit().await.unwrap();
+    };
+    global.scope(changes).await;
+    let between = stage.dump("item", COLUMNS).await;
+    assert_eq!((&between[..2], between.len()), (&before[..], 3));
+    stage.roll_back(global).await;
+    assert_eq!(stage.dump("item", COLUMNS).await, before);
 }
 
 /// The row shows that the change failed, and not the read after it.

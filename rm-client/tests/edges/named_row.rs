@@ -1,15 +1,18 @@
 //! A last branch of one statement whose row numbers name: its lock comes first, then all of it in
-//! one call where the database can compose the undo row.
+//! one call where the database can compose the undo row. On SQLite one that runs alone is
+//! registered meanwhile, and others share a local transaction.
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use handfast::{GlobalStatus, Xid};
 use handfast_core::{Command, PhaseOneOutcome};
 use handfast_test_services::until;
-use sqlx::{MySql, Postgres};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
+use sqlx::{MySql, Postgres, Sqlite};
 
 use crate::at::operator::number;
-use crate::at::{Stage, TestDatabase, on_every_database};
+use crate::at::{Stage, TestDatabase, code, on_every_database};
 
 on_every_database!(
     it_waits_for_its_row_with_nothing_held,
@@ -69,7 +72,12 @@ async fn timeline<DB: TestDatabase>(stage: &Stage<DB>, xid: &Xid) -> String {
 }
 
 async fn it_waits_for_its_row_with_nothing_held<DB: TestDatabase>() {
-    let stage = warmed::<DB>(ACCOUNT, &take::<DB>(), &[1, 1]).await;
+    waits_with_nothing_held::<DB>(ACCOUNT, "5").await;
+}
+
+/// Takes from account 1 what is to be `left`, while another global holds it.
+async fn waits_with_nothing_held<DB: TestDatabase>(setup: &[&str], left: &str) {
+    let stage = warmed::<DB>(setup, &take::<DB>(), &[1, 1]).await;
     let holder = stage.begin().await;
     holder.scope(DB::run_alone_with(&stage.resource, &take::<DB>(), &[2, 1])).await.unwrap();
     let (last, sql) = (stage.resource.last(), take::<DB>());
@@ -86,7 +94,7 @@ async fn it_waits_for_its_row_with_nothing_held<DB: TestDatabase>() {
     };
     let (taken, ()) = futures::join!(taken, given);
     assert_eq!(taken.unwrap(), 1);
-    assert_eq!(n(&stage, 1).await, "5");
+    assert_eq!(n(&stage, 1).await, left);
 }
 
 async fn it_decides_nothing_if_it_finds_no_row<DB: TestDatabase>() {
@@ -289,4 +297,128 @@ async fn mariadb_composes_the_undo_row_that_the_library_would() {
         "kind = NULL, tags = NULL",
     ];
     both_undo_rows::<MySql>(&[table, rows], &keep, &changes).await;
+}
+
+/// Stores the log of each undo row when it is complete.
+const KEEP_ON_SQLITE: [&str; 3] = [
+    "CREATE TABLE kept (xid TEXT, branch_id INTEGER, log TEXT, context TEXT)",
+    "CREATE TRIGGER keep AFTER INSERT ON undo_log BEGIN INSERT INTO kept VALUES \
+     (NEW.xid, NEW.branch_id, CAST(NEW.rollback_info AS TEXT), NEW.context); END",
+    "CREATE TRIGGER complete AFTER UPDATE ON undo_log BEGIN UPDATE kept SET log = \
+     CAST(NEW.rollback_info AS TEXT) WHERE xid = NEW.xid AND branch_id = NEW.branch_id; END",
+];
+
+#[tokio::test]
+async fn sqlite_composes_the_undo_row_that_the_library_would() {
+    let table = "CREATE TABLE thing (id INTEGER PRIMARY KEY, whole INT, real REAL, words TEXT, \
+                 bytes BLOB, untyped)";
+    let rows = "INSERT INTO thing SELECT id, 7, 0.1, 'a\"b\\c /''~', x'00ff10', NULL \
+                FROM (SELECT 1001 AS id UNION SELECT 1002) AS it";
+    let changes = [
+        "whole = -9223372036854775808",
+        "whole = NULL, words = words || '!'",
+        "words = '', untyped = 'text'",
+        "bytes = x'', untyped = bytes",
+        "untyped = 12, bytes = NULL",
+        // These the library writes itself: SQLite would not write them as exactly.
+        "words = 'caf\u{e9}'",
+        "words = 'tab\t', real = real * 3",
+        "words = 'nul' || char(0) || 'nul', real = 1e300",
+    ];
+    both_undo_rows::<Sqlite>(&[table, rows], &KEEP_ON_SQLITE, &changes).await;
+}
+
+/// The library refuses such a text, and SQLite would write it into the log.
+#[tokio::test]
+async fn sqlite_composes_no_text_that_is_not_utf_8() {
+    let table = "CREATE TABLE thing (id INTEGER PRIMARY KEY, words TEXT)";
+    let stage = Stage::<Sqlite>::new(&[table, "INSERT INTO thing VALUES (1, 'w')"]).await;
+    let sql = "UPDATE thing SET words = CAST(x'77ff' AS TEXT) WHERE id = ?";
+    for resource in [&stage.resource, &stage.resource.last()] {
+        let global = stage.begin().await;
+        let refused = global.scope(Sqlite::run_alone_with(resource, sql, &[1])).await;
+        assert_eq!(code(&refused.unwrap_err()), "HF-AT-VALUE");
+        stage.roll_back(global).await;
+        assert_eq!(stage.value("SELECT words FROM thing").await.as_deref(), Some("w"));
+    }
+}
+
+/// A table whose rows are not judged before they are changed, which takes an image.
+const PLAIN: &[&str] = &[
+    "CREATE TABLE account (id BIGINT NOT NULL PRIMARY KEY, n INT NOT NULL UNIQUE)",
+    "INSERT INTO account VALUES (1, 1000), (2, 2000), (3, 3000), (4, 4000), (5, 5000), (6, 6000), \
+     (7, 7000), (8, 8000), (99, 7)",
+];
+
+/// It is registered while its statement runs, and refused.
+#[tokio::test]
+async fn on_sqlite_it_waits_for_a_plain_row_with_nothing_held() {
+    waits_with_nothing_held::<Sqlite>(PLAIN, "995").await;
+}
+
+/// In a database whose texts are UTF-16 an undo log that SQLite composes would be, too.
+#[tokio::test]
+async fn sqlite_composes_no_undo_row_in_another_encoding() {
+    let stage = Stage::<Sqlite>::new(&[]).await;
+    let options = stage.pool.connect_options();
+    let options = SqliteConnectOptions::new()
+        .filename(options.get_filename().with_extension("utf16"))
+        .create_if_missing(true)
+        .pragma("encoding", "'UTF-16le'");
+    let pool = SqlitePool::connect_with(options).await.unwrap();
+    let encoding = sqlx::query_scalar::<_, String>("PRAGMA encoding");
+    assert_eq!(encoding.fetch_one(&pool).await.unwrap(), "UTF-16le");
+    stage.handfast.migrate(&pool).await.unwrap();
+    for sql in PLAIN {
+        Sqlite::raw(&pool, sql).await.unwrap();
+    }
+    let (resource, sql) = (stage.handfast.at(pool.clone()).await.unwrap(), take::<Sqlite>());
+    for _ in 0..2 {
+        let global = stage.begin().await;
+        let taken = Sqlite::run_alone_with(&resource, &sql, &[1, 1]);
+        assert_eq!(global.scope(taken).await.unwrap(), 1);
+        stage.roll_back(global).await;
+    }
+    let left = sqlx::query_scalar::<_, i64>("SELECT n FROM account WHERE id = 1");
+    assert_eq!(left.fetch_one(&pool).await.unwrap(), 1_000);
+}
+
+/// Where one local transaction writes at a time, last branches share the next one while it runs.
+/// One that cannot commit takes none of the others with it, nor does one that finds no row.
+#[tokio::test]
+async fn last_branches_of_sqlite_share_a_local_transaction() {
+    let sql = take::<Sqlite>();
+    let stage = warmed::<Sqlite>(PLAIN, &sql, &[1, 1]).await;
+    let last = stage.resource.last();
+    for round in 0..8 {
+        let taken = async |id: i64| {
+            let (amount, id) = match id {
+                // As much as account 99 has, which is not to be.
+                5 => (5_000 - 7, 5),
+                // There is no such account.
+                7 => (1, 70),
+                _ => (1, id),
+            };
+            let global = stage.handfast.transaction("take");
+            let taken = global.run(async |_tx| {
+                match Sqlite::run_alone_with(&last, &sql, &[amount, id]).await? {
+                    // Nothing is decided.
+                    0 => Err(sqlx::Error::RowNotFound),
+                    taken => Ok(taken),
+                }
+            });
+            taken.await
+        };
+        let ended = join_all((1..=8).map(taken)).await;
+        for (id, ended) in (1..).zip(ended) {
+            match id {
+                5 | 7 => assert_eq!(ended.unwrap_err().code(), "HF-TM-ROLLED-BACK", "{round}"),
+                _ => assert_eq!(ended.unwrap(), 1, "{round}: {id}"),
+            }
+        }
+    }
+    for (id, left) in [(1, "992"), (4, "3992"), (5, "5000"), (7, "7000"), (8, "7992"), (99, "7")] {
+        assert_eq!(n(&stage, id).await, left);
+    }
+    until("undo rows are gone", async || stage.undo_rows().await == 0).await;
 }

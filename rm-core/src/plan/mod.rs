@@ -68,7 +68,7 @@ pub use self::{
     fuzz::fuzz_entry,
     key::row_key,
     keyed::{JointQuery, ROWS_MAX},
-    noted_update::{NotedEnd, NotedUpdate},
+    noted_update::{NotedEnd, NotedRow, NotedUpdate},
     numbered_key::NumberedKey,
     parse::{OPT_OUT, Parsed, Reads, Statement, parse},
     query::{Arguments, GeneratedKeys, KeyedQuery, Query, SelectedRows},

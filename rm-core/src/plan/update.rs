@@ -52,8 +52,9 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
     let row_delta = row_delta.filter(|_| numbered_key.is_some());
     let together = text.dialect == Dialect::Postgres && keys == KeyChange::Never && !judged;
     let is_alone = numbered_key.is_some() && deltas.is_empty() && !judged && maintained.is_empty();
+    let repeats = chooses_again(text, tree.selection.as_ref(), &clauses);
     let noted = (is_alone && can_note(text, tree, table, &assigned, &clauses))
-        .then(|| noted_update::of_update(text, table, &columns, &clauses, lock))
+        .then(|| noted_update::of_update(text, table, &columns, &clauses, lock, repeats))
         .flatten();
     // A row is judged before it is changed, which takes a read of its own. `RETURNING *` would show
     // the columns of the joined read too, and a name of the statement could mean one of them.

@@ -2,8 +2,8 @@
 
 use handfast_rm_core::plan::{
     Change, Delete, DeleteImage, Dialect, Direction, GeneratedKeys, Insert, InsertAfter,
-    InsertedMark, JoinedRead, KeyChange, NotedEnd, NumberedKey, Operand, Plan, Query, RowDelta,
-    Several, SeveralChange, Table, Update, UpdateImage, Upsert, UpsertAfter, WithEffect,
+    InsertedMark, JoinedRead, KeyChange, NotedEnd, NotedRow, NumberedKey, Operand, Plan, Query,
+    RowDelta, Several, SeveralChange, Table, Update, UpdateImage, Upsert, UpsertAfter, WithEffect,
     WithWrites, undo_sql,
 };
 
@@ -85,10 +85,12 @@ fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>)
         out.push(format!("named   {}", named(table, key).join(", ")));
     }
     if let Some(noted) = &plan.noted {
-        out.push(format!(
-            "whole   {}",
-            unmarked(&noted.text(&[], "INSERT INTO undo_log", &noted.log("LOG"), NotedEnd::Commit))
-        ));
+        let [before, after] = ["BEFORE", "AFTER"].map(|half| vec![half.to_owned()]);
+        let insert = "INSERT INTO undo_log".to_owned();
+        let values = noted.log([&before, &after], |terms| terms.join(" "));
+        let complete = ["UPDATE undo_log SET log =", "AFTER", "WHERE"].map(str::to_owned);
+        let row = NotedRow { insert, values, complete };
+        out.push(format!("whole   {}", unmarked(&noted.text(&[], &row, NotedEnd::Commit))));
         let values = [noted.before.join(", "), noted.after.join(", ")];
         out.push(format!("log     {}", values.join("; ")));
     }

@@ -162,7 +162,7 @@ pub(crate) struct Planned<DB: Backend> {
     /// Whether a statement has needed another lock than the plan foretells.
     is_misjudged: AtomicBool,
     /// The texts of an UPDATE that notes its own undo, by [`NotedEnd`], once they were asked for.
-    noted: [OnceLock<Option<SqlStr>>; 2],
+    noted: [OnceLock<Option<SqlStr>>; 3],
     /// Whether the last change of a counter that was seen to be without effect has not been
     /// followed by one with an effect.
     finds_nothing: AtomicBool,
@@ -199,10 +199,11 @@ impl<DB: Backend> Planned<DB> {
         text: impl FnOnce() -> Option<String>,
     ) -> Option<&SqlStr> {
         let made = || text().map(|text| AssertSqlSafe(text).into_sql_str());
-        let [commits, stays_open] = &self.noted;
+        let [commits, stays_open, within] = &self.noted;
         match end {
             NotedEnd::Commit => commits.get_or_init(made).as_ref(),
             NotedEnd::Open => stays_open.get_or_init(made).as_ref(),
+            NotedEnd::Within => within.get_or_init(made).as_ref(),
         }
     }
 

@@ -119,6 +119,9 @@ pub trait Backend: Database<Arguments: Clone + Sync, QueryResult: Debug> {
     const WAITS_WITH_LOCKS: bool;
     /// Whether COMMIT of a failed transaction is answered like a commit.
     const COMMIT_HIDES_FAILURE: bool;
+    /// Whether a last branch that runs alone is registered while its statement runs: where its own
+    /// trips are expensive.
+    const REGISTERS_BESIDE: bool = false;
     /// Sent before COMMIT of a local transaction of [`Backend::begin_marked`]. It fails where
     /// COMMIT would succeed without committing all of it.
     const BEFORE_COMMIT: Option<&'static str>;
@@ -142,6 +145,11 @@ pub trait Backend: Database<Arguments: Clone + Sync, QueryResult: Debug> {
     /// The statement that lets the session write every value that its column can hold, also one
     /// that no strict session could have written, and the one that makes it strict again.
     const UNDO_LENIENT: Option<[&'static str; 2]> = None;
+
+    /// Begins a local transaction that will write, where the driver does not.
+    const BEGIN: &'static str = "START TRANSACTION";
+    /// Rolls back what is open, and succeeds where nothing is.
+    const ROLLBACK: &'static str = "ROLLBACK";
 
     /// A statement that changes nothing, and whose answer counts one row.
     const COUNTS_ONE: &'static str = "SELECT 1";
@@ -291,6 +299,11 @@ pub trait Backend: Database<Arguments: Clone + Sync, QueryResult: Debug> {
     /// an undo log with another type is noticed when it is read.
     fn has_type(_column: &Self::ColumnType, _name: &str) -> Option<String> {
         None
+    }
+
+    /// Texts joined to one, which is NULL if one of them may be and is.
+    fn concat(texts: &[String]) -> String {
+        format!("CONCAT({})", texts.join(", "))
     }
 
     /// A text as its bytes in UTF-8.

@@ -20,6 +20,7 @@ use tracing::Instrument;
 
 use super::ahead::CountingStatement;
 use super::branch::{OnConflict, Part, Role};
+use super::named_row::Deciding;
 use super::noted::NotedStatement;
 use super::registration::{check_locks, failed_if_dropped, registration, report_failed};
 use super::row_locks::RowLocks;
@@ -49,6 +50,10 @@ pub(crate) struct Attempts<DB: AtDatabase> {
     pub(super) counting: Option<Arc<CountingStatement<DB>>>,
     /// The plan of the single statement whose row was granted before anything was sent.
     pub(super) named: Option<Arc<Planned<DB>>>,
+    /// Whether the next attempt registers the last branch while its statement runs.
+    pub(super) side_by_side: bool,
+    /// Counts it among the last branches that run on the resource.
+    pub(super) deciding: Option<Deciding>,
     /// The single statement of the next attempt, if it notes its own undo.
     pub(super) note: Option<NotedStatement<DB>>,
     /// Whether it may. The error of one that did does not tell which part of it has failed.
@@ -62,7 +67,18 @@ impl<DB: AtDatabase> Attempts<DB> {
         let role = Role::of(&shared, part, OnConflict::Fail)?;
         let deadline = Instant::now() + shared.lock_timeout;
         let (counting, named, note) = (None, None, None);
-        Ok(Self { shared, role, counting, named, note, may_note: true, deadline, repeats: 0 })
+        Ok(Self {
+            shared,
+            role,
+            counting,
+            named,
+            side_by_side: false,
+            deciding: None,
+            note,
+            may_note: true,
+            deadline,
+            repeats: 0,
+        })
     }
 
     pub(crate) async fn begin(&mut self) -> Result<AtTransaction<'static, DB>, sqlx::Error> {
@@ -81,6 +97,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         &mut self,
         local: AtTransaction<'_, DB>,
     ) -> Result<Attempt, sqlx::Error> {
+        self.adopt(&local);
         if self.is_misjudged(&local) || self.is_joined() {
             return self.start_again(local).await;
         }
@@ -122,10 +139,23 @@ impl<DB: AtDatabase> Attempts<DB> {
         !branch.granted.is_empty() && !branch.granted.cover(local.log.locks())
     }
 
-    /// Whether another branch of the global was begun since the lock of this one was granted as
-    /// that of the last.
+    /// Whether the lock of the branch was asked for as that of the last, and it does not decide, or
+    /// not any more: another branch of the global was begun since.
     fn is_joined(&self) -> bool {
-        self.named.is_some() && !self.may_still_decide()
+        self.named.is_some() && !(self.decides() && self.may_still_decide())
+    }
+
+    fn decides(&self) -> bool {
+        matches!(&self.role, Role::Branch(branch) if branch.decides)
+    }
+
+    /// Takes over what the local transaction has learned of its branch.
+    fn adopt(&mut self, local: &AtTransaction<'_, DB>) {
+        if let (Role::Branch(branch), Role::Branch(learned)) = (&mut self.role, &local.role) {
+            branch.registered = learned.registered;
+            branch.decides = learned.decides;
+            branch.granted = learned.granted.clone();
+        }
     }
 
     /// Begins anew as a branch that holds nothing. With what was granted ahead, two of them that
@@ -171,6 +201,10 @@ impl<DB: AtDatabase> Attempts<DB> {
         &mut self,
         local: AtTransaction<'_, DB>,
     ) -> Result<Attempt, sqlx::Error> {
+        self.adopt(&local);
+        if !self.decides() {
+            self.named = None;
+        }
         self.may_note &= !local.log.is_note_refused;
         let broken = local.log.repeatable || local.log.stale_tables;
         let repeatable = broken || local.log.is_note_refused;

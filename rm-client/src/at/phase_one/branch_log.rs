@@ -5,6 +5,7 @@ use handfast_rm_core::plan::DeltaKind;
 use super::branch::Role;
 use super::row_locks::{RowLockMode, RowLocks};
 use crate::at::database::{Backend, LoadedTable};
+use crate::at::error::AtError;
 use crate::at::undo::image::{Image, ImageRow};
 use crate::at::undo::log::{UndoItem, UndoKind};
 use crate::at::undo::table::BranchEvents;
@@ -18,7 +19,7 @@ pub(crate) struct BranchLog {
     /// Rows that a globally committed read has read and the coordinator has not been asked about:
     /// no other global may hold them, and this branch never locks them.
     pub(crate) awaited: RowLocks,
-    /// The rows of the last such read that was refused.
+    /// The rows of the last such read that was refused, or of a statement that was refused its row.
     pub(crate) unseen: RowLocks,
     /// Set while a change has no undo item yet; commit refuses while it is set.
     pub(crate) half_recorded: bool,
@@ -135,6 +136,15 @@ impl BranchLog {
     pub(crate) fn noted(&mut self, row: RowLocks) {
         self.locks = row;
         self.is_noted = true;
+    }
+
+    /// Notes that the coordinator has refused the row of a statement that may have run.
+    pub(super) fn not_registered(&mut self, row: RowLocks, error: &AtError) {
+        self.half_recorded = true;
+        if error.is_row_locked() {
+            // The next attempt waits for it first.
+            self.unseen = row;
+        }
     }
 
     /// Records rows that were not there before.

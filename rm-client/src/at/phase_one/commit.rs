@@ -147,9 +147,9 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         }
         let (insert, row) = self.undo_row(branch)?;
         crash_point("before-undo-insert");
-        if self.local.is_merged() {
+        if self.local.merges() {
             let unmark = guarded::unmark_text::<DB>().filter(|_| self.log.marked);
-            let call = BoundQuery::ours(compound::insert_and_commit(&insert, unmark), row);
+            let call = BoundQuery::ours(compound::insert_and_commit::<DB>(&insert, unmark), row);
             Ok((None, Ending::WithUndoRow(call)))
         } else {
             Ok((Some(BoundQuery::ours(insert, row)), Ending::Commit))

@@ -21,7 +21,7 @@ use super::sum::{change_by_sum, draw_answers};
 use super::transaction::AtTransaction;
 use crate::at::crash_point::crash_point;
 use crate::at::database::bound_query::BoundQuery;
-use crate::at::database::{AtDatabase, Steps, execute};
+use crate::at::database::{AtDatabase, Steps, affected, execute};
 use crate::at::resource_state::ResourceState;
 use crate::at::undo::log::UndoLog;
 use crate::at::undo::table::{self as undo_table, BranchEvents};
@@ -44,12 +44,16 @@ pub(super) struct Changes<DB: AtDatabase> {
     /// The answers to their statements.
     pub(super) answers: Vec<Steps<DB>>,
     pub(super) logs: UndoLogs,
+    /// Whether undo rows are in the database already.
+    pub(super) are_noted: bool,
     /// The statement that carries all of theirs out, if they have not run.
     pub(super) change: Option<(String, DB::Arguments)>,
 }
 
 /// Runs branches together and answers them.
 pub(super) async fn run<DB: AtDatabase>(shared: &Arc<ResourceState<DB>>, members: Vec<Member<DB>>) {
+    let (members, others): (Vec<_>, Vec<_>) = members.into_iter().partition(Member::may_commit);
+    others.into_iter().for_each(|member| member.answer(shared, JointEnd::Alone));
     match commit_together(shared, &members).await {
         Ok(steps) => {
             crash_point("after-joint-commit");
@@ -86,8 +90,8 @@ async fn commit_together<DB: AtDatabase>(
         return Err(Failure::RolledBack);
     }
     match change_all(&mut local, members, drawn).await {
-        Ok(Changes { answers, logs, change }) => {
-            commit(local, logs, change).await.map(|()| answers)
+        Ok(Changes { answers, logs, are_noted, change }) => {
+            commit(local, logs, are_noted, change).await.map(|()| answers)
         }
         Err(error) => {
             // The database does the same when it notices that the connection is gone.
@@ -121,13 +125,22 @@ async fn change_each<DB: AtDatabase>(
     members: &[Member<DB>],
 ) -> Result<Changes<DB>, sqlx::Error> {
     let (mut answers, mut logs) = (Vec::with_capacity(members.len()), UndoLogs::default());
-    for member in members {
+    let mut are_noted = false;
+    for (place, member) in members.iter().enumerate() {
         local.role = Role::Branch(member.branch.clone());
         local.log = BranchLog::of(&local.role);
-        answers.push(local.run(member.query.clone(), member.managed.clone()).await?);
+        local.note = member.note(&local.shared, place == 0);
+        let steps = local.run(member.query.clone(), member.managed.clone()).await?;
+        // LAST-BRANCH: the undo row is what tells that it has committed.
+        if member.notes_itself() && affected::<DB>(&steps) > 0 && !local.log.is_noted {
+            let reason = "a last branch has not noted its own undo";
+            return Err(sqlx::Error::Protocol(reason.to_owned()));
+        }
+        answers.push(steps);
         logs.add(&local.log, &member.branch)?;
+        are_noted |= local.log.is_noted;
     }
-    Ok(Changes { answers, logs, change: None })
+    Ok(Changes { answers, logs, are_noted, change: None })
 }
 
 impl UndoLogs {
@@ -170,24 +183,29 @@ fn undo_log(log: &BranchLog, branch: &Branch) -> Result<Option<Vec<u8>>, sqlx::E
 async fn commit<DB: AtDatabase>(
     local: AtTransaction<'static, DB>,
     UndoLogs(logs): UndoLogs,
+    are_noted: bool,
     change: Option<(String, DB::Arguments)>,
 ) -> Result<(), Failure> {
     let AtTransaction { mut local, shared, .. } = local;
     shared.note_prepared(local.connection());
-    if logs.is_empty() {
+    if logs.is_empty() && !are_noted {
         // Nothing was changed, so that it makes no difference whether this succeeds.
         let _ = local.rollback().await;
         return Ok(());
     }
+    if logs.is_empty() {
+        crash_point("before-joint-commit");
+        return commit_by_itself(local).await;
+    }
     let rows = logs.iter().map(|(branch, log)| (&branch.xid, branch.id, log.as_slice()));
     crash_point("before-joint-commit");
-    if local.is_merged() {
+    if local.merges() {
         let (change, mut arguments) = change.unzip();
         let arguments = arguments.get_or_insert_default();
         let insert = undo_table::insert_many::<DB>(arguments, rows);
         let text = match change {
-            Some(change) => compound::change_insert_and_commit(&change, &insert),
-            None => compound::insert_and_commit(&insert, None),
+            Some(change) => compound::change_insert_and_commit::<DB>(&change, &insert),
+            None => compound::insert_and_commit::<DB>(&insert, None),
         };
         return commit_by_one_call(local, text, std::mem::take(arguments), &logs).await;
     }
@@ -199,6 +217,12 @@ async fn commit<DB: AtDatabase>(
         let _ = local.rollback().await;
         return Err(rolled_back(&error));
     }
+    commit_by_itself(local).await
+}
+
+async fn commit_by_itself<DB: AtDatabase>(
+    local: LocalTransaction<'static, DB>,
+) -> Result<(), Failure> {
     let Err(error) = local.commit().await else { return Ok(()) };
     let is_certain = error.as_database_error().is_some_and(DB::says_rolled_back);
     Err(if is_certain { rolled_back(&error) } else { Failure::Unknown(error.to_string()) })

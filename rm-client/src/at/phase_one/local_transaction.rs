@@ -1,7 +1,7 @@
 //! The local transaction underneath: the driver's, or one that needs no calls of its own.
 //!
 //! ```text
-//! the driver's:  BEGIN │ read │ change │ read │ undo row │ COMMIT
+//! one by one:    BEGIN │ read │ change │ read │ undo row │ COMMIT
 //! merged:        BEGIN, read │ change, read │ undo row, COMMIT
 //! whole:         BEGIN, change, undo row, COMMIT
 //! ```
@@ -28,29 +28,31 @@ const ROLLBACK_LIMIT: Duration = Duration::from_secs(5);
 pub(crate) enum LocalTransaction<'t, DB: Backend> {
     /// Begun and ended by the driver.
     Driven(Transaction<'t, DB>),
-    /// Begun and ended along with its first and its last statement.
-    Merged(Merged<DB>),
+    /// Begun and ended by texts of the library's own.
+    Ours(OurTransaction<DB>),
 }
 
 impl<DB: Backend> LocalTransaction<'_, DB> {
-    /// A local transaction on a server that takes several statements in one call.
-    pub(super) async fn merged(
+    /// A local transaction that the library begins: along with the first statement if it `merges`.
+    pub(super) async fn ours(
         connections: &Arc<KeptConnections<DB>>,
+        merges: bool,
     ) -> Result<Self, sqlx::Error> {
-        let kept = connections.acquire().await?;
+        let (kept, state) = (Some(connections.acquire().await?), State::Ready);
         let connections = Arc::clone(connections);
-        Ok(Self::Merged(Merged { kept: Some(kept), connections, state: State::Ready, works: true }))
+        Ok(Self::Ours(OurTransaction { kept, connections, merges, state, works: true }))
     }
 
-    pub(super) fn is_merged(&self) -> bool {
-        matches!(self, Self::Merged(_))
+    /// Whether it begins and ends along with its first and its last statement.
+    pub(super) fn merges(&self) -> bool {
+        matches!(self, Self::Ours(ours) if ours.merges)
     }
 
     /// The connection, for what does not need the transaction.
     pub(super) fn connection(&mut self) -> &mut DB::Connection {
         match self {
             Self::Driven(transaction) => transaction,
-            Self::Merged(merged) => merged.connection(),
+            Self::Ours(ours) => ours.connection(),
         }
     }
 
@@ -58,7 +60,7 @@ impl<DB: Backend> LocalTransaction<'_, DB> {
     pub(crate) async fn begun(&mut self) -> Result<&mut DB::Connection, sqlx::Error> {
         match self {
             Self::Driven(transaction) => Ok(transaction),
-            Self::Merged(merged) => merged.begun().await,
+            Self::Ours(ours) => ours.begun().await,
         }
     }
 
@@ -66,29 +68,29 @@ impl<DB: Backend> LocalTransaction<'_, DB> {
     /// [`has_begun`](Self::has_begun).
     pub(super) fn begins_with_next_call(&mut self) -> bool {
         match self {
-            Self::Merged(merged) if merged.state == State::Ready => {
+            Self::Ours(ours) if ours.merges && ours.state == State::Ready => {
                 // Before the call is sent: cut off or failed, it may have begun the transaction or
                 // not.
-                merged.state = State::Unknown;
+                ours.state = State::Unknown;
                 true
             }
-            Self::Merged(_) | Self::Driven(_) => false,
+            Self::Ours(_) | Self::Driven(_) => false,
         }
     }
 
     pub(super) fn has_begun(&mut self) {
-        if let Self::Merged(merged) = self {
-            merged.state = State::Open;
+        if let Self::Ours(ours) = self {
+            ours.state = State::Open;
         }
     }
 
     pub(super) async fn commit(self) -> Result<(), sqlx::Error> {
         match self {
             Self::Driven(transaction) => transaction.commit().await,
-            Self::Merged(mut merged) => match merged.state {
-                State::Open => merged.end("COMMIT").await,
+            Self::Ours(mut ours) => match ours.state {
+                State::Open => ours.end("COMMIT").await,
                 // The only call has failed, so there is nothing to commit.
-                State::Ready | State::Unknown => merged.end("ROLLBACK").await,
+                State::Ready | State::Unknown => ours.end(DB::ROLLBACK).await,
             },
         }
     }
@@ -99,8 +101,8 @@ impl<DB: Backend> LocalTransaction<'_, DB> {
         DB::steps(self.begun().await?, call).await?;
         // Only after an answer. Without one the state stays open, so that what may be left is
         // rolled back when this is dropped.
-        if let Self::Merged(merged) = self {
-            merged.state = State::Ready;
+        if let Self::Ours(ours) = self {
+            ours.state = State::Ready;
         }
         Ok(())
     }
@@ -112,15 +114,15 @@ impl<DB: Backend> LocalTransaction<'_, DB> {
     ) -> Result<Steps<DB>, sqlx::Error> {
         let begins = self.begins_with_next_call();
         let ended = DB::steps(self.connection(), call).await;
-        if let (true, Self::Merged(merged)) = (begins, self) {
+        if let (true, Self::Ours(ours)) = (begins, self) {
             // An error may be the last that the connection says.
-            merged.works = ended.is_ok();
+            ours.works = ended.is_ok();
             // A single statement that fails is rolled back. In a compound one it may have been any.
             let is_over = |error: &sqlx::Error| {
                 error.as_database_error().is_some() && DB::DIALECT == Dialect::Postgres
             };
             if ended.as_ref().map_or_else(is_over, |_| true) {
-                merged.state = State::Ready;
+                ours.state = State::Ready;
             }
         }
         ended
@@ -130,23 +132,24 @@ impl<DB: Backend> LocalTransaction<'_, DB> {
     pub(super) async fn roll_back(&mut self) -> Result<(), sqlx::Error> {
         match self {
             Self::Driven(_) => Ok(()),
-            Self::Merged(merged) => merged.end("ROLLBACK").await,
+            Self::Ours(ours) => ours.end(DB::ROLLBACK).await,
         }
     }
 
     pub(super) async fn rollback(self) -> Result<(), sqlx::Error> {
         match self {
             Self::Driven(transaction) => transaction.rollback().await,
-            Self::Merged(mut merged) => merged.end("ROLLBACK").await,
+            Self::Ours(mut ours) => ours.end(DB::ROLLBACK).await,
         }
     }
 }
 
 /// A connection of the pool with a transaction that the driver does not know of.
-pub(crate) struct Merged<DB: Backend> {
+pub(crate) struct OurTransaction<DB: Backend> {
     /// `Some` until this is dropped.
     kept: Option<KeptConnection<DB>>,
     connections: Arc<KeptConnections<DB>>,
+    merges: bool,
     state: State,
     /// Whether its last call has succeeded.
     works: bool,
@@ -161,7 +164,7 @@ enum State {
     Open,
 }
 
-impl<DB: Backend> Merged<DB> {
+impl<DB: Backend> OurTransaction<DB> {
     fn connection(&mut self) -> &mut DB::Connection {
         let kept = self.kept.as_mut().expect("it is taken when this is dropped");
         &mut kept.connection
@@ -171,9 +174,9 @@ impl<DB: Backend> Merged<DB> {
         if self.state != State::Open {
             // A first call that failed may have begun a transaction. Nothing of it may be
             // committed.
-            self.end("ROLLBACK").await?;
+            self.end(DB::ROLLBACK).await?;
             self.state = State::Unknown;
-            self.send("START TRANSACTION").await?;
+            self.send(DB::BEGIN).await?;
             self.state = State::Open;
         }
         Ok(self.connection())
@@ -196,7 +199,7 @@ impl<DB: Backend> Merged<DB> {
 
 /// Rolls back what may be open, behind whatever is under way, before the pool gets its connection
 /// back.
-impl<DB: Backend> Drop for Merged<DB> {
+impl<DB: Backend> Drop for OurTransaction<DB> {
     fn drop(&mut self) {
         let Some(kept) = self.kept.take() else { return };
         if self.state == State::Ready {
@@ -210,7 +213,7 @@ impl<DB: Backend> Drop for Merged<DB> {
         // A connection that is closed is rolled back by the server.
         let Ok(runtime) = Handle::try_current() else { return connection.close_on_drop() };
         runtime.spawn(async move {
-            let rollback = BoundQuery::plain("ROLLBACK".to_owned());
+            let rollback = BoundQuery::plain(DB::ROLLBACK.to_owned());
             // A call that was cut off may have left driver and server out of step: then nothing
             // answers.
             let rolled_back = timeout(ROLLBACK_LIMIT, DB::steps(&mut connection, rollback)).await;
@@ -227,6 +230,9 @@ impl<DB: Backend> Drop for Merged<DB> {
 
 impl<DB: Backend> fmt::Debug for LocalTransaction<'_, DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_merged() { "Merged" } else { "Driven" })
+        f.write_str(match self {
+            Self::Driven(_) => "Driven",
+            Self::Ours(_) => "Ours",
+        })
     }
 }

@@ -9,12 +9,16 @@
 //! could be refused: one call does the rest where the database can compose the undo row. Everywhere
 //! else the local transaction runs as any other, and has its row already.
 //!
+//! On SQLite, where all writers wait for each other, one that runs alone is registered while its
+//! statement runs, and others share local transactions (`joint_queue`).
+//!
 //! LAST-BRANCH: nothing joins a global behind a registration that decides it. So the order of
 //! registrations, by which branches are rolled back, is that of their changes also here, where the
 //! change comes after the registration. A branch that does not decide must not do this: one that
 //! registers after it may have changed the row before it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use either::Either;
 use handfast_rm_core::plan::{NotedEnd, Statement};
@@ -24,11 +28,13 @@ use tracing::Instrument;
 use super::attempts::Attempts;
 use super::branch::{Branch, Role};
 use super::commit::{Committing, report_commit_error, undo_row_exists};
+use super::compound;
 use super::local_transaction::LocalTransaction;
-use super::noted::{self, answer, only_row};
+use super::noted::{self, only_row};
 use super::registration::{report_decided, report_failed};
 use crate::at::crash_point::crash_point;
 use crate::at::database::bound_query::BoundQuery;
+use crate::at::database::catalogue::Planned;
 use crate::at::database::{AtDatabase, Steps, affected};
 use crate::at::database_wait::reported;
 use crate::at::resource_state::ResourceState;
@@ -47,6 +53,15 @@ impl<DB: AtDatabase> Attempts<DB> {
         let Role::Branch(branch) = &self.role else { return Ok(()) };
         branch.let_others_begin().await;
         if !branch.may_decide() {
+            return Ok(());
+        }
+        if DB::REGISTERS_BESIDE {
+            let note = noted::call(&self.shared, &planned, query, branch, NotedEnd::Open);
+            let deciding = self.deciding.insert(Deciding::start(&self.shared.deciding));
+            self.side_by_side = deciding.is_alone() && note.is_some();
+        }
+        if self.side_by_side {
+            self.named = Some(planned);
             return Ok(());
         }
         crash_point("before-register");
@@ -68,6 +83,24 @@ impl<DB: AtDatabase> Attempts<DB> {
         matches!(&self.role, Role::Branch(branch) if branch.may_decide())
     }
 
+    /// Whether the branch is to share a local transaction with others: those of a database that has
+    /// one writer at a time wait for each other's syncs.
+    pub(super) fn joins_writers(&self) -> bool {
+        !DB::WAITS_WITH_LOCKS && !self.side_by_side && self.shared.merges
+    }
+
+    /// Takes note of the local commit of a joint local transaction, in which the branch has changed
+    /// its row or found none to change.
+    pub(super) async fn note_decided(&mut self, branch: &Branch, has_changed: bool) {
+        if has_changed {
+            report_decided(&self.shared, branch);
+            return;
+        }
+        self.named = None;
+        report_failed(&self.shared, branch).await;
+        self.restart_branch();
+    }
+
     /// Gives up what was granted. The branch runs as any other.
     async fn give_back(&mut self) {
         self.named = None;
@@ -82,19 +115,22 @@ impl<DB: AtDatabase> Attempts<DB> {
         query: &BoundQuery<DB>,
     ) -> Result<Option<Steps<DB>>, sqlx::Error> {
         let Role::Branch(branch) = &self.role else { return Ok(None) };
+        if self.side_by_side {
+            return Ok(None);
+        }
         let (branch, shared) = (branch.clone(), Arc::clone(&self.shared));
         let Some(planned) = self.named.clone() else { return Ok(None) };
         let call = noted::call(&shared, &planned, query, &branch, NotedEnd::Commit);
         let Some(call) = call else { return Ok(None) };
         let mut counted = None;
-        if noted::counts_undo_row(&planned) {
+        if noted::counts_undo_row::<DB>() {
             counted = shared.answers.draw(&shared.connections, 1).await?.pop();
             if counted.is_none() {
                 self.give_back().await;
                 return Ok(None);
             }
         }
-        let mut local = LocalTransaction::merged(&shared.connections).await?;
+        let mut local = LocalTransaction::ours(&shared.connections, true).await?;
         if !self.may_still_decide() {
             self.give_back().await;
             return Ok(None);
@@ -104,7 +140,8 @@ impl<DB: AtDatabase> Attempts<DB> {
         trace::record_changes(&branch.span, changes, branch.granted.len());
         // From here on the branch reports itself.
         self.hand_over();
-        let ended = commit_whole(&shared, &branch, local, call).instrument(branch.span.clone());
+        let ended = commit_whole(&shared, &branch, local, &planned, call);
+        let ended = ended.instrument(branch.span.clone());
         match ended.await {
             Ok(Outcome::Changed(steps)) => {
                 Ok(Some(counted.map_or(steps, |counted| vec![Either::Left(counted)])))
@@ -113,19 +150,41 @@ impl<DB: AtDatabase> Attempts<DB> {
                 shared.answers.keep(counted.into_iter().collect());
                 self.named = None;
                 self.restart_branch();
-                Ok(noted::is_sure(&planned).then_some(steps))
+                Ok(noted::is_sure::<DB>().then_some(steps))
             }
             Err(error) if error.as_database_error().is_some() => {
                 tracing::debug!(%error, "branch not committed in one call; it runs as others do");
                 if DB::is_schema_mismatch(&error) {
                     shared.catalogue.forget_tables();
                 }
+                noted::note_refusal(&planned, &error);
                 self.named = None;
                 self.restart_branch();
                 Ok(None)
             }
             Err(unknown) => Err(unknown),
         }
+    }
+}
+
+/// A last branch that runs.
+pub(crate) struct Deciding(Arc<AtomicUsize>);
+
+impl Deciding {
+    fn start(running: &Arc<AtomicUsize>) -> Self {
+        running.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(running))
+    }
+
+    /// Whether no other one of the resource runs.
+    fn is_alone(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 1
+    }
+}
+
+impl Drop for Deciding {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -141,11 +200,13 @@ async fn commit_whole<DB: AtDatabase>(
     shared: &ResourceState<DB>,
     branch: &Branch,
     mut local: LocalTransaction<'static, DB>,
+    planned: &Planned<DB>,
     call: BoundQuery<DB>,
 ) -> Result<Outcome<DB>, sqlx::Error> {
     crash_point("before-local-commit");
     let committing = Committing::new(shared, branch);
-    let ended = reported(shared, branch.xid.as_str(), send_whole(&mut local, branch, call)).await;
+    let sent = send_whole(&mut local, branch, planned, call);
+    let ended = reported(shared, branch.xid.as_str(), sent).await;
     // From here on a dropped future does not withdraw the report of this outcome.
     committing.settled();
     crash_point("after-local-commit");
@@ -163,9 +224,11 @@ async fn commit_whole<DB: AtDatabase>(
 async fn send_whole<DB: AtDatabase>(
     local: &mut LocalTransaction<'static, DB>,
     branch: &Branch,
+    planned: &Planned<DB>,
     call: BoundQuery<DB>,
 ) -> Result<Outcome<DB>, sqlx::Error> {
-    let error = match local.run_whole(call).await.map(answer::<DB>) {
+    let answered = local.run_whole(call).await;
+    let error = match answered.map(|steps| noted::answer(planned, NotedEnd::Commit, steps)) {
         Ok(steps) if affected::<DB>(&steps) > 0 => return Ok(Outcome::Changed(steps)),
         Ok(steps) => return Ok(Outcome::Unmet(steps)),
         Err(error) => error,
@@ -188,5 +251,5 @@ async fn counted_one<DB: AtDatabase>(
     local: &mut LocalTransaction<'static, DB>,
 ) -> Result<Steps<DB>, sqlx::Error> {
     let counted = BoundQuery::plain(DB::COUNTS_ONE.to_owned());
-    DB::steps(local.connection(), counted).await.map(answer::<DB>)
+    DB::steps(local.connection(), counted).await.map(compound::last_answer::<DB>)
 }

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use either::Either;
-use handfast_rm_core::plan::{NotedEnd, NotedUpdate, Plan, Update, row_key};
+use handfast_rm_core::plan::{Dialect, NotedEnd, NotedRow, NotedUpdate, Plan, Update, row_key};
+use sqlx::error::ErrorKind;
 
 use super::ahead::whole_numbers;
 use super::attempts::Attempts;
@@ -17,7 +18,7 @@ use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::catalogue::{Managed, Planned};
 use crate::at::database::{AtDatabase, Backend, Steps};
 use crate::at::resource_state::ResourceState;
-use crate::at::undo::composed::{log_of, types_of};
+use crate::at::undo::composed::{bytes_of, log_of, types_of};
 use crate::at::undo::table as undo_table;
 
 /// A statement that is about to note its own undo.
@@ -26,15 +27,17 @@ pub(super) struct NotedStatement<DB: Backend> {
     /// The only row that it can change.
     pub(super) row: RowLocks,
     pub(super) call: BoundQuery<DB>,
-    /// Whether it says for certain that there is no row to change. A row that it has not changed
-    /// may also have columns of other types than known.
-    pub(super) is_sure: bool,
+    /// The end of its text.
+    pub(super) end: NotedEnd,
+    /// Whether the branch is registered meanwhile, as the last of its global.
+    pub(super) registers: bool,
 }
 
 impl<DB: AtDatabase> Attempts<DB> {
     /// Composes a branch's only statement as one that notes its own undo, where it can be one.
     pub(crate) fn compose_note(&mut self, query: &BoundQuery<DB>, managed: &Managed) {
-        self.note = self.noted(query, managed);
+        let registers = std::mem::take(&mut self.side_by_side);
+        self.note = self.noted(query, managed).map(|note| NotedStatement { registers, ..note });
     }
 
     fn noted(&self, query: &BoundQuery<DB>, managed: &Managed) -> Option<NotedStatement<DB>> {
@@ -43,9 +46,9 @@ impl<DB: AtDatabase> Attempts<DB> {
         };
         let planned = self.known_plan(query, statement).filter(|_| self.may_note)?;
         let row = only_row(&planned, query)?;
-        let call = call(&self.shared, &planned, query, branch, NotedEnd::Open)?;
-        let is_sure = is_sure(&planned);
-        Some(NotedStatement { planned, row, call, is_sure })
+        let end = NotedEnd::Open;
+        let call = call(&self.shared, &planned, query, branch, end)?;
+        Some(NotedStatement { planned, row, call, end, registers: false })
     }
 }
 
@@ -72,25 +75,47 @@ pub(super) fn only_key<DB: Backend>(plan: &Update, query: &BoundQuery<DB>) -> Op
     Some(row_key(&texts))
 }
 
-/// Whether a statement that notes its own undo says for certain that there is no row to change.
-pub(super) fn is_sure<DB: Backend>(planned: &Planned<DB>) -> bool {
+/// Whether a statement that notes its own undo says for certain that there is no row to change. A
+/// row that it has not changed may also have columns of other types than known.
+pub(super) fn is_sure<DB: Backend>() -> bool {
     // PostgreSQL asks for the types of the columns along with the row.
-    is_compound(planned)
+    DB::DIALECT != Dialect::Postgres
 }
 
-fn is_compound<DB: Backend>(planned: &Planned<DB>) -> bool {
-    matches!(&planned.plan, Plan::Update(Update { noted: Some(it), .. }) if it.is_compound())
+/// The driver's answer to the change of a statement that notes its own undo.
+pub(super) fn answer<DB: Backend>(
+    planned: &Planned<DB>,
+    end: NotedEnd,
+    steps: Steps<DB>,
+) -> Steps<DB> {
+    if !noted_update(planned).is_some_and(|(_, update)| update.is_script()) {
+        // Behind that to the insertion of the undo row, if that has one.
+        return compound::last_answer::<DB>(steps);
+    }
+    let before = match end {
+        NotedEnd::Commit | NotedEnd::Open => 2,
+        NotedEnd::Within => 1,
+    };
+    steps.into_iter().filter(Either::is_left).skip(before).take(1).collect()
 }
 
-/// The driver's answer to the change of a statement that notes its own undo: behind that to the
-/// insertion of the undo row, if that has one.
-pub(super) fn answer<DB: Backend>(steps: Steps<DB>) -> Steps<DB> {
-    steps.into_iter().rfind(Either::is_left).into_iter().collect()
+/// Takes note that the database has refused such a statement. Where it could not compose the log,
+/// it is not asked again.
+pub(super) fn note_refusal<DB: Backend>(planned: &Planned<DB>, error: &sqlx::Error) {
+    let kind = error.as_database_error().map(|error| error.kind());
+    if matches!(kind, Some(ErrorKind::NotNullViolation)) {
+        planned.misjudged();
+    }
 }
 
 /// Whether the answer to a statement that commits with its undo row counts that row too.
-pub(super) fn counts_undo_row<DB: Backend>(planned: &Planned<DB>) -> bool {
-    is_compound(planned)
+pub(super) fn counts_undo_row<DB: Backend>() -> bool {
+    DB::DIALECT == Dialect::MySql
+}
+
+fn noted_update<DB: Backend>(planned: &Planned<DB>) -> Option<(&Update, &NotedUpdate)> {
+    let Plan::Update(plan) = &planned.plan else { return None };
+    Some((plan, plan.noted.as_deref()?))
 }
 
 /// The statement with its undo row. `None` where it cannot note its own.
@@ -101,19 +126,22 @@ pub(super) fn call<DB: Backend>(
     branch: &Branch,
     end: NotedEnd,
 ) -> Option<BoundQuery<DB>> {
-    let Plan::Update(Update { numbered_key: Some(key), noted: Some(update), columns, .. }) =
-        &planned.plan
-    else {
-        return None;
-    };
-    let takes_compound = shared.merges && compound::takes(query.sql().as_str());
+    let (plan, update) = noted_update(planned)?;
+    let takes_several = shared.merges && compound::takes(query.sql().as_str());
+    let first = query.argument_count();
     // The mark for the triggers of a guarded table would take a call of its own.
-    if (update.is_compound() && !takes_compound) || planned.fires_guard() {
+    if (update.is_several() && !takes_several)
+        || !update.takes_arguments(first)
+        || planned.fires_guard()
+    {
         return None;
     }
-    let cells = if update.is_compound() { key.cells(&whole_numbers(query)?)? } else { Vec::new() };
-    let first = query.argument_count();
-    let text = planned.noted(end, || text(planned, columns, update, first, end))?;
+    let cells = if update.is_several() {
+        plan.numbered_key.as_ref()?.cells(&whole_numbers(query)?)?
+    } else {
+        Vec::new()
+    };
+    let text = planned.noted(end, || text(planned, &plan.columns, update, first, end))?;
     let mut call = query.with_sql(text.clone());
     let arguments = call.arguments.get_or_insert_default();
     undo_table::bind_composed::<DB>(arguments, &branch.xid, branch.id);
@@ -131,8 +159,10 @@ fn text<DB: Backend>(
     first: usize,
     end: NotedEnd,
 ) -> Option<String> {
-    let log = log_of(&planned.loaded, columns, update)?;
+    let [before, after] = log_of(&planned.loaded, columns, update)?;
+    let log = update.log([&before, &after], bytes_of::<DB>);
     let (insert, values) = undo_table::insert_composed::<DB>(&log, first);
+    let complete = undo_table::complete_composed::<DB>(&after, first);
     let types = types_of(&planned.loaded, columns, update);
-    Some(update.text(&types, &insert, &values, end))
+    Some(update.text(&types, &NotedRow { insert, values, complete }, end))
 }

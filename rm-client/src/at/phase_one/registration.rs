@@ -29,6 +29,28 @@ pub(super) async fn register<DB: Backend>(
     Ok(reply.decides)
 }
 
+/// Registers a last branch whose row is known, while its statement runs. Takes note in `branch` of
+/// what the coordinator knows.
+pub(super) async fn register_beside<DB: Backend, T>(
+    shared: &ResourceState<DB>,
+    branch: &mut Branch,
+    row: &RowLocks,
+    statement: impl Future<Output = T>,
+) -> (T, Result<(), AtError>) {
+    let mut request = registration(shared, branch, row, Duration::ZERO, HOLDING_LOCKS);
+    request.is_last = true;
+    let mut in_doubt = failed_if_dropped(shared, branch);
+    let (ended, registered) = futures::join!(statement, register(shared, request));
+    in_doubt.disarm();
+    // An unanswered registration may have arrived.
+    branch.registered = registered.as_ref().map_or_else(is_unanswered, |_| true);
+    let registered = registered.map(|decides| {
+        branch.granted = row.clone();
+        branch.decides = decides;
+    });
+    (ended, registered.map_err(AtError::from))
+}
+
 /// Whether a request that failed may have arrived all the same.
 pub(super) fn is_unanswered(error: &Error) -> bool {
     matches!(error, Error::Unanswered { .. })

@@ -21,7 +21,7 @@ use handfast_rm_core::plan::{Direction, Plan, RowDelta, RowEffect, Update};
 use super::ahead::kind;
 use super::branch_log::BranchLog;
 use super::compound;
-use super::joint_queue::Member;
+use super::joint_queue::{JointWork, Member};
 use super::joint_transaction::{Changes, UndoLogs};
 use super::transaction::AtTransaction;
 use crate::at::database::bind::{bind, bind_key};
@@ -44,7 +44,8 @@ struct Numbered<'m, DB: Backend> {
 
 impl<'m, DB: AtDatabase> Numbered<'m, DB> {
     fn of(member: &'m Member<DB>) -> Option<Self> {
-        let (planned, arguments) = member.statement.in_numbers()?;
+        let JointWork::Counter(statement) = &member.work else { return None };
+        let (planned, arguments) = statement.in_numbers()?;
         let Plan::Update(plan) = &planned.plan else { return None };
         Some(Self { plan, delta: plan.row_delta.as_deref()?, planned, arguments })
     }
@@ -112,10 +113,12 @@ pub(super) async fn change_by_sum<DB: AtDatabase>(
     }
     let Ok(change) = sum.change(&key) else { return Ok(None) };
     for (member, is_met) in members.iter().zip(&sum.met) {
-        member.statement.note_found(*is_met);
+        if let JointWork::Counter(statement) = &member.work {
+            statement.note_found(*is_met);
+        }
     }
     shared.answers.keep(sum.counted);
-    Ok(Some(Changes { answers: sum.answers, logs: sum.logs, change }))
+    Ok(Some(Changes { answers: sum.answers, logs: sum.logs, are_noted: false, change }))
 }
 
 /// The read that locks the row. `None` if the column has no such value.
@@ -138,7 +141,7 @@ async fn read_row<DB: AtDatabase>(
 ) -> Result<Option<ImageRow>, sqlx::Error> {
     let begins = local.local.begins_with_next_call();
     let steps = if begins {
-        let call = BoundQuery::ours(compound::begin_and(&text), arguments);
+        let call = BoundQuery::ours(compound::begin_and::<DB>(&text), arguments);
         DB::steps(local.local.connection(), call).await?
     } else {
         DB::steps(local.local.begun().await?, BoundQuery::ours(text, arguments)).await?

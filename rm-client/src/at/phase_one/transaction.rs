@@ -3,14 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use handfast_rm_core::plan::{Reads, Savepoint, Statement, StatementRefusal};
+use handfast_rm_core::plan::{NotedEnd, Reads, Savepoint, Statement, StatementRefusal};
 use sqlx::SqlStr;
 
 use super::branch::{OnConflict, Part, Role};
 use super::branch_log::BranchLog;
 use super::compound;
 use super::local_transaction::LocalTransaction;
-use super::noted::{NotedStatement, answer};
+use super::noted::{NotedStatement, answer, is_sure, note_refusal};
+use super::registration::register_beside;
 use super::statement::StatementRun;
 use crate::at::crash_point::crash_point;
 use crate::at::database::begin::{begin, begin_by};
@@ -61,16 +62,21 @@ impl<DB: AtDatabase> AtTransaction<'static, DB> {
             // does not.
             Role::Plain => LocalTransaction::Driven(begin(&shared.pool).await?),
             Role::Checked(_) | Role::Branch(_) if shared.merges => {
-                LocalTransaction::merged(&shared.connections).await?
+                LocalTransaction::ours(&shared.connections, true).await?
             }
             Role::Checked(_) | Role::Branch(_) => {
                 let mark = shared.catalogue.knows_guards().then(|| mark_of(&role)).flatten();
                 let marked = mark.and_then(|mark| mark.begin::<DB>());
                 log.marked = marked.is_some();
-                LocalTransaction::Driven(match marked {
-                    Some(text) => begin_by(&shared.pool, Some(text)).await?,
-                    None => DB::begin(&shared.pool).await?,
-                })
+                match marked {
+                    Some(text) => {
+                        LocalTransaction::Driven(begin_by(&shared.pool, Some(text)).await?)
+                    }
+                    None if shared.connections.keep_any() => {
+                        LocalTransaction::ours(&shared.connections, false).await?
+                    }
+                    None => LocalTransaction::Driven(DB::begin(&shared.pool).await?),
+                }
             }
         };
         Ok(Self { local, shared, role, log, note: None })
@@ -279,7 +285,7 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
             self.mark(&mark).await?;
         }
         let marks = mark.is_some();
-        let merges = self.local.is_merged();
+        let merges = self.local.merges();
         let connection = if begins { self.local.connection() } else { self.local.begun().await? };
         let (log, loaded, tables) = (&mut self.log, &planned.loaded, &*planned.tables);
         let catalogue = &shared.catalogue;
@@ -310,18 +316,33 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         &mut self,
         note: NotedStatement<DB>,
     ) -> Result<Option<Steps<DB>>, sqlx::Error> {
-        let NotedStatement { planned, row, call, is_sure } = note;
+        let NotedStatement { planned, row, call, end, registers } = note;
         crash_point("before-undo-insert");
-        let begins = self.local.begins_with_next_call();
+        let begins = end != NotedEnd::Within && self.local.begins_with_next_call();
         let connection = if begins { self.local.connection() } else { self.local.begun().await? };
-        let ended = DB::steps(connection, call).await;
-        self.log.is_note_refused = ended.is_err();
-        let steps = answer::<DB>(ended?);
+        let changing = DB::steps(connection, call);
+        let ended = match &mut self.role {
+            Role::Branch(branch) if registers => {
+                let (ended, registered) =
+                    register_beside(&self.shared, branch, &row, changing).await;
+                if let Err(error) = registered {
+                    self.log.not_registered(row, &error);
+                    return Err(error.into());
+                }
+                ended
+            }
+            Role::Branch(_) | Role::Checked(_) | Role::Plain => changing.await,
+        };
+        if let Err(error) = &ended {
+            self.log.is_note_refused = true;
+            note_refusal(&planned, error);
+        }
+        let steps = answer(&planned, end, ended?);
         if begins {
             self.local.has_begun();
         }
         if affected::<DB>(&steps) == 0 {
-            return Ok(is_sure.then_some(steps));
+            return Ok(is_sure::<DB>().then_some(steps));
         }
         if let Role::Branch(branch) = &self.role {
             let changes = [("UPDATE", &*planned.loaded.table.name)].into_iter();
@@ -340,7 +361,7 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
     /// it has not begun.
     async fn mark(&mut self, mark: &Mark) -> Result<(), sqlx::Error> {
         if self.local.begins_with_next_call() {
-            let call = mark.query::<DB>(compound::begin_and(Mark::text::<DB>()));
+            let call = mark.query::<DB>(compound::begin_and::<DB>(Mark::text::<DB>()));
             DB::steps(self.local.connection(), call).await?;
             self.local.has_begun();
         } else {

@@ -21,13 +21,13 @@ pub(crate) fn types_of<DB: Backend>(
     pairs.filter_map(|(column, name)| DB::has_type(&loaded.types[*column], name)).collect()
 }
 
-/// The undo log of an UPDATE, as an expression of the statement. `None` if the database would not
-/// write a value as the library does.
+/// The undo log of an UPDATE, as the terms of its two halves: up to the values before the change,
+/// and the rest. `None` if the database would not write a value as the library does.
 pub(crate) fn log_of<DB: Backend>(
     loaded: &LoadedTable<DB>,
     columns: &[usize],
     update: &NotedUpdate,
-) -> Option<String> {
+) -> Option<[Vec<String>; 2]> {
     let empty = || -> Image { vec![ImageRow { key: Box::default(), values: Vec::new() }] };
     let item = UndoItem::new(UndoKind::Update, loaded, columns, &[], empty(), empty());
     let whole = String::from_utf8(UndoLog::encode(&[item]).ok()?).ok()?;
@@ -35,15 +35,22 @@ pub(crate) fn log_of<DB: Backend>(
     let text = |text: &str| undo_sql::literal(DB::DIALECT, text);
     let row = |values: &[String]| -> Option<Vec<String>> {
         let value = |(column, value): (&usize, &String)| DB::json(&loaded.types[*column], value);
-        columns.iter().zip(values).map(value).collect()
+        let values: Vec<String> = columns.iter().zip(values).map(value).collect::<Option<_>>()?;
+        let mut terms: Vec<String> = values.into_iter().flat_map(|it| [text(","), it]).collect();
+        // Nothing stands before the first one.
+        terms.remove(0);
+        Some(terms)
     };
-    let comma = format!(", {}, ", text(","));
-    let parts = [
-        text(&format!("{head}\"before\":[[")),
-        row(&update.before)?.join(&comma),
-        text("]],\"after\":[["),
-        row(&update.after)?.join(&comma),
-        text("]]}]}"),
+    let before = [
+        vec![text(&format!("{head}\"before\":[["))],
+        row(&update.before)?,
+        vec![text("]],\"after\":[[")],
     ];
-    Some(update.log(&DB::utf8(&format!("CONCAT({})", parts.join(", ")))))
+    let after = [row(&update.after)?, vec![text("]]}]}")]];
+    Some([before.concat(), after.concat()])
+}
+
+/// Terms of a text as its bytes.
+pub(crate) fn bytes_of<DB: Backend>(terms: &[String]) -> String {
+    DB::utf8(&DB::concat(terms))
 }

@@ -79,7 +79,17 @@ pub(crate) fn insert_composed<DB: Backend>(log: &str, first: usize) -> (String, 
     (format!("INSERT INTO {COLUMNS}"), values)
 }
 
-/// Binds the arguments of [`insert_composed`].
+/// The statement that adds terms to the log of such a row: up to its new value, that, and the rest.
+/// Takes the same arguments.
+pub(crate) fn complete_composed<DB: Backend>(terms: &[String], first: usize) -> [String; 3] {
+    let [branch, xid] = [first, first + 1].map(placeholder::<DB>);
+    let mut whole = vec!["undo_log.rollback_info".to_owned()];
+    whole.extend_from_slice(terms);
+    let which = format!("WHERE xid = {xid} AND branch_id = {branch}");
+    ["UPDATE undo_log SET rollback_info =".to_owned(), DB::utf8(&DB::concat(&whole)), which]
+}
+
+/// Binds the arguments of both.
 pub(crate) fn bind_composed<DB: Backend>(arguments: &mut DB::Arguments, xid: &Xid, branch: u64) {
     DB::bind_number(arguments, signed(branch));
     DB::bind_text(arguments, xid.as_str());
@@ -289,7 +299,8 @@ fn placeholders<DB: Backend, const N: usize>() -> [String; N] {
 fn placeholder<DB: Backend>(index: usize) -> String {
     match DB::DIALECT {
         Dialect::Postgres => format!("${}", index + 1),
-        Dialect::MySql | Dialect::Sqlite => "?".to_owned(),
+        Dialect::Sqlite => format!("?{}", index + 1),
+        Dialect::MySql => "?".to_owned(),
     }
 }
 

@@ -25,10 +25,6 @@ use super::{Backend, Carried, Identity, LoadedTable, Purpose, Steps, backend_bas
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SqliteColumn;
 
-/// Takes the one writer lock at once: a read transaction that writes later fails if another writer
-/// has committed in between.
-const BEGIN: &str = "BEGIN IMMEDIATE";
-
 impl Backend for Sqlite {
     const DIALECT: Dialect = Dialect::Sqlite;
     const FOLDER: &'static str = "sqlite";
@@ -44,6 +40,12 @@ impl Backend for Sqlite {
     const UNDO_AFTER: &'static [&'static str] = &[];
     const UNDO_SIZE_HINT: &'static str = "";
     const ARGUMENTS_MAX: usize = 32_766;
+    const REGISTERS_BESIDE: bool = true;
+    // Takes the one writer lock at once: a read transaction that writes later fails if another
+    // writer has committed in between.
+    const BEGIN: &'static str = "BEGIN IMMEDIATE";
+    // SQLite refuses a ROLLBACK without a transaction. A savepoint begins one.
+    const ROLLBACK: &'static str = "SAVEPOINT hf_end; ROLLBACK";
 
     type ColumnType = SqliteColumn;
 
@@ -54,13 +56,13 @@ impl Backend for Sqlite {
     }
 
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
-        begin_by(pool, Some(BEGIN.into_sql_str())).boxed()
+        begin_by(pool, Some(Self::BEGIN.into_sql_str())).boxed()
     }
 
     fn begin_on(
         connection: &mut PoolConnection<Self>,
     ) -> BoxFuture<'_, Result<Transaction<'_, Self>, sqlx::Error>> {
-        connection.begin_with(BEGIN).boxed()
+        connection.begin_with(Self::BEGIN).boxed()
     }
 
     fn last_insert_id(_: &Self::QueryResult) -> Option<u64> {
@@ -122,6 +124,25 @@ impl Backend for Sqlite {
             Value::Bytes(bytes) => sqlx::Arguments::add(arguments, bytes.clone()),
         };
         added.map_err(|_| misfit())
+    }
+
+    fn json(_: &SqliteColumn, value: &str) -> Option<String> {
+        // NULL for other values, such as text that may be no UTF-8: no log may be NULL. A text of
+        // UTF-16 has more bytes than characters.
+        Some(format!(
+            "CASE typeof({value}) WHEN 'integer' THEN {value} WHEN 'null' THEN 'null' \
+             WHEN 'blob' THEN '{{\"hex\":\"' || lower(hex({value})) || '\"}}' \
+             WHEN 'text' THEN CASE WHEN {value} NOT GLOB '*[^ -~]*' AND \
+             length({value}) = length(CAST({value} AS BLOB)) THEN json_quote({value}) END END"
+        ))
+    }
+
+    fn concat(texts: &[String]) -> String {
+        texts.join(" || ")
+    }
+
+    fn utf8(text: &str) -> String {
+        format!("CAST({text} AS BLOB)")
     }
 
     fn is_temporal(_: &SqliteColumn) -> bool {
@@ -201,7 +222,7 @@ impl Backend for Sqlite {
 
 async fn identity(connection: &mut SqliteConnection) -> Result<Identity, sqlx::Error> {
     const QUERY: &str = "SELECT identity, (SELECT file FROM pragma_database_list WHERE name = \
-         'main') FROM main.handfast_identity";
+         'main'), (SELECT encoding FROM pragma_encoding) FROM main.handfast_identity";
     let found = rows::<Sqlite>(connection, QUERY.to_owned(), SqliteArguments::default()).await?;
     let row = found.first().ok_or(sqlx::Error::RowNotFound)?;
     let text = |index| Sqlite::text(row, index).map(Option::unwrap_or_default);
@@ -210,6 +231,7 @@ async fn identity(connection: &mut SqliteConnection) -> Result<Identity, sqlx::E
         label: format!("SQLite {}", text(1)?),
         only_schema: Some("main".to_owned()),
         undo_bytes_max: 64 << 20,
-        takes_compounds: false,
+        // The undo log that the database composes is in its own encoding.
+        takes_compounds: text(2)? == "UTF-8",
     })
 }

@@ -57,6 +57,9 @@ pub(crate) struct StatementRun<'r, DB: Backend> {
     pub(crate) query: BoundQuery<DB>,
 }
 
+/// The savepoint around a statement that may fail half-way.
+const SAVEPOINT: &str = "hf_statement";
+
 /// How much a change does before it can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
@@ -116,9 +119,17 @@ impl<DB: Backend> StatementRun<'_, DB> {
     }
 
     async fn all_or_nothing(&mut self, captured: BoundQuery<DB>) -> Result<Steps<DB>, sqlx::Error> {
-        self.control("SAVEPOINT").await?;
-        let result = DB::steps(self.connection, captured).await;
+        let merges = self.merges && compound::takes(captured.sql().as_str());
+        let result = if merges {
+            let text = compound::within_savepoint::<DB>(SAVEPOINT, captured.sql().as_str());
+            let call = captured.with_text(&text);
+            DB::steps(self.connection, call).await.map(compound::inner_answers::<DB>)
+        } else {
+            self.control("SAVEPOINT").await?;
+            DB::steps(self.connection, captured).await
+        };
         match &result {
+            Ok(_) if merges => return result,
             Ok(_) => {}
             // The savepoint has gone with the transaction.
             Err(error) if DB::ends_transaction(error) => return result,
@@ -141,7 +152,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
     }
 
     async fn control(&mut self, verb: &str) -> Result<(), sqlx::Error> {
-        let text = format!("{verb} hf_statement");
+        let text = format!("{verb} {SAVEPOINT}");
         DB::steps(self.connection, BoundQuery::plain(text)).await?;
         Ok(())
     }
@@ -299,9 +310,9 @@ impl<DB: Backend> StatementRun<'_, DB> {
     async fn answer(&mut self, query: &Query) -> Result<Steps<DB>, sqlx::Error> {
         let captured = if std::mem::take(&mut self.begins) {
             match self.mark.take() {
-                None => self.query.with_text(&compound::begin_and(&query.text)),
+                None => self.query.with_text(&compound::begin_and::<DB>(&query.text)),
                 Some(mark) => {
-                    let text = compound::begin_read_and_mark(&query.text, Mark::text::<DB>());
+                    let text = compound::begin_read_and_mark::<DB>(&query.text, Mark::text::<DB>());
                     let mut call = self.query.with_text(&text);
                     mark.bind::<DB>(call.arguments.get_or_insert_default());
                     call

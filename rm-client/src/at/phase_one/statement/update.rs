@@ -30,7 +30,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
                 if !self.needs_after(plan) {
                     return self.update_unseen(plan, change, before).await;
                 }
-                if let Some(query) = self.merged(change, &before) {
+                if !returns_after && let Some(query) = self.merged(change, &before) {
                     return self.update_merged(plan, query, before).await;
                 }
                 let extent = self.extent_of(plan, &before);
@@ -55,11 +55,12 @@ impl<DB: Backend> StatementRun<'_, DB> {
     /// Runs the application's own text.
     async fn update_unimaged(&mut self, key: Box<[u8]>) -> Result<Steps<DB>, sqlx::Error> {
         let call = if std::mem::take(&mut self.begins) {
-            self.query.with_text(&compound::begin_and(self.query.sql().as_str()))
+            self.query.with_text(&compound::begin_and::<DB>(self.query.sql().as_str()))
         } else {
             self.query.clone()
         };
         let steps = self.change_within(Extent::OneRow, call).await?;
+        let steps = compound::last_answer::<DB>(steps);
         if affected::<DB>(&steps) > 0 {
             self.log.lock(self.loaded, RowLockMode::Exclusive, [key]);
         }
@@ -128,7 +129,7 @@ impl<DB: Backend> StatementRun<'_, DB> {
         let table = &self.loaded.table;
         let after =
             undo_sql::select_by_keys(DB::DIALECT, table, columns, before.len(), RowLocking::None);
-        let mut call = self.query.with_text(&compound::change_and_read(&change.text, &after));
+        let mut call = self.query.with_text(&compound::change_and_read::<DB>(&change.text, &after));
         let arguments = call.arguments.get_or_insert_default();
         bind_keys(arguments, self.loaded, values_of(&before), columns)?;
         let steps = self.change_merged(call, &before, columns).await?;
