@@ -137,7 +137,7 @@ struct Stacks {
 impl Stacks {
     async fn open(options: &ProductOptions<'_>, clients: usize) -> Result<Self> {
         let ProductOptions { url, place, .. } = *options;
-        let library = AtSetup::<MySql>::open(url, place, clients, 0).await?;
+        let library = options.open::<MySql>(&[clients]).await?;
         let directory = place.directory()?;
         let dialect = MySql::SEATA.context("Seata's client uses MySQL")?;
         let address = JdbcAddress::new(dialect.jdbc, url, &library.first.name)?;

@@ -42,6 +42,10 @@ pub(crate) struct Options {
     /// is slow until it has compiled what is run often. At most 600.
     #[arg(long, default_value_t = 20.0, value_name = "SECONDS")]
     jvm_warm_up: f64,
+    /// Branches of `at` keep their connections, as the pool in Java does. Plain transactions in
+    /// Rust give theirs back.
+    #[arg(long)]
+    keep_connections: bool,
     #[command(flatten)]
     measure: Measure,
     #[command(flatten)]
@@ -107,7 +111,8 @@ impl Options {
     async fn at(&self) -> Result<Vec<Row>> {
         let url = self.mysql.as_deref().context("--mysql names no server")?;
         let (measure, place) = (&self.measure, &self.place);
-        let options = at::ProductOptions { url, measure, place, keep_connections: false };
+        let keep_connections = self.keep_connections;
+        let options = at::ProductOptions { url, measure, place, keep_connections };
         options.peers(&self.clients, self.jvm_warm_up()).await
     }
 
