@@ -6,15 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use futures::FutureExt;
 use handfast::{AtResource, TransactionError};
 use handfast_test_services::until;
-use sqlx::Pool;
 use sqlx::pool::PoolOptions;
+use sqlx::{MySql, Pool, Postgres};
 
 use crate::at::{Stage, TestDatabase, on_every_database};
 
 on_every_database!(
     a_kept_connection_is_used_again,
     others_get_a_connection_that_is_not_used,
-    a_connection_that_is_lost_while_it_is_kept_is_replaced,
     a_pool_can_be_closed,
 );
 
@@ -106,11 +105,17 @@ async fn others_get_a_connection_that_is_not_used<DB: TestDatabase>() {
     }
 }
 
-async fn a_connection_that_is_lost_while_it_is_kept_is_replaced<DB: TestDatabase>() {
-    // A file is not lost.
-    if DB::NAME_IN_TESTS == "sqlite" {
-        return;
-    }
+#[tokio::test]
+async fn a_connection_to_postgres_that_is_lost_while_it_is_kept_is_replaced() {
+    a_lost_connection_is_replaced::<Postgres>().await;
+}
+
+#[tokio::test]
+async fn a_connection_to_mariadb_that_is_lost_while_it_is_kept_is_replaced() {
+    a_lost_connection_is_replaced::<MySql>().await;
+}
+
+async fn a_lost_connection_is_replaced<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(ACCOUNT).await;
     let (pool, _) = single(&stage).await;
     let resource = stage.handfast.at(pool).keep_connections(1).await.unwrap();

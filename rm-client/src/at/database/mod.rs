@@ -81,7 +81,7 @@ pub struct Identity {
     pub(crate) only_schema: Option<String>,
     /// The largest undo log that one INSERT can carry, in bytes.
     pub(crate) undo_bytes_max: usize,
-    /// Whether several statements can go out in one call, as a compound statement.
+    /// Whether several statements can go out in one call.
     pub(crate) takes_compounds: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The local transaction underneath: the driver's, or one that needs no calls of its own.
+//! The local transaction underneath: the driver's, or one that the library begins and ends itself.
 //!
 //! ```text
 //! one by one:    BEGIN │ read │ change │ read │ undo row │ COMMIT
