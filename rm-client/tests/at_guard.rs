@@ -95,7 +95,7 @@ impl GuardDatabase for MySql {
         async {
             // `innodb_trx` is not brought up to date while it is asked every few milliseconds.
             let query = "SELECT CAST(COUNT(*) AS CHAR) FROM information_schema.processlist \
-                         WHERE db = DATABASE() AND command = 'Query' AND time_ms > 300";
+                         WHERE db = DATABASE() AND command IN ('Query', 'Execute') AND time_ms > 300";
             Self::raw_rows(pool, query).await.unwrap().remove(0).remove(0).unwrap().parse().unwrap()
         }
         .boxed()
@@ -416,6 +416,29 @@ async fn what_an_ended_branch_leaves_refuses_nothing<DB: GuardDatabase>() {
     assert_eq!(guarded::clean(&stage.pool, None).await.unwrap(), 1);
     nothing_is_kept(&stage).await;
     drop(global);
+}
+
+/// A writer that locks guarded rows in its own order may be in a deadlock with their removal, which
+/// is the lighter one of the two.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guarded_rows_are_removed_after_a_deadlock() {
+    let stage = guarded::<MySql>(GuardMode::Refuse).await;
+    passes(&stage, "CREATE TABLE weight (id INT AUTO_INCREMENT PRIMARY KEY, n INT)").await;
+    let global = stage.begin().await;
+    stage.branch(&global, &["UPDATE stock SET units = 7"]).await;
+    let mut writer = MySqlConnection::connect_with(&stage.pool.connect_options()).await.unwrap();
+    let lock = |order: &str| {
+        let text = format!("SELECT 1 FROM guarded_row ORDER BY row_digest {order} LIMIT 1");
+        AssertSqlSafe(format!("{text} LOCK IN SHARE MODE"))
+    };
+    writer.execute("BEGIN").await.unwrap();
+    writer.execute("INSERT INTO weight (n) SELECT seq FROM seq_1_to_1000").await.unwrap();
+    writer.execute(lock("DESC")).await.unwrap();
+    stage.roll_back(global).await;
+    until("the removal waits", async || MySql::waiting(&stage.pool).await > 0).await;
+    writer.execute(lock("ASC")).await.unwrap();
+    writer.execute("COMMIT").await.unwrap();
+    nothing_is_kept(&stage).await;
 }
 
 /// A mark that outlasted its local transaction would let pass what follows on the connection: the

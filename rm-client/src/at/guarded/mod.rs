@@ -29,6 +29,7 @@ use super::database::bound_query::BoundQuery;
 use super::database::{AtDatabase, Backend, rows};
 use super::error::AtError;
 use super::undo::table::{DELETE_MAX, delete_named};
+use crate::fence::is_conflict;
 use crate::xid::Xid;
 
 /// The tables whose rows are named by a branch.
@@ -37,6 +38,9 @@ const OF_BRANCHES: [&str; 2] = ["guarded_row", "guarded_note"];
 /// How many branches may wait for their guarded rows to be deleted (BOUNDED). Further ones are left
 /// to the sweep.
 const RELEASES_MAX: usize = 10_000;
+
+/// How often it is tried to delete the rows of branches before they are left to the sweep (BOUNDED).
+const REMOVALS_MAX: u32 = 10;
 
 /// How a local transaction passes the guards.
 #[derive(Clone, Debug)]
@@ -154,15 +158,27 @@ pub(crate) async fn remove_released<DB: AtDatabase>(
     let mut branches = Vec::new();
     while released.recv_many(&mut branches, DELETE_MAX).await > 0 {
         let names: Vec<(&str, u64)> = branches.iter().map(|(xid, id)| (&**xid, *id)).collect();
-        let removed = match pool.acquire().await {
-            Ok(mut connection) => remove::<DB>(&mut connection, &names).await,
-            Err(error) => Err(error),
-        };
         // A writer that was refused, and stays in its transaction, keeps the row locked on MySQL.
-        if let Err(error) = removed {
+        if let Err(error) = remove_from::<DB>(&pool, &names).await {
             tracing::warn!(%error, branches = names.len(), "guarded rows left to the sweep");
         }
         branches.clear();
+    }
+}
+
+/// Deletes the guarded rows of branches, anew after a deadlock: on MySQL the triggers lock those
+/// that a writer meets, in the writer's order.
+async fn remove_from<DB: AtDatabase>(
+    pool: &Pool<DB>,
+    branches: &[(&str, u64)],
+) -> Result<(), sqlx::Error> {
+    let mut attempts = 1;
+    loop {
+        let mut connection = pool.acquire().await?;
+        match remove::<DB>(&mut connection, branches).await {
+            Err(error) if attempts < REMOVALS_MAX && is_conflict(&error) => attempts += 1,
+            end => return end,
+        }
     }
 }
 
