@@ -30,8 +30,8 @@ pub(crate) struct Context {
     pub(crate) rollback_only: Option<Arc<AtomicBool>>,
     /// Whether code in this process has joined participants, whose votes take time.
     pub(crate) has_participants: Arc<AtomicBool>,
-    /// How many branches code in this process has open.
-    pub(crate) open_branches: Arc<AtomicUsize>,
+    /// The branches that code in this process has made.
+    pub(crate) branches: Arc<BranchCounts>,
     /// The local commit of the last branch. `None` where none can decide the global, such as where
     /// it began elsewhere.
     pub(crate) last_commit: Option<Arc<LastCommit>>,
@@ -42,7 +42,7 @@ pub(crate) struct Context {
 impl Context {
     /// The context of a global that began elsewhere.
     pub(crate) fn new(xid: Xid) -> Self {
-        let (has_participants, open_branches) = (Arc::default(), Arc::default());
+        let (has_participants, branches) = (Arc::default(), Arc::default());
         let (rollback_only, last_commit, begin_answer) = (None, None, None);
         let read_committed = false;
         Self {
@@ -50,7 +50,7 @@ impl Context {
             read_committed,
             rollback_only,
             has_participants,
-            open_branches,
+            branches,
             last_commit,
             begin_answer,
         }
@@ -62,24 +62,38 @@ impl Context {
         let is_set = |flag: &AtomicBool| flag.load(Ordering::Acquire);
         let rolls_back = self.rollback_only.as_deref().is_some_and(is_set);
         // Another one may fail yet, and would have been committed without.
-        let is_alone = self.open_branches.load(Ordering::Acquire) <= 1;
+        let is_alone = self.branches.open.load(Ordering::Acquire) <= 1;
         self.last_commit.is_some() && !rolls_back && !is_set(&self.has_participants) && is_alone
     }
 
     /// Counts a branch as open, as long as what is returned lives.
     pub(crate) fn open_branch(&self) -> OpenBranch {
-        self.open_branches.fetch_add(1, Ordering::AcqRel);
-        OpenBranch(Arc::clone(&self.open_branches))
+        self.branches.made.fetch_add(1, Ordering::AcqRel);
+        self.branches.open.fetch_add(1, Ordering::AcqRel);
+        OpenBranch(Arc::clone(&self.branches))
+    }
+
+    /// Returns whether code in this process has made no more than one branch.
+    pub(crate) fn has_one_branch(&self) -> bool {
+        self.branches.made.load(Ordering::Acquire) <= 1
     }
 }
 
-/// A branch that may still commit, in the count of its global.
+/// Counts the branches of a global that code in this process has made.
+#[derive(Debug, Default)]
+pub(crate) struct BranchCounts {
+    made: AtomicUsize,
+    /// Those of them that may still commit.
+    open: AtomicUsize,
+}
+
+/// A branch that may still commit, in the counts of its global.
 #[derive(Debug)]
-pub(crate) struct OpenBranch(Arc<AtomicUsize>);
+pub(crate) struct OpenBranch(Arc<BranchCounts>);
 
 impl Drop for OpenBranch {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.0.open.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -3,6 +3,7 @@
 //! It adds to the [link](crate::link) only what each request means for its deadline, and which
 //! reply belongs to it. Reconnecting and resubmission happen below and are not seen here.
 
+use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -26,6 +27,12 @@ pub(crate) trait BranchHandler: Send + Sync {
     /// A branch that the answer leaves out counts as [`v1::Retryable`]. Calls that commit may run
     /// beside each other; calls that roll back run one after the other, in the order they came.
     async fn finish(&self, call: PhaseTwoCall) -> Vec<BranchOutcome>;
+}
+
+/// Takes note of branches that the coordinator has lost, in a crash before it had stored them.
+pub(crate) trait LostBranches: Debug + Send + Sync {
+    /// A branch that was all of its global, and has committed locally.
+    fn lost(&self, xid: &Xid, branch_id: u64);
 }
 
 /// A connection to the coordinator. Cheap to clone.
@@ -233,6 +240,21 @@ impl Coordinator {
     ) -> Result<(), Error> {
         let report = Ask::ReportBranch(report_of(xid, branch_id, outcome));
         self.link.notify("report_branch", report)
+    }
+
+    /// Reports a local commit that has decided its global, and waits for nothing. `lost` hears of
+    /// the branch if the coordinator does not know its global any more.
+    ///
+    /// # Errors
+    /// When the request cannot be queued.
+    pub(crate) fn report_last(
+        &self,
+        xid: &Xid,
+        branch_id: u64,
+        lost: Option<Arc<dyn LostBranches>>,
+    ) -> Result<(), Error> {
+        let report = Ask::ReportBranch(report_of(xid, branch_id, v1::PhaseOneOutcome::Done));
+        self.link.report_last(report, lost.map(|lost| (lost, xid.clone(), branch_id)))
     }
 
     /// Asks for the status of a global.

@@ -204,20 +204,24 @@ async fn the_page_tells_how_many_statements_are_sent() {
     table += &format!("| {name} | {} |\n", cells.join(" | "));
     let name = "UPDATE of one row by its key, as a single statement";
     let cells = [
-        alone(&postgres, &postgres.resource).await,
-        alone(&mysql, &mysql.resource).await,
-        alone(&mysql, &apart).await,
-        alone(&sqlite, &sqlite.resource).await,
+        alone(&postgres, &postgres.resource, Position::Only).await,
+        alone(&mysql, &mysql.resource, Position::Only).await,
+        alone(&mysql, &apart, Position::Only).await,
+        alone(&sqlite, &sqlite.resource, Position::Only).await,
     ];
     table += &format!("| {name} | {} |\n", cells.join(" | "));
-    let name = "the same, as the last branch";
-    let cells = [
-        alone(&postgres, &postgres.resource.last()).await,
-        alone(&mysql, &mysql.resource.last()).await,
-        alone(&mysql, &apart.last()).await,
-        alone(&sqlite, &sqlite.resource.last()).await,
-    ];
-    table += &format!("| {name} | {} |\n", cells.join(" | "));
+    for (name, position) in [
+        ("the same, as the last branch, which is the only one", Position::Only),
+        ("the same, as the last branch behind another one", Position::BehindAnother),
+    ] {
+        let cells = [
+            alone(&postgres, &postgres.resource.last(), position).await,
+            alone(&mysql, &mysql.resource.last(), position).await,
+            alone(&mysql, &apart.last(), position).await,
+            alone(&sqlite, &sqlite.resource.last(), position).await,
+        ];
+        table += &format!("| {name} | {} |\n", cells.join(" | "));
+    }
     let path = format!("{}/../docs/at.md", env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(&path).unwrap();
     let (above, rest) = page.split_once(BEGINS).expect("the page has the marker");
@@ -309,22 +313,39 @@ async fn lacking<DB: TestDatabase>(resource: &AtResource<DB>) -> usize {
     PLAIN - counted(transaction(resource, "SELECT n FROM item")).await
 }
 
+/// The position of a branch in its global.
+#[derive(Clone, Copy)]
+enum Position {
+    Only,
+    BehindAnother,
+}
+
 /// Counts the statements of a single statement whose table and plan are known.
-async fn alone<DB: TestDatabase>(stage: &Stage<DB>, resource: &AtResource<DB>) -> String {
+async fn alone<DB: TestDatabase>(
+    stage: &Stage<DB>,
+    resource: &AtResource<DB>,
+    position: Position,
+) -> String {
     let global = || stage.handfast.transaction("alone");
     let id = if DB::NAME_IN_TESTS == "postgres" { "$1" } else { "?" };
     let sql = format!("UPDATE item SET n = n + 1 WHERE id = {id}");
     let run = || DB::run_alone_with(resource, &sql, &[3]);
+    let before = async || match position {
+        Position::Only => Ok(0),
+        Position::BehindAnother => DB::run_alone_with(&stage.resource, &sql, &[1]).await,
+    };
     let known = global().run(async |tx| {
+        before().await?;
         run().await?;
         Ok::<_, sqlx::Error>(tx.xid().cloned().unwrap())
     });
     stage.await_status(&known.await.unwrap(), |status| status == GlobalStatus::Committed).await;
     let lacking = lacking(resource).await;
     let counting = global().run(async |_tx| {
-        let before = SENT.load(Ordering::SeqCst);
+        before().await?;
+        let sent_before = SENT.load(Ordering::SeqCst);
         run().await?;
-        Ok::<_, sqlx::Error>(SENT.load(Ordering::SeqCst) - before)
+        Ok::<_, sqlx::Error>(SENT.load(Ordering::SeqCst) - sent_before)
     });
     let sent = counting.await.unwrap();
     // One that begins and commits in the same call has no events that could be missing.

@@ -8,9 +8,9 @@ use handfast_proto::v1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GlobalStatus {
-    /// The coordinator does not know the global: it was never begun, it had no branch when the
-    /// coordinator restarted, or it finished longer ago than the coordinator remembers. Never read
-    /// this as committed or as rolled back.
+    /// The coordinator does not know the global: it was never begun, it had no branch stored when
+    /// the coordinator restarted, or it finished longer ago than the coordinator remembers. Never
+    /// read this as committed or as rolled back.
     Unknown,
     /// Undecided.
     Active,

@@ -89,6 +89,8 @@ impl Coordinator {
                     After::Nothing
                 } else if matches!(reply, Reply::LastReported) {
                     After::AnyBatch
+                } else if matches!(reply, Reply::Registered { may_be_lost: true, .. }) {
+                    After::Commits
                 } else {
                     After::Batch
                 };
@@ -163,8 +165,8 @@ impl Coordinator {
             Command::RegisterBranch { xid, branch, wait } => {
                 self.global_wing(now, out).register_branch(to, xid, branch, false, wait)
             }
-            Command::RegisterLastBranch { xid, branch, wait } => {
-                self.global_wing(now, out).register_branch(to, xid, branch, true, wait)
+            Command::RegisterLastBranch { xid, branch, wait, rows_are_locked: locked } => {
+                self.global_wing(now, out).register_last_branch(to, xid, branch, wait, locked)
             }
             Command::ReportBranch { xid, branch, outcome, application_data } => {
                 self.global_wing(now, out).report_branch(xid, branch, outcome, application_data)

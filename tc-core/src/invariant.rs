@@ -28,11 +28,15 @@ impl Outcome {
     /// The reply that has to wait, for operators.
     pub fn check_early_replies(&self) -> Result<(), String> {
         for effect in &self.effects {
-            let Effect::Reply { reply, when: After::Nothing, .. } = effect else { continue };
+            let Effect::Reply { reply, when: After::Nothing | After::Commits, .. } = effect else {
+                continue;
+            };
             let is_stored = |xid| self.changes.iter().any(|it| it.key() == RecordKey::Global(xid));
             let may_leave = match reply {
                 Reply::Begun { xid, found, .. } => found.is_none() && !is_stored(*xid),
                 Reply::LockFreed => true,
+                // Its receiver has the rows in its database, and needs no record of the branch.
+                Reply::Registered { may_be_lost: true, .. } => !self.has_committed,
                 Reply::Rejected(
                     Rejection::LimitReached { .. }
                     | Rejection::ShareReached { .. }

@@ -252,13 +252,14 @@ impl Running {
         let address = Arc::clone(&self.settings.address);
         let limits = self.settings.limits.clone();
         let clock = Arc::clone(&self.clock);
+        let is_sole_leader = self.store.certain_until(epoch).is_none();
         let load = move || {
             let loaded = Coordinator::load_in_order(epoch, address, limits, &mut records);
             // What was read before the store failed may well contradict itself.
             let count = records.end()?;
             let mut coordinator = loaded?;
             coordinator.resume(epoch_taken_at, clock.now());
-            Ok::<_, EngineFailure>((BatchBuilder::new(coordinator), count))
+            Ok::<_, EngineFailure>((BatchBuilder::new(coordinator, is_sole_leader), count))
         };
         // Loading millions of records takes seconds, in which the lease must be renewed. Boxed,
         // since the future has room for a whole coordinator.
@@ -333,6 +334,7 @@ impl Running {
                 Wakeup::Written(written) => {
                     written?;
                     let durable = writing.take();
+                    term.batch.written();
                     // The next write is started first, since releasing effects takes a while.
                     writing = self.write_on(term);
                     self.release(durable);

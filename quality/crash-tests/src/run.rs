@@ -70,7 +70,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Verdict { outcomes, reasons, .. } = &self.verdict;
-        let Verdict { totals, list_reads, elements, guards, violations, .. } = &self.verdict;
+        let Verdict { totals, list_reads, elements, guards, lost, violations, .. } = &self.verdict;
         writeln!(f, "seed {}: {} s of faults", self.seed, self.lasted.as_secs())?;
         for (fault, times) in &self.faults {
             writeln!(f, "  {times:>6} x {fault}")?;
@@ -83,6 +83,7 @@ impl fmt::Display for Report {
         }
         writeln!(f, "  {totals:>6} totals and {list_reads} lists read, {elements} elements")?;
         writeln!(f, "  {guards:>6} guard rows left to the daily sweep")?;
+        writeln!(f, "  {lost:>6} committed globals lost by killed coordinators")?;
         writeln!(f, "  {:>6} violations", violations.len())?;
         violations.iter().take(20).try_for_each(|violation| writeln!(f, "    {violation}"))
     }

@@ -25,7 +25,8 @@ const QUESTIONS: usize = 64;
 /// while it was asked whether a last branch has committed, and of which another process was asked
 /// meanwhile. That no committed branch was barred is what accounts, receipts and lists show.
 const GUARD: u8 = 1;
-/// An undo log: none may be left.
+/// An undo log: none may be left, but for a branch that was all of its global and has committed,
+/// where a killed coordinator has lost it and its process was killed too.
 const LOG: u8 = 0;
 
 /// The result of a run.
@@ -43,6 +44,8 @@ pub struct Verdict {
     pub elements: usize,
     /// Guard rows left, which the daily sweep takes.
     pub guards: usize,
+    /// Committed globals that killed coordinators have lost.
+    pub lost: usize,
     /// Everything that does not hold.
     pub violations: Vec<String>,
 }
@@ -71,10 +74,12 @@ impl RunningSystem {
     /// Waits, within limits, until nothing is left over, and records what is.
     async fn settle(&self, verdict: &mut Verdict) -> Result<()> {
         let until = Instant::now() + SETTLED_WITHIN;
+        let observer = self.observer().await?;
         loop {
-            let left = self.left().await?;
+            let left = self.left(&observer).await?;
             if left.is_empty() || Instant::now() >= until {
                 verdict.violations.extend(left);
+                observer.close().await;
                 return Ok(());
             }
             // A poll: databases do not report when their last undo log is deleted.
@@ -82,10 +87,15 @@ impl RunningSystem {
         }
     }
 
-    async fn left(&self) -> Result<Vec<String>> {
+    async fn left(&self, observer: &Handfast) -> Result<Vec<String>> {
         let mut left = unfinished(&self.status().await?);
         for (database, pool) in self.pools.iter().enumerate() {
-            let logs = pool.undo_rows(LOG).await?;
+            let mut logs = pool.undo_rows(LOG).await?;
+            for xid in self.record.globals_of_one_branch(&logs) {
+                if observer.outcome(&xid.parse()?).await? == GlobalStatus::Unknown {
+                    logs.retain(|left| *left != xid);
+                }
+            }
             if let Some(first) = logs.first() {
                 let count = logs.len();
                 left.push(format!("{count} undo logs in database {database}, of {first}"));
@@ -160,18 +170,22 @@ impl RunningSystem {
         let reported: Vec<(u64, &Done, GlobalStatus)> =
             stream::iter(asked.collect::<Vec<_>>()).buffered(QUESTIONS).try_collect().await?;
         for (operation, done, status) in reported {
-            let committed = matches!(status, GlobalStatus::Committed | GlobalStatus::Committing);
+            let is_there = appended.contains(&operation);
+            // Its branch is all of it, and the database says how it has ended.
+            let is_lost = status == GlobalStatus::Unknown && is_there && done.task.has_one_branch();
+            verdict.lost += usize::from(is_lost);
+            let committed =
+                is_lost || matches!(status, GlobalStatus::Committed | GlobalStatus::Committing);
             let as_told = match done.outcome {
                 Outcome::Committed => committed,
                 Outcome::RolledBack => !committed,
                 Outcome::Unknown => true,
             };
             let appends = matches!(&done.task, Task::Append { .. });
-            if !as_told || (appends && committed != appended.contains(&operation)) {
+            if !as_told || (appends && committed != is_there) {
                 verdict.violations.push(format!(
                     "operation {operation}: reported {:?}, decided {status}, in a list: {}",
-                    done.outcome,
-                    appended.contains(&operation)
+                    done.outcome, is_there
                 ));
             }
         }

@@ -148,6 +148,13 @@ impl Task {
         branches
     }
 
+    /// Whether it changes or locks rows of one database alone.
+    #[must_use]
+    pub fn has_one_branch(&self) -> bool {
+        let product = [Product::Sqlite; DATABASES];
+        self.branches(0, product).len() == 1
+    }
+
     fn is_turned(&self) -> bool {
         match self {
             Self::Transfer { from, .. } => *from != 0,

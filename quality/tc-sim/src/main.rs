@@ -130,6 +130,7 @@ struct Totals {
     leads: u64,
     globals: u64,
     committed: u64,
+    told_ahead: [u64; 2],
     modes: ModeCounts,
     checks: u64,
     violations: u64,
@@ -144,6 +145,9 @@ impl Totals {
         self.leads += outcome.leads;
         self.globals += outcome.globals;
         self.committed += outcome.committed;
+        for (sum, told) in self.told_ahead.iter_mut().zip(outcome.told_ahead) {
+            *sum += told;
+        }
         self.modes.add(&outcome.modes);
         self.checks += outcome.checks;
         self.violations += outcome.violations.len() as u64;
@@ -166,6 +170,8 @@ impl Totals {
         writeln!(out, "{hours:>12.1} simulated hours")?;
         writeln!(out, "{:>12} times the lead was taken", self.leads)?;
         writeln!(out, "{:>12} globals stored, {} committed", self.globals, self.committed)?;
+        let [told, lost] = self.told_ahead;
+        writeln!(out, "{told:>12} last branches answered before they were stored, {lost} lost")?;
         let ModeCounts { confirmed, cancelled, barred, completed, compensated, .. } = self.modes;
         let ModeCounts { xa_committed, xa_rolled_back, .. } = self.modes;
         let ModeCounts { events_applied, events_rolled_back, .. } = self.modes;

@@ -12,6 +12,7 @@
 //! | `phase_two` | what the coordinator has decided: undo rows go, or rows go back |
 //! | `database_wait` | tells the coordinator of work that waits in a database |
 //! | `guarded` | tables whose triggers refuse writes from outside to rows of undecided globals |
+//! | `leftovers` | deletes what ended branches leave behind in the database |
 //! | `kept_connections` | connections that stay with a resource between its branches |
 //! | `undo` | images, the undo log, and its table |
 //! | `database` | what PostgreSQL, MySQL and SQLite do each in their own way |
@@ -24,6 +25,7 @@ mod error;
 mod executor;
 pub(crate) mod guarded;
 mod kept_connections;
+mod leftovers;
 mod migrate;
 mod phase_one;
 mod phase_two;

@@ -10,8 +10,8 @@ use sqlx::{Pool, SqlStr};
 use super::database::catalogue::{Catalogue, Managed};
 use super::database::{Backend, Identity};
 use super::error::AtError;
-use super::guarded::Releases;
 use super::kept_connections::KeptConnections;
+use super::leftovers::Leftovers;
 use super::phase_one::{AnswerStock, JointQueues};
 use super::running_branches::RunningBranches;
 use crate::context::{self, Context};
@@ -34,7 +34,10 @@ pub(crate) struct ResourceState<DB: Backend> {
     pub(crate) only_in_global: bool,
     pub(crate) outside: OutsideWatch,
     pub(crate) prepared: PreparedWatch,
-    pub(crate) guards: Releases,
+    /// Deletes what guards have kept of ended branches.
+    pub(crate) guards: Leftovers,
+    /// Deletes the undo rows of branches that the coordinator has lost.
+    pub(crate) lost_branches: Arc<Leftovers>,
     pub(crate) joint_queues: JointQueues<DB>,
     /// How many last branches of a single statement run.
     pub(crate) deciding: Arc<AtomicUsize>,

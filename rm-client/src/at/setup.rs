@@ -14,8 +14,8 @@ use super::counter::{Counter, DeclaredCounter};
 use super::database::catalogue::Catalogue;
 use super::database::{AtDatabase, Backend, LOCK_TIMEOUT};
 use super::error::AtError;
-use super::guarded::{Releases, remove_released};
 use super::kept_connections::KeptConnections;
+use super::leftovers::{LeftRows, Leftovers};
 use super::phase_one::{AnswerStock, JointQueues, Part};
 use super::phase_two::{AtBranchHandler, remove_stale_guards};
 use super::resource::AtResource;
@@ -196,8 +196,8 @@ impl<DB: AtDatabase> At<DB> {
         let merges = self.compound_statements && identity.takes_compounds;
         let (branches, stale_guards) = RunningBranches::new();
         tokio::spawn(remove_stale_guards(self.pool.clone(), stale_guards));
-        let (guards, released) = Releases::new();
-        tokio::spawn(remove_released(self.pool.clone(), released));
+        let guards = Leftovers::deleted_from(&self.pool, LeftRows::Guarded);
+        let lost_branches = Arc::new(Leftovers::deleted_from(&self.pool, LeftRows::Undo));
         let prepared = PreparedWatch::of(&self.pool);
         let connections = KeptConnections::new(self.pool.clone(), self.connections_kept);
         let shared = Arc::new(ResourceState {
@@ -213,6 +213,7 @@ impl<DB: AtDatabase> At<DB> {
             outside: OutsideWatch::default(),
             prepared,
             guards,
+            lost_branches,
             joint_queues: JointQueues::default(),
             deciding: Arc::default(),
             answers: AnswerStock::default(),

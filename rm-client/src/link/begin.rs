@@ -12,7 +12,10 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::driver::Link;
+use crate::coordinator::LostBranches;
 use crate::error::{Error, Rejection};
+use crate::transient::UNKNOWN_XID;
+use crate::xid::Xid;
 
 /// A request's answer, or the reason why there is none.
 pub(super) type Answered = Result<Answer, Error>;
@@ -23,6 +26,8 @@ pub(super) enum Waiter {
     One(oneshot::Sender<Answered>),
     /// Those that have to do with the global that was begun.
     OfBegin(Arc<BeginAnswer>),
+    /// One who wants to know whether the coordinator has lost the branch of a report.
+    OfLastBranch(LastBranch),
 }
 
 impl Waiter {
@@ -31,9 +36,19 @@ impl Waiter {
             // The caller may be gone.
             Self::One(waiter) => drop(waiter.send(answered)),
             Self::OfBegin(answer) => answer.set(answered),
+            Self::OfLastBranch((lost, xid, branch)) => {
+                if let Ok(Answer::Rejected(refusal)) = answered
+                    && refusal.code == UNKNOWN_XID
+                {
+                    lost.lost(&xid, branch);
+                }
+            }
         }
     }
 }
+
+/// A last branch that has committed and may be lost, and what hears of it.
+pub(crate) type LastBranch = (Arc<dyn LostBranches>, Xid, u64);
 
 /// A global that is begun, or is being begun.
 #[derive(Debug)]

@@ -27,7 +27,7 @@ use tonic::client::Grpc;
 use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Status};
 
-use super::begin::{Answered, LinkId, Waiter};
+use super::begin::{Answered, LastBranch, LinkId, Waiter};
 use super::codec::FrameCodec;
 use super::dial::{Dialler, failure};
 use super::progress::Progress;
@@ -168,7 +168,7 @@ impl Link {
     ) -> impl Future<Output = Answered> {
         let (waiter, answer) = oneshot::channel();
         // Submitted before the future is polled, so that the future need not keep the request.
-        let id = self.submit(name, ask, timeout, Some(waiter));
+        let id = self.submit(name, ask, timeout, Some(Waiter::One(waiter)));
         let answer = id.map(|id| self.answer_to(id, answer));
         async move { answer?.await }
     }
@@ -200,6 +200,16 @@ impl Link {
     /// When it is not taken.
     pub(crate) fn notify(&self, name: &'static str, ask: Ask) -> Result<(), Error> {
         self.submit(name, ask, Timeout::default(), None).map(drop)
+    }
+
+    /// Sends the report of a local commit that has decided its global, without waiting for the
+    /// answer. The branch that may be lost is told to `last` if the coordinator does not know it.
+    ///
+    /// # Errors
+    /// When it is not taken.
+    pub(crate) fn report_last(&self, report: Ask, last: Option<LastBranch>) -> Result<(), Error> {
+        let waiter = last.map(Waiter::OfLastBranch);
+        self.submit("report_branch", report, Timeout::default(), waiter).map(drop)
     }
 
     pub(crate) fn register_resource(&self, resource: Resource, phase_two: Arc<dyn BranchHandler>) {
@@ -238,7 +248,7 @@ impl Link {
         name: &'static str,
         ask: Ask,
         timeout: Timeout,
-        waiter: Option<oneshot::Sender<Answered>>,
+        waiter: Option<Waiter>,
     ) -> Result<RequestId, Error> {
         let timeout = match timeout {
             Timeout::Beyond(wait) => self.shared.request_deadline.saturating_add(wait),
@@ -248,7 +258,7 @@ impl Link {
         self.shared.step(|state, now| {
             let id = state.protocol.submit(now, name, ask, now.after(timeout))?;
             if let Some(waiter) = waiter {
-                state.waiters.insert(id, Waiter::One(waiter));
+                state.waiters.insert(id, waiter);
             }
             Ok(id)
         })

@@ -57,7 +57,7 @@ enum RollbackResult {
     Finished,
     UnderWay(Option<Error>),
     NeedsOperator,
-    Forgotten,
+    Forgotten(Error),
     Committed,
 }
 
@@ -75,7 +75,7 @@ impl Global {
             read_committed,
             rollback_only: Some(Arc::clone(&rollback_only)),
             has_participants: Arc::default(),
-            open_branches: Arc::default(),
+            branches: Arc::default(),
             last_commit: (!can_commit_first).then(|| Arc::clone(&last_commit)),
             begin_answer: begun.answer,
         };
@@ -200,9 +200,8 @@ impl Global {
                 | GlobalStatus::NeedsOperator(reason),
             ) => Err(self.request_rollback("commit refused", reason.into()).await),
             Ok(status @ (GlobalStatus::Active | GlobalStatus::Unknown | _)) => {
-                let source =
-                    Error::UnexpectedAnswer { request: "end", got: format!("status {status}") };
-                Err(TransactionError::Unknown { xid: self.context.xid.clone(), source })
+                let (xid, source) = (self.context.xid.clone(), unexpected(status));
+                Err(TransactionError::Unknown { xid, source })
             }
             // No rollback follows: the commit may have been carried out.
             Err(source) => Err(TransactionError::Unknown { xid: self.context.xid.clone(), source }),
@@ -236,27 +235,26 @@ impl Global {
             Ok(GlobalStatus::NeedsOperator(_)) => RollbackResult::NeedsOperator,
             Ok(GlobalStatus::Committing | GlobalStatus::Committed) => RollbackResult::Committed,
             Ok(GlobalStatus::RollingBack(_)) => RollbackResult::UnderWay(None),
-            Ok(GlobalStatus::Active) => RollbackResult::UnderWay(Some(Error::UnexpectedAnswer {
-                request: "end",
-                got: "status active".to_owned(),
-            })),
-            Ok(GlobalStatus::Unknown | _) => RollbackResult::Forgotten,
-            Err(error) if error.code() == UNKNOWN_XID => RollbackResult::Forgotten,
+            Ok(status @ GlobalStatus::Active) => RollbackResult::UnderWay(Some(unexpected(status))),
+            Ok(status @ (GlobalStatus::Unknown | _)) => {
+                RollbackResult::Forgotten(unexpected(status))
+            }
+            Err(error) if error.code() == UNKNOWN_XID => RollbackResult::Forgotten(error),
             Err(error) => RollbackResult::UnderWay(Some(error)),
         };
-        let xid = self.context.xid.clone();
+        let (xid, last_commit) = (self.context.xid.clone(), self.last_commit.known());
         match undone {
             RollbackResult::Finished => TransactionError::RolledBack { xid, by },
             // Its last branch may have committed, and the coordinator may not have heard that this
-            // is in doubt.
-            RollbackResult::UnderWay(Some(source))
-                if self.last_commit.known() == Known::InDoubt =>
+            // is in doubt, or not know the branch any more.
+            RollbackResult::UnderWay(Some(source)) | RollbackResult::Forgotten(source)
+                if last_commit == Known::InDoubt =>
             {
                 TransactionError::Unknown { xid, source }
             }
             RollbackResult::UnderWay(source) => TransactionError::RollingBack { xid, by, source },
             RollbackResult::NeedsOperator => TransactionError::NeedsOperator { xid, by },
-            RollbackResult::Forgotten => TransactionError::Forgotten { xid, by },
+            RollbackResult::Forgotten(_) => TransactionError::Forgotten { xid, by },
             RollbackResult::Committed => TransactionError::Committed { xid, by },
         }
     }
@@ -310,6 +308,10 @@ impl Global {
             Err(error) => Err(error),
         }
     }
+}
+
+fn unexpected(status: GlobalStatus) -> Error {
+    Error::UnexpectedAnswer { request: "end", got: format!("status {status}") }
 }
 
 impl Drop for Global {

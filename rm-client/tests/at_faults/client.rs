@@ -19,6 +19,8 @@ pub(crate) enum Work {
     Statements(Vec<String>),
     /// The same, and the branch is the last one of its global.
     Last(Vec<String>),
+    /// The same behind another branch, of the first statement.
+    LastOfTwo(Vec<String>),
     /// A statement whose argument names its row, as the last branch. Another global has run it
     /// before.
     NamedRow(String, i64),
@@ -68,6 +70,19 @@ async fn play_on<DB: TestDatabase>(input: ClientInput<Work>) {
             input.run(&handfast, branch).await;
         }
         Work::NamedRows(sql, count) => named_rows(&handfast, &resource, sql, *count, &input).await,
+        Work::LastOfTwo(statements) => {
+            let statements: Vec<&str> = statements.iter().map(String::as_str).collect();
+            let (first, rest) = statements.split_at(1);
+            let last = resource.last();
+            let branches = async {
+                let done = async {
+                    alone(&resource, first).await?;
+                    alone(&last, rest).await
+                };
+                done.await.map_err(|error| code(&error))
+            };
+            input.run(&handfast, branches).await;
+        }
         Work::Statements(statements) | Work::Last(statements) | Work::Counted(statements) => {
             let statements: Vec<&str> = statements.iter().map(String::as_str).collect();
             let is_last = matches!(input.work, Work::Last(_));

@@ -190,7 +190,9 @@ async fn a_stopped_last_branch_is_barred_or_waited_for<DB: TestDatabase>() {
 async fn a_decided_global_outlives_the_coordinator<DB: TestDatabase>() {
     let mut scene = Scene::<DB>::new().await;
     let before = scene.bank.accounts().await;
-    let mut client = last(&scene).stop_at("after-local-commit");
+    let statements = CHANGES.iter().map(|sql| (*sql).to_owned()).collect();
+    let client = ClientInput { work: Work::LastOfTwo(statements), ..scene.client(None, &[]) };
+    let mut client = client.stop_at("after-local-commit:2");
     let xid = client.next_report::<String>().await;
     client.stopped().await;
     scene.coordinator.kill().await;

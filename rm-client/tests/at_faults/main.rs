@@ -19,6 +19,7 @@ mod killed_coordinator;
 mod killed_counter;
 mod killed_guarded;
 mod last_branch;
+mod lost_branch;
 mod replayed;
 mod scene;
 mod stopped_client;

@@ -1,6 +1,7 @@
-//! A last branch of one statement whose row numbers name: its lock comes first, then all of it in
-//! one call where the database can compose the undo row. On SQLite one that runs alone is
-//! registered meanwhile, and others share a local transaction.
+//! A last branch of one statement whose row numbers name. Behind another branch, or among others,
+//! its lock comes first, then all of it in one call where the database can compose the undo row; on
+//! SQLite others share a local transaction. The only branch of a global that runs alone is
+//! registered behind its statement.
 
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::at::{Stage, TestDatabase, code, on_every_database};
 
 on_every_database!(
     it_waits_for_its_row_with_nothing_held,
+    behind_another_branch_it_waits_with_nothing_held,
     it_decides_nothing_if_it_finds_no_row,
     a_refused_change_leaves_the_global_undecided,
     a_row_that_it_leaves_as_it_was_is_changed,
@@ -26,7 +28,7 @@ on_every_database!(
 
 const ACCOUNT: &[&str] = &[
     "CREATE TABLE account (id BIGINT NOT NULL PRIMARY KEY, n INT NOT NULL CHECK (n >= 0))",
-    "INSERT INTO account VALUES (1, 10), (2, 20)",
+    "INSERT INTO account VALUES (1, 10), (2, 20), (3, 30)",
 ];
 
 /// A text with this database's placeholders in place of each `?`.
@@ -72,19 +74,26 @@ async fn timeline<DB: TestDatabase>(stage: &Stage<DB>, xid: &Xid) -> String {
 }
 
 async fn it_waits_for_its_row_with_nothing_held<DB: TestDatabase>() {
-    waits_with_nothing_held::<DB>(ACCOUNT, "5").await;
+    waits_with_nothing_held::<DB>(ACCOUNT, &[], "5").await;
 }
 
-/// Takes from account 1 what is to be `left`, while another global holds it.
-async fn waits_with_nothing_held<DB: TestDatabase>(setup: &[&str], left: &str) {
+async fn behind_another_branch_it_waits_with_nothing_held<DB: TestDatabase>() {
+    waits_with_nothing_held::<DB>(ACCOUNT, &[2], "5").await;
+}
+
+/// Takes from account 1 what is to be `left`, while another global holds it, and before that from
+/// others.
+async fn waits_with_nothing_held<DB: TestDatabase>(setup: &[&str], others: &[i64], left: &str) {
     let stage = warmed::<DB>(setup, &take::<DB>(), &[1, 1]).await;
     let holder = stage.begin().await;
     holder.scope(DB::run_alone_with(&stage.resource, &take::<DB>(), &[2, 1])).await.unwrap();
     let (last, sql) = (stage.resource.last(), take::<DB>());
-    let taken = stage
-        .handfast
-        .transaction("take")
-        .run(async |_tx| DB::run_alone_with(&last, &sql, &[3, 1]).await);
+    let taken = stage.handfast.transaction("take").run(async |_tx| {
+        for other in others {
+            DB::run_alone_with(&stage.resource, &sql, &[1, *other]).await?;
+        }
+        DB::run_alone_with(&last, &sql, &[3, 1]).await
+    });
     let given = async {
         until("the branch waits", async || waiters(&stage).await > 0).await;
         // The row is free in the database.
@@ -140,6 +149,7 @@ async fn a_row_that_it_leaves_as_it_was_is_changed<DB: TestDatabase>() {
     let sql = take::<DB>();
     let stage = warmed::<DB>(ACCOUNT, &sql, &[1, 1]).await;
     let done = stage.handfast.transaction("take").run(async |tx| {
+        DB::run_alone_with(&stage.resource, &sql, &[1, 3]).await?;
         assert_eq!(DB::run_alone_with(&stage.resource.last(), &sql, &[0, 1]).await?, 1);
         Ok::<_, sqlx::Error>(tx.xid().cloned().unwrap())
     });
@@ -174,6 +184,8 @@ async fn it_decides_nothing_beside_a_branch_that_was_begun_meanwhile<DB: TestDat
     holder.scope(DB::run_alone_with(&stage.resource, &sql, &[2, 1])).await.unwrap();
     let (resource, last) = (&stage.resource, stage.resource.last());
     let fails = stage.handfast.transaction("take").run(async |_tx| {
+        // Behind another branch it asks for its row first.
+        DB::run_alone_with(resource, &sql, &[1, 3]).await?;
         let other = async {
             until("the branch waits", async || waiters(&stage).await > 0).await;
             let mut open = resource.begin().await?;
@@ -350,10 +362,10 @@ const PLAIN: &[&str] = &[
      (7, 7000), (8, 8000), (99, 7)",
 ];
 
-/// It is registered while its statement runs, and refused.
+/// It is registered behind its statement, and refused.
 #[tokio::test]
 async fn on_sqlite_it_waits_for_a_plain_row_with_nothing_held() {
-    waits_with_nothing_held::<Sqlite>(PLAIN, "995").await;
+    waits_with_nothing_held::<Sqlite>(PLAIN, &[], "995").await;
 }
 
 /// In a database whose texts are UTF-16 an undo log that SQLite composes would be, too.

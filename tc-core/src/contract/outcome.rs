@@ -21,6 +21,8 @@ pub struct Outcome {
     /// Replies and phase-two calls. Each may be sent twice; receivers are idempotent
     /// (EFFECTS-REPEAT).
     pub effects: Vec<Effect>,
+    /// Whether a commit is decided that a crash would undo before it is stored. Its rows are free.
+    pub has_committed: bool,
 }
 
 /// One change of the stored records.
@@ -96,6 +98,9 @@ pub enum After {
     /// Every change decided up to it is durable. Nothing waits for that, so that the changes may be
     /// kept for a while, to be stored together with later ones.
     AnyBatch,
+    /// Every commit decided up to it is durable that a crash would undo
+    /// ([`Outcome::has_committed`]): the rows that it has made free stay so.
+    Commits,
     /// Nothing: the reply tells of no change that a crash could undo.
     Nothing,
 }
@@ -216,6 +221,9 @@ pub enum Reply {
         token: FencingToken,
         /// Whether its local commit decides the global.
         decides: bool,
+        /// Whether it does so in all cases: also if a crash takes the global away, of which nothing
+        /// else is stored, and whose rows are locked in the branch's database.
+        may_be_lost: bool,
     },
     /// To `ReportBranch` and `ReportDatabaseWait`, and to `FinishPhaseTwo` where a reply is waited
     /// for.

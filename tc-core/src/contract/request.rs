@@ -63,6 +63,10 @@ pub enum Command {
         branch: NewBranch,
         /// How to wait when a row is locked by another global.
         wait: LockWait,
+        /// Whether the rows are locked in the branch's database from before the request until its
+        /// local transaction ends, and nothing is lost but its undo row if the coordinator forgets
+        /// the branch after its local commit.
+        rows_are_locked: bool,
     },
     /// Phase one of a branch ended, or phase two is to be given other data.
     ReportBranch {

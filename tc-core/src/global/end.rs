@@ -158,6 +158,9 @@ impl Globals<'_> {
         let voting = self.close_voting(xid);
         self.note_waits_of(xid);
         let event = Event { at: self.on.now, what: event, kind: EventKind::Decided };
+        // What a last branch has decided is in its database (LAST-BRANCH).
+        let by_last = self.globals.get(xid).is_some_and(|global| global.deciding().is_some());
+        self.on.out.has_committed |= phase == Phase::Committing && !by_last;
         let decided = self.globals.change(xid, |global| {
             global.phase = phase;
             global.note(event, events_max);

@@ -56,6 +56,29 @@ impl Globals<'_> {
         joined.map(Some)
     }
 
+    /// Registers a branch after which none joins its global.
+    ///
+    /// The reply need not wait until the branch is stored if nothing is stored of its global
+    /// (LAST-BRANCH). Lost in a crash, the global is as if it had never been begun: what its only
+    /// branch commits is all of it. Others have not changed the rows meanwhile, which are locked in
+    /// their database. A begin with a key is answered by what is known of the global later.
+    pub(crate) fn register_last_branch(
+        &mut self,
+        to: Option<Correlation>,
+        xid: Xid,
+        branch: NewBranch,
+        wait: LockWait,
+        rows_are_locked: bool,
+    ) -> HandlerResult {
+        let global = self.globals.get(xid).filter(|_| rows_are_locked);
+        let nothing_stored = global.is_some_and(|it| !it.stored && it.key().is_none());
+        let mut reply = self.register_branch(to, xid, branch, true, wait)?;
+        if let Some(Reply::Registered { decides: true, may_be_lost, .. }) = &mut reply {
+            *may_be_lost = nothing_stored;
+        }
+        Ok(reply)
+    }
+
     pub(crate) fn check_locks(
         &mut self,
         to: Option<Correlation>,
@@ -211,7 +234,7 @@ impl Globals<'_> {
             global.rows += row_count(taken);
             self.on.out.changes.push(Change::Put(Record::Branch(record)));
         });
-        Ok(Reply::Registered { token, decides })
+        Ok(Reply::Registered { token, decides, may_be_lost: false })
     }
 
     /// Whether the local commit of this branch may decide the global: nothing that is left to do
@@ -248,7 +271,8 @@ impl Globals<'_> {
         if let (Some(branch), true) = (known, missing.is_empty()) {
             let decides = branch.stage == BranchStage::Deciding;
             if decides || !pending.is_last || !self.may_decide(xid, pending) {
-                let granted = Reply::Registered { token: branch.token, decides };
+                let granted =
+                    Reply::Registered { token: branch.token, decides, may_be_lost: false };
                 return Ok(LockPlan::HasAll(granted));
             }
         }

@@ -92,6 +92,48 @@ fn a_last_branch_is_followed_by_the_next_leader() {
     println!("{}", check(setup, wanted));
 }
 
+/// A branch that may be lost meets a global that others decide about its row, when leadership
+/// changes hands.
+#[test]
+fn a_branch_that_may_be_lost_meets_no_undecided_global() {
+    let alone = GlobalPlan {
+        last_decides: true,
+        rows_are_locked: true,
+        holding: Holding::DatabaseLocks,
+        ..plan(&[&[0]], &[RollBack])
+    };
+    for end in [Commit, RollBack] {
+        let globals = vec![alone.clone(), plan(&[&[0]], &[end])];
+        let setup = Setup { globals, epochs_max: 2, ..Setup::default() };
+        let wanted = |seen: &Seen| seen.fenced.get() && seen.lost_branch.get();
+        println!("{}", check(setup, wanted));
+    }
+}
+
+/// Beside another branch of its global it is not lost.
+#[test]
+fn a_branch_with_another_one_is_not_lost() {
+    let last = GlobalPlan {
+        last_decides: true,
+        rows_are_locked: true,
+        ..plan(&[&[0], &[1]], &[RollBack])
+    };
+    let setup = Setup { globals: vec![last], epochs_max: 2, ..Setup::default() };
+    println!("{}", check(setup, |seen| seen.fenced.get() && seen.lost_branch.get()));
+}
+
+/// The same with a begin whose answer was lost, and time running out.
+#[test]
+fn a_branch_that_may_be_lost_begins_no_second_time() {
+    let alone =
+        GlobalPlan { last_decides: true, rows_are_locked: true, ..plan(&[&[0]], &[RollBack]) };
+    let (sends_max, begins_max, epochs_max, ticks_max) = (2, 1, 2, 1);
+    let globals = vec![alone];
+    let setup = Setup { globals, sends_max, begins_max, epochs_max, ticks_max, ..Setup::default() };
+    let wanted = |seen: &Seen| seen.lost_branch.get() && seen.begun_anew.get();
+    println!("{}", check(setup, wanted));
+}
+
 /// A begin whose answer was lost reaches the next leader, before or behind what follows it.
 #[test]
 fn a_lent_xid_begins_again_under_the_next_leader() {
@@ -136,8 +178,8 @@ fn plan(branches: &[&[usize]], ends: &[Decision]) -> GlobalPlan {
     let mode = LockMode::Exclusive;
     let branch = |rows: &&[usize]| BranchPlan { rows: rows.to_vec(), mode };
     let branches = branches.iter().map(branch).collect();
-    let (ends, holding, last_decides) = (ends.to_vec(), Holding::Nothing, false);
-    GlobalPlan { branches, ends, holding, last_decides }
+    let (ends, holding) = (ends.to_vec(), Holding::Nothing);
+    GlobalPlan { branches, ends, holding, last_decides: false, rows_are_locked: false }
 }
 
 /// Visits every state there is, and wants the events that make the set-up worth its time. Tells how

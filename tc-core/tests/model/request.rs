@@ -20,6 +20,8 @@ pub(crate) struct GlobalPlan {
     pub(crate) holding: Holding,
     /// Whether the last branch decides by its local commit, and reports it.
     pub(crate) last_decides: bool,
+    /// Whether the rows of that branch are locked in its database before it is registered.
+    pub(crate) rows_are_locked: bool,
 }
 
 /// The rows of one branch.
@@ -83,7 +85,8 @@ impl GlobalPlan {
         };
         let wait = LockWait { timeout_ms: WAIT_MS, holding: self.holding };
         if self.last_branch() == Some(id) {
-            Command::RegisterLastBranch { xid, branch, wait }
+            let rows_are_locked = self.rows_are_locked;
+            Command::RegisterLastBranch { xid, branch, wait, rows_are_locked }
         } else {
             Command::RegisterBranch { xid, branch, wait }
         }
@@ -95,7 +98,7 @@ pub(crate) fn branch_id(branch: usize) -> BranchId {
 }
 
 impl BranchPlan {
-    fn row_locks(&self) -> Vec<RowLock> {
+    pub(crate) fn row_locks(&self) -> Vec<RowLock> {
         let key = |row: &usize| format!("1:{row}").into_bytes().into();
         let lock = |row| RowLock { table: TABLE.into(), key: key(row), mode: self.mode };
         self.rows.iter().map(lock).collect()

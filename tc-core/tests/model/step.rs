@@ -25,6 +25,10 @@ impl System {
             Step::Lead => self.lead(setup),
             Step::Answer { leader, call } => self.answer(setup, leader, call),
             Step::CommitLocally { global } => {
+                let status = |it: &Leader| it.coordinator.status(xid_of(global));
+                if self.leaders.iter().all(|it| status(it) == GlobalStatus::Unknown) {
+                    setup.seen.lost_branch.set();
+                }
                 // Its caller is told that the global is committed.
                 self.locally.insert(xid_of(global), true);
                 self.witness.see_local_commit(xid_of(global));
@@ -51,8 +55,14 @@ impl System {
                 let (xid, branch) = (xid_of(global), plan.branches[branch].clone());
                 self.leader_mut(leader).waiting.push(Waiting { reply_to, xid, branch });
             }
-            (Ask::Register(branch), Some(Reply::Registered { .. })) => {
+            (Ask::Register(branch), Some(&Reply::Registered { may_be_lost, .. })) => {
                 let branch = &plan.branches[branch];
+                if may_be_lost && self.has_written_commits(leader) {
+                    self.witness.see_early_grant(xid_of(global), branch);
+                    if setup.begins_max > 0 {
+                        self.answered.insert(global);
+                    }
+                }
                 let mut waiting = self.leader(leader).waiting.iter();
                 let holds_rows = holds_rows(&before, xid_of(global));
                 if !holds_rows && waiting.any(|it| it.branch.meets(branch)) {
@@ -61,6 +71,13 @@ impl System {
             }
             (Ask::Register(_) | Ask::Report | Ask::End(_), _) => {}
         }
+    }
+
+    /// Whether a reply may leave that waits for commits alone: the leader is none that is deposed,
+    /// and it has written what it has committed.
+    fn has_written_commits(&self, leader: u64) -> bool {
+        let unwritten = &self.leader(leader).undurable;
+        leader == self.epoch && !unwritten.iter().any(|batch| batch.has_committed)
     }
 
     /// Its answer is lost again; the client sees it with that to another request.

@@ -63,6 +63,8 @@ pub(crate) struct Seen {
     pub(crate) lost_decision: Flag,
     /// A global was settled by what its database said: committed, and rolled back.
     pub(crate) settled: [Flag; 2],
+    /// A branch has committed locally of which no coordinator knows any more.
+    pub(crate) lost_branch: Flag,
     /// A later leader has begun a global that an earlier one had begun and not stored.
     pub(crate) begun_anew: Flag,
 }

@@ -10,6 +10,7 @@ use handfast_core::{
     GlobalStatus, LockMode, PhaseTwoCall, Record, RecordKey, Rejection, Reply, Xid,
 };
 
+use crate::request::BranchPlan;
 use crate::support::Store;
 use crate::system::{Call, System};
 
@@ -28,6 +29,8 @@ pub(crate) struct Witness {
     carried_out: BTreeMap<(Xid, BranchId), Decision>,
     /// The globals that are decided by the local commit of their last branch, as its process knows.
     deciding: BTreeSet<Xid>,
+    /// Those of them that a crash may take away.
+    may_be_lost: BTreeSet<Xid>,
     /// The first thing seen that must not be.
     pub(crate) broken: Option<&'static str>,
 }
@@ -47,7 +50,7 @@ impl Witness {
     /// Sees something leave a coordinator.
     pub(crate) fn see(&mut self, effect: &Effect) {
         match effect {
-            Effect::Reply { reply: Reply::Registered { token, decides }, .. } => {
+            Effect::Reply { reply: Reply::Registered { token, decides, .. }, .. } => {
                 self.see_grant(*token, *decides);
             }
             Effect::PhaseTwo(PhaseTwoCall { xid, decision, .. }) => {
@@ -121,6 +124,18 @@ impl Witness {
         }
     }
 
+    /// Sees the answer to a branch that is not stored yet. It has the rows locked in its database.
+    pub(crate) fn see_early_grant(&mut self, xid: Xid, branch: &BranchPlan) {
+        for row in branch.row_locks() {
+            let mut others = self.owners.get(&row.key).into_iter().flat_map(BTreeMap::keys);
+            if others.any(|other| *other != xid) {
+                self.blame("a branch commits to a row of an undecided global");
+            }
+        }
+        self.deciding.insert(xid);
+        self.may_be_lost.insert(xid);
+    }
+
     /// Returns whether the last branch of a global may decide it.
     pub(crate) fn decides(&self, xid: Xid) -> bool {
         self.deciding.contains(&xid)
@@ -159,7 +174,7 @@ pub(crate) fn acknowledged_is_stored(system: &System) -> bool {
         Some(Record::Branch(_) | Record::Saga(_) | Record::Lease(_) | Record::Closure(_))
         | None => false,
     };
-    let Witness { decided, granted, .. } = &system.witness;
+    let Witness { decided, granted, may_be_lost, .. } = &system.witness;
     let registered: BTreeSet<_> =
         granted.iter().filter(|(_, grant)| grant.is_acknowledged).map(|(&key, _)| key).collect();
     // A local commit decides before the coordinator hears of it.
@@ -170,9 +185,13 @@ pub(crate) fn acknowledged_is_stored(system: &System) -> bool {
             matches!(record, Record::Branch(branch) if branch.state == BranchState::Deciding)
         })
     };
+    let is_lost =
+        |xid| may_be_lost.contains(&xid) && !records.contains_key(&RecordKey::Global(xid));
     let is_certain = |xid, told| {
         decision(xid) == Some(told)
-            || told == Decision::Commit && decision(xid).is_none() && is_followed(xid)
+            || told == Decision::Commit
+                && decision(xid).is_none()
+                && (is_followed(xid) || is_lost(xid))
     };
     decided.iter().all(|(&xid, &told)| is_certain(xid, told))
         && registered.into_iter().all(|(xid, branch)| {

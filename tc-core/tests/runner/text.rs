@@ -18,8 +18,12 @@ pub(crate) fn reply(reply: &Reply) -> String {
         Reply::Begun { timeout_ms, found: Some(status), .. } => {
             format!("begun, timeout {timeout_ms}: found, {status}")
         }
-        Reply::Registered { token, decides } => {
-            let decides = if *decides { ", decides" } else { "" };
+        Reply::Registered { token, decides, may_be_lost } => {
+            let decides = match (decides, may_be_lost) {
+                (_, true) => ", decides, may be lost",
+                (true, false) => ", decides",
+                (false, false) => "",
+            };
             format!("registered, token {}{decides}", self::token(*token))
         }
         Reply::Reported | Reply::LastReported => "reported".to_owned(),

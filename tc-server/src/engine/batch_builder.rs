@@ -51,12 +51,16 @@ pub struct Batch {
     pub outgoing: Vec<Outgoing>,
     /// How many requests were decided.
     pub requests: usize,
+    /// Whether a reply that waits for commits alone ([`After::Commits`]) waits for this batch.
+    holds_replies: bool,
 }
 
 /// The coordinator and what it has decided since the last batch was sealed.
 #[derive(Debug)]
 pub struct BatchBuilder {
     coordinator: Coordinator,
+    /// Whether no other process can lead as long as this one lives.
+    is_sole_leader: bool,
     outcome: Outcome,
     /// Batches that are large enough, oldest first.
     full: VecDeque<Batch>,
@@ -68,14 +72,17 @@ pub struct BatchBuilder {
     gathered_since: Option<Timestamp>,
     /// Leaves without the batch.
     early: Vec<Outgoing>,
+    /// Whether the batch that was sealed last holds replies, and is not durable yet.
+    sealed_holds_replies: bool,
 }
 
 impl BatchBuilder {
     /// Takes over a coordinator; what its phase two owes comes first.
     #[must_use]
-    pub fn new(coordinator: Coordinator) -> Self {
+    pub fn new(coordinator: Coordinator, is_sole_leader: bool) -> Self {
         let mut builder = Self {
             coordinator,
+            is_sole_leader,
             outcome: Outcome::default(),
             full: VecDeque::new(),
             gathered: Batch::default(),
@@ -83,6 +90,7 @@ impl BatchBuilder {
             is_awaited: false,
             gathered_since: None,
             early: Vec::new(),
+            sealed_holds_replies: false,
         };
         // EFFECTS-REPEAT: which calls an earlier leader has sent is not known, so all are sent.
         builder.coordinator.owed(&mut builder.outcome);
@@ -143,7 +151,8 @@ impl BatchBuilder {
         self.gathered.requests + self.full.iter().map(|batch| batch.requests).sum::<usize>()
     }
 
-    /// Takes what leaves without waiting for a batch ([`After::Nothing`]).
+    /// Takes what leaves without waiting for a batch: [`After::Nothing`], and [`After::Commits`]
+    /// where nothing is in the way.
     #[must_use]
     pub fn take_early(&mut self) -> Vec<Outgoing> {
         mem::take(&mut self.early)
@@ -178,7 +187,20 @@ impl BatchBuilder {
         // The full ones are older, and effects leave in the order of decisions.
         let mut batch = self.full.pop_front().or_else(|| self.take_gathered())?;
         batch.changes = coalesced(batch.changes);
+        self.sealed_holds_replies = batch.holds_replies;
         Some(batch)
+    }
+
+    /// Takes note that the batch that was sealed last is durable.
+    pub fn written(&mut self) {
+        self.sealed_holds_replies = false;
+    }
+
+    /// Whether a reply may leave that waits for commits alone: every commit that a crash would undo
+    /// is durable, and no other process can have decided otherwise.
+    fn answers_ahead(&self) -> bool {
+        let full = self.full.iter().any(|batch| batch.holds_replies);
+        self.is_sole_leader && !(self.sealed_holds_replies || full || self.gathered.holds_replies)
     }
 
     fn take_gathered(&mut self) -> Option<Batch> {
@@ -203,13 +225,17 @@ impl BatchBuilder {
         let changes = &self.outcome.changes;
         self.gathered_bytes += changes.iter().map(Change::approximate_bytes).sum::<usize>();
         self.gathered.changes.append(&mut self.outcome.changes);
+        self.gathered.holds_replies |= mem::take(&mut self.outcome.has_committed);
+        let answers_ahead = self.answers_ahead();
         for effect in self.outcome.effects.drain(..) {
-            let when = effect.when();
-            self.is_awaited |= when == After::Batch;
-            let outgoing = match when {
-                After::Nothing => &mut self.early,
-                After::Batch | After::AnyBatch => &mut self.gathered.outgoing,
+            let (is_early, is_awaited) = match effect.when() {
+                After::Nothing => (true, false),
+                After::Commits => (answers_ahead, !answers_ahead),
+                After::Batch => (false, true),
+                After::AnyBatch => (false, false),
             };
+            self.is_awaited |= is_awaited;
+            let outgoing = if is_early { &mut self.early } else { &mut self.gathered.outgoing };
             outgoing.push(Outgoing::Effect(effect));
         }
     }
@@ -237,8 +263,8 @@ fn coalesced(changes: Vec<Change>) -> Vec<Change> {
 #[cfg(test)]
 mod tests {
     use handfast_core::{
-        BranchId, Command, Correlation, Epoch, Holding, Labels, Limits, LoanTerms, LockWait, Mode,
-        NewBranch, PhaseOneOutcome, Reply, Xid,
+        BranchId, Command, Correlation, DecidedBy, Decision, Epoch, Holding, Labels, Limits,
+        LoanTerms, LockWait, Mode, NewBranch, PhaseOneOutcome, Reply, ReplyWhen, VotingRounds, Xid,
     };
 
     use super::*;
@@ -252,7 +278,7 @@ mod tests {
         fn new() -> Self {
             let coordinator =
                 Coordinator::load(Epoch(1), "tc:8091".into(), Limits::default(), Vec::new());
-            Self(BatchBuilder::new(coordinator.unwrap()), 0)
+            Self(BatchBuilder::new(coordinator.unwrap(), true), 0)
         }
 
         fn ask(&mut self, command: Command) {
@@ -276,6 +302,10 @@ mod tests {
         }
 
         fn register_last(&mut self, xid: Xid) {
+            self.register(xid, false);
+        }
+
+        fn register(&mut self, xid: Xid, rows_are_locked: bool) {
             let branch = NewBranch {
                 id: BranchId(7),
                 resource: "stock".into(),
@@ -285,7 +315,7 @@ mod tests {
                 registered_by: None,
             };
             let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
-            self.ask(Command::RegisterLastBranch { xid, branch, wait });
+            self.ask(Command::RegisterLastBranch { xid, branch, wait, rows_are_locked });
         }
 
         fn report(&mut self, xid: Xid, outcome: PhaseOneOutcome) {
@@ -316,6 +346,56 @@ mod tests {
         assert_eq!(asked.0.seal_due(), None);
     }
 
+    /// The rows are locked in the database of the only branch of a global.
+    #[test]
+    fn a_branch_that_may_be_lost_is_answered_at_once() {
+        let mut asked = Asked::new();
+        let xid = asked.begin();
+        asked.register(xid, true);
+        assert_eq!(asked.0.take_early().len(), 1);
+        assert_eq!(asked.0.seal_due(), Some(NOW.after_ms(LINGER_MS)));
+        asked.report(xid, PhaseOneOutcome::Done);
+        let next = asked.begin();
+        asked.register(next, true);
+        assert_eq!(asked.0.take_early().len(), 1, "a last branch has decided the first global");
+        assert_eq!(asked.0.seal_due(), Some(NOW.after_ms(LINGER_MS)));
+    }
+
+    /// The branch may have locked rows that a crash takes back from the commit.
+    #[test]
+    fn a_branch_that_may_be_lost_waits_for_commits_before_it() {
+        let mut asked = Asked::new();
+        let (committed, waits, next) = (asked.begin(), asked.begin(), asked.begin());
+        asked.ask(Command::End {
+            xid: committed,
+            decision: Decision::Commit,
+            rounds: VotingRounds::PrepareOnly,
+            by: DecidedBy::Client,
+            reason: "".into(),
+            reply_when: ReplyWhen::Decided,
+        });
+        asked.register(waits, true);
+        assert_eq!(asked.0.take_early().len(), 0, "the commit is not written");
+        assert_eq!(asked.0.seal().unwrap().outgoing.len(), 2);
+        asked.register(next, true);
+        assert_eq!(asked.0.take_early().len(), 0, "it is being written");
+        asked.0.written();
+        let after = asked.begin();
+        asked.register(after, true);
+        assert_eq!(asked.0.take_early().len(), 1);
+    }
+
+    /// Another process may lead by now, which has granted the row to another global.
+    #[test]
+    fn no_branch_is_answered_at_once_where_others_can_lead() {
+        let mut asked = Asked::new();
+        asked.0.is_sole_leader = false;
+        let xid = asked.begin();
+        asked.register(xid, true);
+        assert_eq!(asked.0.take_early().len(), 0);
+        assert_eq!(asked.0.seal_due(), Some(Timestamp(0)));
+    }
+
     #[test]
     fn a_report_that_decides_nothing_is_waited_for() {
         for outcome in [PhaseOneOutcome::Failed, PhaseOneOutcome::Unknown] {
@@ -342,8 +422,8 @@ mod tests {
         });
         let (address, limits) = ("tc:8091".into(), Limits::default());
         let loaded = Coordinator::load(Epoch(2), address, limits, records.collect::<Vec<_>>());
-        let started = BatchBuilder::new(loaded.unwrap());
+        let started = BatchBuilder::new(loaded.unwrap(), true);
         assert_eq!(started.seal_due(), Some(Timestamp(0)));
-        assert_eq!(BatchBuilder::new(asked.0.coordinator).seal_due(), Some(Timestamp(0)));
+        assert_eq!(BatchBuilder::new(asked.0.coordinator, true).seal_due(), Some(Timestamp(0)));
     }
 }

@@ -102,8 +102,9 @@ impl Decoder {
             registered_by,
         };
         let (wait, xid) = (lock_wait(request.wait)?, self.xid(&request.xid)?);
+        let rows_are_locked = request.rows_are_locked;
         Ok(if request.is_last {
-            Command::RegisterLastBranch { xid, branch, wait }
+            Command::RegisterLastBranch { xid, branch, wait, rows_are_locked }
         } else {
             Command::RegisterBranch { xid, branch, wait }
         })

@@ -28,7 +28,7 @@ pub(super) fn body(answered: EngineResult) -> Body {
             let loan = loan.map(xid_loan);
             Body::Begin(wire::BeginReply { xid, timeout_ms, found, rollback_reason, loan })
         }
-        Reply::Registered { token, decides } => {
+        Reply::Registered { token, decides, may_be_lost: _ } => {
             Body::RegisterBranch(wire::RegisterBranchReply { fencing_token: token.0, decides })
         }
         Reply::Reported | Reply::LastReported => Body::ReportBranch(wire::ReportBranchReply {}),

@@ -1,6 +1,6 @@
 //! The reports of all services.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -99,6 +99,14 @@ impl Record {
     #[must_use]
     pub fn operations(&self) -> BTreeMap<u64, Done> {
         self.lock().clone()
+    }
+
+    /// Returns those of the globals that have one branch and no more.
+    pub(crate) fn globals_of_one_branch(&self, xids: &[String]) -> Vec<String> {
+        let operations = self.lock();
+        let single = operations.values().filter(|done| done.task.has_one_branch());
+        let single: BTreeSet<&str> = single.filter_map(|done| done.xid.as_deref()).collect();
+        xids.iter().filter(|xid| single.contains(xid.as_str())).cloned().collect()
     }
 
     /// Returns why the last operations failed.

@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use handfast_core::{
-    BranchId, BranchRecord, Change, Decision, FencingToken, GlobalRecord, GlobalState, LockMode,
-    Record, RecordKey, SagaRecord, Xid, XidText,
+    BranchId, BranchRecord, Change, Decision, DeltaTag, FencingToken, GlobalRecord, GlobalState,
+    LockMode, Record, RecordKey, SagaRecord, Xid, XidText,
 };
+use handfast_proto::v1::RegisterBranchRequest;
 use handfast_rm_core::fence;
 
 use crate::model::observation::GuardedWrite;
@@ -101,6 +102,9 @@ pub(crate) struct Ledger {
     pub(crate) registered: BTreeSet<BranchKey>,
     /// Those of them whose local commit was to decide their global.
     pub(crate) deciding: BTreeSet<BranchKey>,
+    /// Branches that were told so before they were stored, each the only one of its global, with
+    /// the counters that it changes.
+    told_ahead: BTreeMap<BranchKey, BTreeMap<LockedRow, LockMode>>,
     pub(crate) locks: BTreeMap<LockedRow, BTreeMap<BranchKey, HeldRow>>,
     pub(crate) effects: BTreeMap<BranchKey, Effect>,
     pub(crate) guards: BTreeSet<(usize, BranchKey)>,
@@ -128,8 +132,47 @@ impl Ledger {
         decision_of(self.globals.get(&xid)?.state)
     }
 
+    /// Returns whether a global is committed: by its record, or by the local commit of its last
+    /// branch, which no record tells of yet (LAST-BRANCH).
     pub(crate) fn is_committed(&self, xid: Xid) -> bool {
-        self.decision(xid) == Some(Decision::Commit)
+        let branches = (xid, BranchId(0))..=(xid, BranchId(u64::MAX));
+        let is_deciding = |key: &BranchKey| {
+            let record = self.branches.get(key);
+            record.is_some_and(|it| it.state == handfast_core::BranchState::Deciding)
+                || self.is_unstored(*key)
+        };
+        self.decision(xid).map_or_else(
+            || self.effects.range(branches).any(|(key, _)| is_deciding(key)),
+            |decision| decision == Decision::Commit,
+        )
+    }
+
+    /// Returns whether a branch was told that it decides, and is not stored: a crash takes it from
+    /// the coordinators.
+    pub(crate) fn is_unstored(&self, branch: BranchKey) -> bool {
+        self.told_ahead.contains_key(&branch) && !self.registered.contains(&branch)
+    }
+
+    /// Returns how many branches were told before they were stored, and how many of them never
+    /// were.
+    pub(crate) fn told_ahead(&self) -> [u64; 2] {
+        let unstored = self.told_ahead.keys().filter(|key| self.is_unstored(**key)).count();
+        [self.told_ahead.len() as u64, unstored as u64]
+    }
+
+    /// Enters that a branch is told that it decides its global.
+    pub(crate) fn tell(&mut self, request: &RegisterBranchRequest) {
+        let key = branch_key(&request.xid, request.branch_id);
+        if let Some(key) = key.filter(|key| !self.registered.contains(key)) {
+            let counters = request.rows.iter().filter(|rows| rows.delta_tag != 0);
+            let counters = counters.flat_map(|rows| {
+                let mode = LockMode::Delta(DeltaTag::new(rows.delta_tag));
+                let resource = &request.resource_id;
+                let named = |key: &Vec<u8>| (resource.clone(), rows.table.clone(), key.clone());
+                rows.keys.iter().map(move |key| (named(key), mode))
+            });
+            self.told_ahead.insert(key, counters.collect());
+        }
     }
 
     /// Returns the globals that are not finished.
@@ -152,9 +195,12 @@ impl Ledger {
     pub(crate) fn add_together(&self, database: usize, row: RowId, one: Xid, other: Xid) -> bool {
         let name = locked_row(database, row);
         let mode = |xid: Xid| {
-            let mut held = self.locks.get(&name)?.iter().filter(|((of, _), _)| *of == xid);
-            held.find(|(_, held)| matches!(held.mode, LockMode::Delta(_)))
-                .map(|(_, held)| held.mode)
+            let held = self.locks.get(&name).into_iter().flatten();
+            let stored = held.filter(|((of, _), _)| *of == xid).map(|(_, held)| held.mode);
+            let branches = (xid, BranchId(0))..=(xid, BranchId(u64::MAX));
+            let told = self.told_ahead.range(branches).filter_map(|(_, rows)| rows.get(&name));
+            let mut modes = stored.chain(told.copied());
+            modes.find(|mode| matches!(mode, LockMode::Delta(_)))
         };
         mode(one).is_some() && mode(one) == mode(other)
     }

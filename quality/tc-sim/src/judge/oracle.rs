@@ -2,10 +2,14 @@
 
 use std::fmt;
 
+use handfast_proto::v1::RegisterBranchReply;
+use handfast_proto::v1::client_message::Body as ClientBody;
+use handfast_proto::v1::server_message::Body as ServerBody;
+
 use super::invariant::{self, Invariant};
 use super::ledger::Ledger;
 use super::verdict::{Verdict, Violation};
-use crate::model::observation::{LeadEvent, Observation};
+use crate::model::observation::{Asked, LeadEvent, Observation};
 
 /// All invariants, and the ledger that they judge by.
 pub(crate) struct Oracle {
@@ -43,6 +47,11 @@ impl Oracle {
                 self.ledger.commit(*database, written);
             }
             Observation::GuardedWrite(write) => self.ledger.meet_guard(write),
+            Observation::ReplySent {
+                request: Some(Asked { body: ClientBody::RegisterBranch(request), .. }),
+                reply: ServerBody::RegisterBranch(RegisterBranchReply { decides: true, .. }),
+                ..
+            } => self.ledger.tell(request),
             Observation::Prepared { branch, .. } => {
                 self.ledger.prepared.insert(*branch);
             }

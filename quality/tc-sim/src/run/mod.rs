@@ -32,6 +32,9 @@ pub struct Outcome {
     pub globals: u64,
     /// The number of globals that were committed.
     pub committed: u64,
+    /// The number of branches that were told that they decide before they were stored, and of those
+    /// of them that no coordinator ever stored.
+    pub told_ahead: [u64; 2],
     /// The counts of the modes beside AT.
     pub modes: ModeCounts,
     /// The log, if it was kept.
@@ -111,6 +114,7 @@ fn run_with(plan: &Plan, log: LogMode) -> Outcome {
         faults: world.faults(),
         simulated: world.now(),
         leads: oracle.ledger().leads,
+        told_ahead: oracle.ledger().told_ahead(),
         globals: globals.len() as u64,
         committed: committed as u64,
         modes: count_modes(oracle.ledger()),

@@ -15,6 +15,7 @@ pub(super) const TILL: RowId = RowId(0);
 /// One order. All of it is drawn before it begins.
 #[derive(Debug)]
 pub(crate) struct Order {
+    /// Nothing for a gift.
     pub(crate) stock: Vec<Edit>,
     /// The goods sold, for the branch that changes the stock.
     pub(crate) sold_events: Vec<EventDraft>,
@@ -36,8 +37,11 @@ pub(crate) struct Order {
 }
 
 impl Workload {
-    /// Draws an order of AT branches.
+    /// Draws an order of AT branches, or now and then a gift.
     pub(crate) fn draw_order(&self, random: &mut Random, services: usize) -> Order {
+        if self.rows > 1 && random.happens(250) {
+            return self.draw_gift(random);
+        }
         let bank = 1 + random.index(self.databases - 1);
         let first = u32::try_from(random.index(self.rows as usize)).unwrap_or(0);
         let mut stock = Vec::new();
@@ -69,6 +73,27 @@ impl Workload {
             bank,
             payments,
             is_abandoned,
+            timeout_ms: random.between(500, 12_000),
+            tries: Vec::new(),
+            transfers: Vec::new(),
+            transfers_first: false,
+        }
+    }
+
+    /// Draws an order of a single branch, in which one customer pays another one.
+    fn draw_gift(&self, random: &mut Random) -> Order {
+        let giver = u32::try_from(random.between(1, u64::from(self.rows))).unwrap_or(1);
+        let taker = giver % self.rows + 1;
+        let amount = i64::try_from(random.between(1, 5)).unwrap_or(1);
+        let paid = Edit { row: customer_row(giver), delta: -amount };
+        let got = Edit { row: customer_row(taker), delta: amount };
+        Order {
+            stock: Vec::new(),
+            sold_events: Vec::new(),
+            warehouse: 0,
+            bank: 1 + random.index(self.databases - 1),
+            payments: vec![vec![paid, got]],
+            is_abandoned: random.happens(100),
             timeout_ms: random.between(500, 12_000),
             tries: Vec::new(),
             transfers: Vec::new(),

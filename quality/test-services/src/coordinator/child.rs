@@ -115,10 +115,31 @@ impl ChildCoordinator {
     /// # Panics
     /// If it does not start.
     pub async fn restart(&mut self) {
+        self.restart_with(&[]).await;
+    }
+
+    /// Starts it again, to die when it reaches a crash point (`tc-server/src/crash_point.rs`). The
+    /// test has to be built with the feature `crash-points` of the server.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn restart_to_crash_at(&mut self, point: &str) {
+        self.restart_with(&[("TC_CRASH_POINT", point)]).await;
+    }
+
+    /// Waits until it has died at its crash point.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub async fn crashed(&mut self) {
+        self.process.take().expect("the coordinator runs").crashed().await;
+    }
+
+    async fn restart_with(&mut self, variables: &[(&str, &str)]) {
         let directory = self.directory.path().to_owned();
         let Self { grpc, admin, answer_timeout_ms, .. } = *self;
         let input = Input { directory, grpc, admin, answer_timeout_ms };
-        let mut process = RoleProcess::start(ROLE, &input, &[]);
+        let mut process = RoleProcess::start(ROLE, &input, variables);
         [self.grpc, self.admin] = process.next_report().await;
         self.client = AdminClient::new(self.admin).expect("a client can be made");
         self.process = Some(process);

@@ -119,9 +119,9 @@ pub trait Backend: Database<Arguments: Clone + Sync, QueryResult: Debug> {
     const WAITS_WITH_LOCKS: bool;
     /// Whether COMMIT of a failed transaction is answered like a commit.
     const COMMIT_HIDES_FAILURE: bool;
-    /// Whether a last branch that runs alone is registered while its statement runs: where its own
-    /// trips are expensive.
-    const REGISTERS_BESIDE: bool = false;
+    /// Whether the database composes the undo row of a last branch that runs alone. It does not
+    /// where the undo row can go by itself while the coordinator is asked.
+    const COMPOSES_ALONE: bool = true;
     /// Sent before COMMIT of a local transaction of [`Backend::begin_marked`]. It fails where
     /// COMMIT would succeed without committing all of it.
     const BEFORE_COMMIT: Option<&'static str>;

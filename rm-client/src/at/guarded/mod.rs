@@ -4,7 +4,7 @@
 //! A trigger cannot tell a branch from a forgotten job, so a local transaction marks itself before
 //! its first change of a guarded table. The trigger then keeps the row's key, which holds others
 //! off while the branch's undo row is there. So phase two ends a guard by deleting the undo row;
-//! what is left of it is deleted behind that, by [`remove_released`], and hourly by [`sweep`].
+//! what is left of it is deleted behind that (`leftovers`), and hourly by [`sweep`].
 //! `docs/decisions/0037-guarded-tables.md` has the reasons.
 
 mod administer;
@@ -13,12 +13,9 @@ mod listing;
 mod notes;
 mod sql;
 
-use std::sync::Arc;
-
 use handfast_rm_core::plan::Dialect;
 use handfast_rm_core::plan::guarded_sql::PASS;
-use sqlx::{AssertSqlSafe, Pool, SqlSafeStr, SqlStr};
-use tokio::sync::mpsc;
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
 pub use administer::{GuardStart, clean, disable, enable};
 pub use error::GuardError;
@@ -26,21 +23,14 @@ pub use listing::{GuardHolder, GuardMode, GuardedTable, holders, list};
 pub(crate) use notes::with_notes;
 
 use super::database::bound_query::BoundQuery;
-use super::database::{AtDatabase, Backend, rows};
+use super::database::{Backend, rows};
 use super::error::AtError;
+
 use super::undo::table::{DELETE_MAX, delete_named};
-use crate::fence::is_conflict;
 use crate::xid::Xid;
 
 /// The tables whose rows are named by a branch.
 const OF_BRANCHES: [&str; 2] = ["guarded_row", "guarded_note"];
-
-/// How many branches may wait for their guarded rows to be deleted (BOUNDED). Further ones are left
-/// to the sweep.
-const RELEASES_MAX: usize = 10_000;
-
-/// How often it is tried to delete the rows of branches before they are left to the sweep (BOUNDED).
-const REMOVALS_MAX: u32 = 10;
 
 /// How a local transaction passes the guards.
 #[derive(Clone, Debug)]
@@ -128,61 +118,8 @@ pub(crate) async fn unmark<DB: Backend>(
     Ok(())
 }
 
-/// A branch by XID and id.
-pub(crate) type Released = (Arc<str>, u64);
-
-/// The branches that have ended, whose guarded rows can go.
-#[derive(Debug)]
-pub(crate) struct Releases(mpsc::Sender<Released>);
-
-impl Releases {
-    pub(crate) fn new() -> (Self, mpsc::Receiver<Released>) {
-        let (sender, receiver) = mpsc::channel(RELEASES_MAX);
-        (Self(sender), receiver)
-    }
-
-    /// Has the guarded rows of an ended branch deleted. Nothing waits for that: without the undo
-    /// row they hold off no write.
-    pub(crate) fn release(&self, xid: &str, branch: u64) {
-        if self.0.try_send((Arc::from(xid), branch)).is_err() {
-            tracing::debug!(xid, branch, "guarded rows left to the sweep");
-        }
-    }
-}
-
-/// Deletes the guarded rows of branches that have ended, until the resource is gone.
-pub(crate) async fn remove_released<DB: AtDatabase>(
-    pool: Pool<DB>,
-    mut released: mpsc::Receiver<Released>,
-) {
-    let mut branches = Vec::new();
-    while released.recv_many(&mut branches, DELETE_MAX).await > 0 {
-        let names: Vec<(&str, u64)> = branches.iter().map(|(xid, id)| (&**xid, *id)).collect();
-        // A writer that was refused, and stays in its transaction, keeps the row locked on MySQL.
-        if let Err(error) = remove_from::<DB>(&pool, &names).await {
-            tracing::warn!(%error, branches = names.len(), "guarded rows left to the sweep");
-        }
-        branches.clear();
-    }
-}
-
-/// Deletes the guarded rows of branches, anew after a deadlock: on MySQL the triggers lock those
-/// that a writer meets, in the writer's order.
-async fn remove_from<DB: AtDatabase>(
-    pool: &Pool<DB>,
-    branches: &[(&str, u64)],
-) -> Result<(), sqlx::Error> {
-    let mut attempts = 1;
-    loop {
-        let mut connection = pool.acquire().await?;
-        match remove::<DB>(&mut connection, branches).await {
-            Err(error) if attempts < REMOVALS_MAX && is_conflict(&error) => attempts += 1,
-            end => return end,
-        }
-    }
-}
-
-async fn remove<DB: Backend>(
+/// Deletes what belongs to branches that have ended.
+pub(crate) async fn remove<DB: Backend>(
     connection: &mut DB::Connection,
     branches: &[(&str, u64)],
 ) -> Result<(), sqlx::Error> {

@@ -50,8 +50,6 @@ pub(crate) struct Attempts<DB: AtDatabase> {
     pub(super) counting: Option<Arc<CountingStatement<DB>>>,
     /// The plan of the single statement whose row was granted before anything was sent.
     pub(super) named: Option<Arc<Planned<DB>>>,
-    /// Whether the next attempt registers the last branch while its statement runs.
-    pub(super) side_by_side: bool,
     /// Counts it among the last branches that run on the resource.
     pub(super) deciding: Option<Deciding>,
     /// The single statement of the next attempt, if it notes its own undo.
@@ -72,7 +70,6 @@ impl<DB: AtDatabase> Attempts<DB> {
             role,
             counting,
             named,
-            side_by_side: false,
             deciding: None,
             note,
             may_note: true,

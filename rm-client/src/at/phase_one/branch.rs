@@ -56,6 +56,9 @@ pub(super) struct Branch {
     is_last: bool,
     /// Whether its local commit decides the global.
     pub(super) decides: bool,
+    /// Whether the coordinator may lose it in a crash after that: it is all that there is of the
+    /// global.
+    pub(super) may_be_lost: bool,
     context: Context,
     /// From its beginning to its local COMMIT.
     pub(super) span: Span,
@@ -118,6 +121,7 @@ impl Branch {
             granted: RowLocks::default(),
             is_last: false,
             decides: false,
+            may_be_lost: false,
             context,
             span,
         }
@@ -134,6 +138,11 @@ impl Branch {
     /// Returns whether its local commit may decide the global, as far as this process knows.
     pub(super) fn may_decide(&self) -> bool {
         self.is_last && self.context.may_be_decided()
+    }
+
+    /// Returns whether this process has made no other branch of the global.
+    pub(super) fn is_only(&self) -> bool {
+        self.context.has_one_branch()
     }
 
     /// Takes note of the local commit that decides the global.

@@ -5,7 +5,6 @@ use handfast_rm_core::plan::DeltaKind;
 use super::branch::Role;
 use super::row_locks::{RowLockMode, RowLocks};
 use crate::at::database::{Backend, LoadedTable};
-use crate::at::error::AtError;
 use crate::at::undo::image::{Image, ImageRow};
 use crate::at::undo::log::{UndoItem, UndoKind};
 use crate::at::undo::table::BranchEvents;
@@ -136,15 +135,6 @@ impl BranchLog {
     pub(crate) fn noted(&mut self, row: RowLocks) {
         self.locks = row;
         self.is_noted = true;
-    }
-
-    /// Notes that the coordinator has refused the row of a statement that may have run.
-    pub(super) fn not_registered(&mut self, row: RowLocks, error: &AtError) {
-        self.half_recorded = true;
-        if error.is_row_locked() {
-            // The next attempt waits for it first.
-            self.unseen = row;
-        }
     }
 
     /// Records rows that were not there before.

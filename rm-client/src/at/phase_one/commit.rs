@@ -122,6 +122,13 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         let mut request = registration(&shared, branch, self.log.locks(), wait, HOLDING_LOCKS);
         // LAST-BRANCH: the undo row is what tells the coordinator later that it has committed.
         request.is_last = self.has_undo_row(branch) && branch.may_decide();
+        // If the coordinator loses the global in a crash, the undo row stays for a while. It must
+        // not hold back an event meanwhile, nor a writer.
+        branch.may_be_lost = request.is_last
+            && branch.is_only()
+            && self.log.events == BranchEvents::None
+            && !shared.catalogue.knows_guards();
+        request.rows_are_locked = branch.may_be_lost;
         // A future that is dropped here has its local transaction rolled back, and the registration
         // may have arrived.
         let mut in_doubt = failed_if_dropped(&shared, branch);

@@ -163,7 +163,7 @@ impl<DB: AtDatabase> Member<DB> {
         let end = if is_first { NotedEnd::Open } else { NotedEnd::Within };
         let call = noted::call(shared, planned, &self.query, &self.branch, end)?;
         let (planned, row) = (Arc::clone(planned), self.branch.granted.clone());
-        Some(NotedStatement { planned, row, call, end, registers: false })
+        Some(NotedStatement { planned, row, call, end })
     }
 
     /// Answers a branch. One that nothing waits for any more gives up its row if it has not

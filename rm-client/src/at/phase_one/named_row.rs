@@ -9,8 +9,9 @@
 //! could be refused: one call does the rest where the database can compose the undo row. Everywhere
 //! else the local transaction runs as any other, and has its row already.
 //!
-//! On SQLite, where all writers wait for each other, one that runs alone is registered while its
-//! statement runs, and others share local transactions (`joint_queue`).
+//! One that runs alone on its resource, and is the only branch of its global, runs as any other:
+//! the coordinator answers its registration before it is stored (`commit`). On SQLite, where all
+//! writers wait for each other, others share local transactions (`joint_queue`).
 //!
 //! LAST-BRANCH: nothing joins a global behind a registration that decides it. So the order of
 //! registrations, by which branches are rolled back, is that of their changes also here, where the
@@ -51,17 +52,14 @@ impl<DB: AtDatabase> Attempts<DB> {
         let Some(planned) = self.known_plan(query, statement) else { return Ok(()) };
         let Some(rows) = only_row(&planned, query) else { return Ok(()) };
         let Role::Branch(branch) = &self.role else { return Ok(()) };
-        branch.let_others_begin().await;
-        if !branch.may_decide() {
+        let deciding = self.deciding.insert(Deciding::start(&self.shared.deciding));
+        if deciding.is_alone() && branch.is_only() {
+            self.may_note = DB::COMPOSES_ALONE;
             return Ok(());
         }
-        if DB::REGISTERS_BESIDE {
-            let note = noted::call(&self.shared, &planned, query, branch, NotedEnd::Open);
-            let deciding = self.deciding.insert(Deciding::start(&self.shared.deciding));
-            self.side_by_side = deciding.is_alone() && note.is_some();
-        }
-        if self.side_by_side {
-            self.named = Some(planned);
+        branch.let_others_begin().await;
+        if !branch.may_decide() {
+            self.deciding = None;
             return Ok(());
         }
         crash_point("before-register");
@@ -86,7 +84,7 @@ impl<DB: AtDatabase> Attempts<DB> {
     /// Whether the branch is to share a local transaction with others: those of a database that has
     /// one writer at a time wait for each other's syncs.
     pub(super) fn joins_writers(&self) -> bool {
-        !DB::WAITS_WITH_LOCKS && !self.side_by_side && self.shared.merges
+        !DB::WAITS_WITH_LOCKS && self.shared.merges
     }
 
     /// Takes note of the local commit of a joint local transaction, in which the branch has changed
@@ -115,9 +113,6 @@ impl<DB: AtDatabase> Attempts<DB> {
         query: &BoundQuery<DB>,
     ) -> Result<Option<Steps<DB>>, sqlx::Error> {
         let Role::Branch(branch) = &self.role else { return Ok(None) };
-        if self.side_by_side {
-            return Ok(None);
-        }
         let (branch, shared) = (branch.clone(), Arc::clone(&self.shared));
         let Some(planned) = self.named.clone() else { return Ok(None) };
         let call = noted::call(&shared, &planned, query, &branch, NotedEnd::Commit);

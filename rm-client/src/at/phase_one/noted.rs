@@ -29,15 +29,12 @@ pub(super) struct NotedStatement<DB: Backend> {
     pub(super) call: BoundQuery<DB>,
     /// The end of its text.
     pub(super) end: NotedEnd,
-    /// Whether the branch is registered meanwhile, as the last of its global.
-    pub(super) registers: bool,
 }
 
 impl<DB: AtDatabase> Attempts<DB> {
     /// Composes a branch's only statement as one that notes its own undo, where it can be one.
     pub(crate) fn compose_note(&mut self, query: &BoundQuery<DB>, managed: &Managed) {
-        let registers = std::mem::take(&mut self.side_by_side);
-        self.note = self.noted(query, managed).map(|note| NotedStatement { registers, ..note });
+        self.note = self.noted(query, managed);
     }
 
     fn noted(&self, query: &BoundQuery<DB>, managed: &Managed) -> Option<NotedStatement<DB>> {
@@ -48,7 +45,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         let row = only_row(&planned, query)?;
         let end = NotedEnd::Open;
         let call = call(&self.shared, &planned, query, branch, end)?;
-        Some(NotedStatement { planned, row, call, end, registers: false })
+        Some(NotedStatement { planned, row, call, end })
     }
 }
 

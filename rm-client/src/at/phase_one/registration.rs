@@ -1,5 +1,6 @@
 //! The calls of phase one to the coordinator: registration, lock checks, the report of a rollback.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_proto::v1;
@@ -10,6 +11,7 @@ use crate::at::crash_point::crash_point;
 use crate::at::database::Backend;
 use crate::at::error::AtError;
 use crate::at::resource_state::ResourceState;
+use crate::coordinator::LostBranches;
 use crate::error::Error;
 use crate::last_commit::Known;
 use crate::unknown_outcome::UnknownOutcomeGuard;
@@ -27,28 +29,6 @@ pub(super) async fn register<DB: Backend>(
     let reply = shared.coordinator.register_branch(request).await?;
     crash_point("after-register");
     Ok(reply.decides)
-}
-
-/// Registers a last branch whose row is known, while its statement runs. Takes note in `branch` of
-/// what the coordinator knows.
-pub(super) async fn register_beside<DB: Backend, T>(
-    shared: &ResourceState<DB>,
-    branch: &mut Branch,
-    row: &RowLocks,
-    statement: impl Future<Output = T>,
-) -> (T, Result<(), AtError>) {
-    let mut request = registration(shared, branch, row, Duration::ZERO, HOLDING_LOCKS);
-    request.is_last = true;
-    let mut in_doubt = failed_if_dropped(shared, branch);
-    let (ended, registered) = futures::join!(statement, register(shared, request));
-    in_doubt.disarm();
-    // An unanswered registration may have arrived.
-    branch.registered = registered.as_ref().map_or_else(is_unanswered, |_| true);
-    let registered = registered.map(|decides| {
-        branch.granted = row.clone();
-        branch.decides = decides;
-    });
-    (ended, registered.map_err(AtError::from))
 }
 
 /// Whether a request that failed may have arrived all the same.
@@ -77,6 +57,7 @@ pub(super) fn registration<DB: Backend>(
         client_id: String::new(),
         traceparent: String::new(),
         is_last: false,
+        rows_are_locked: false,
     }
 }
 
@@ -120,8 +101,9 @@ pub(super) fn failed_if_dropped<DB: Backend>(
 /// report the coordinator asks the database.
 pub(super) fn report_decided<DB: Backend>(shared: &ResourceState<DB>, branch: &Branch) {
     branch.note_last_commit(Known::Committed);
-    let done = v1::PhaseOneOutcome::Done;
-    if let Err(error) = shared.coordinator.notify_outcome(&branch.xid, branch.id, done) {
+    let lost = || Arc::clone(&shared.lost_branches) as Arc<dyn LostBranches>;
+    let lost = branch.may_be_lost.then(lost);
+    if let Err(error) = shared.coordinator.report_last(&branch.xid, branch.id, lost) {
         let (xid, branch) = (&branch.xid, branch.id);
         tracing::warn!(%xid, branch, %error, "committed; the coordinator learns it at the timeout");
     }

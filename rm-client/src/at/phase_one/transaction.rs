@@ -11,7 +11,6 @@ use super::branch_log::BranchLog;
 use super::compound;
 use super::local_transaction::LocalTransaction;
 use super::noted::{NotedStatement, answer, is_sure, note_refusal};
-use super::registration::register_beside;
 use super::statement::StatementRun;
 use crate::at::crash_point::crash_point;
 use crate::at::database::begin::{begin, begin_by};
@@ -316,23 +315,11 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         &mut self,
         note: NotedStatement<DB>,
     ) -> Result<Option<Steps<DB>>, sqlx::Error> {
-        let NotedStatement { planned, row, call, end, registers } = note;
+        let NotedStatement { planned, row, call, end } = note;
         crash_point("before-undo-insert");
         let begins = end != NotedEnd::Within && self.local.begins_with_next_call();
         let connection = if begins { self.local.connection() } else { self.local.begun().await? };
-        let changing = DB::steps(connection, call);
-        let ended = match &mut self.role {
-            Role::Branch(branch) if registers => {
-                let (ended, registered) =
-                    register_beside(&self.shared, branch, &row, changing).await;
-                if let Err(error) = registered {
-                    self.log.not_registered(row, &error);
-                    return Err(error.into());
-                }
-                ended
-            }
-            Role::Branch(_) | Role::Checked(_) | Role::Plain => changing.await,
-        };
+        let ended = DB::steps(connection, call).await;
         if let Err(error) = &ended {
             self.log.is_note_refused = true;
             note_refusal(&planned, error);

@@ -57,7 +57,11 @@ impl Acknowledged {
                 ReportedOutcome::Unknown => continue,
             };
             let decision = ledger.decision(*xid);
-            verdict.require(decision == Some(due), || {
+            let is_due = match due {
+                Decision::Commit => ledger.is_committed(*xid),
+                Decision::RollBack => decision == Some(due),
+            };
+            verdict.require(is_due, || {
                 format!("{xid} was reported as {outcome:?} and is decided {decision:?}")
             });
         }
@@ -71,8 +75,8 @@ fn check_reply(
     verdict: &mut Verdict,
 ) {
     match (request, reply) {
-        (Some(ClientBody::RegisterBranch(request)), ServerBody::RegisterBranch(_)) => {
-            check_registered(ledger, request, verdict);
+        (Some(ClientBody::RegisterBranch(request)), ServerBody::RegisterBranch(reply)) => {
+            check_registered(ledger, request, reply.decides, verdict);
         }
         (Some(ClientBody::End(request)), ServerBody::End(reply)) => {
             check_status(ledger, &request.xid, reply.status(), verdict);
@@ -90,9 +94,17 @@ fn check_reply(
     }
 }
 
-fn check_registered(ledger: &Ledger, request: &RegisterBranchRequest, verdict: &mut Verdict) {
+/// The only branch of a global may be told before it is stored that it decides, if its rows are
+/// locked in its database.
+fn check_registered(
+    ledger: &Ledger,
+    request: &RegisterBranchRequest,
+    decides: bool,
+    verdict: &mut Verdict,
+) {
     let Some(key) = branch_key(&request.xid, request.branch_id) else { return };
-    verdict.require(ledger.registered.contains(&key), || {
+    let may_be_lost = decides && request.rows_are_locked && !ledger.globals.contains_key(&key.0);
+    verdict.require(may_be_lost || ledger.registered.contains(&key), || {
         format!("branch {}/{} was reported as registered and is not stored", key.0, key.1)
     });
 }

@@ -30,7 +30,9 @@ impl Invariant for AtomicOutcome {
 fn check_effects(ledger: &Ledger, verdict: &mut Verdict) {
     for ((xid, branch), effect) in &ledger.effects {
         let due = if ledger.is_committed(*xid) { BranchState::Kept } else { BranchState::Restored };
-        verdict.require(effect.state == due, || {
+        // Its undo row may be left if its process died too.
+        let is_left = effect.state == BranchState::Applied && ledger.is_unstored((*xid, *branch));
+        verdict.require(is_left || effect.state == due, || {
             let decision = ledger.decision(*xid);
             format!("branch {xid}/{branch} is {:?} under {decision:?}", effect.state)
         });

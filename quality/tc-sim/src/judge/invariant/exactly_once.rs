@@ -53,7 +53,7 @@ impl ExactlyOnce {
     /// A branch that decides its global is barred before the decision, which then has to follow. A
     /// question that comes late bars one that has committed and is done, which changes nothing.
     fn may_be_barred(&mut self, ledger: &Ledger, key: BranchKey) -> bool {
-        let decides = ledger.deciding.contains(&key);
+        let decides = ledger.deciding.contains(&key) || ledger.is_unstored(key);
         match ledger.decision(key.0) {
             Some(Decision::RollBack) => true,
             Some(Decision::Commit) => decides && self.ended.contains_key(&key),
@@ -88,7 +88,7 @@ impl ExactlyOnce {
         verdict.require(!self.barred.contains(&(database, key)), || {
             format!("branch {xid}/{branch} commits locally after its guard")
         });
-        verdict.require(ledger.registered.contains(&key), || {
+        verdict.require(ledger.registered.contains(&key) || ledger.is_unstored(key), || {
             format!("branch {xid}/{branch} commits locally and was never registered")
         });
     }
@@ -107,7 +107,8 @@ impl ExactlyOnce {
             BranchState::Kept | BranchState::Applied => Decision::Commit,
         };
         let decision = ledger.decision(xid);
-        verdict.require(decision == Some(due), || {
+        let is_lost = due == Decision::Commit && ledger.is_unstored(key);
+        verdict.require(is_lost || decision == Some(due), || {
             format!("branch {xid}/{branch} is {state:?} under {decision:?}")
         });
         let earlier = self.ended.insert(key, state);

@@ -80,6 +80,9 @@ impl ClientProcess {
         let (world, workload) = (&self.world, &self.installation.workload);
         let services = self.services.count();
         let mut order = world.draw(|random| workload.draw_order(random, services));
+        if order.stock.is_empty() {
+            return order;
+        }
         if world.plan.modes.contains(&Mode::Tcc) {
             order.tries = world.draw(|random| workload.draw_tries(random, services));
         }
@@ -117,6 +120,9 @@ impl ClientProcess {
         global: &Global,
         order: &Order,
     ) -> Result<bool, BranchError> {
+        if order.stock.is_empty() {
+            return self.pay(&global.xid, order, !order.is_abandoned).await;
+        }
         if order.transfers_first {
             self.transfer(global, order).await?;
         }

@@ -100,6 +100,8 @@ struct Branch {
     is_last: bool,
     /// Whether its local commit decides the global.
     decides: bool,
+    /// Whether the coordinator may lose it in a crash after that.
+    may_be_lost: bool,
     registered: bool,
     in_doubt: bool,
     /// Whether it only adds to counters, and holds its rows together with others.
@@ -184,6 +186,7 @@ impl ClientProcess {
             conflict: if replay { Conflict::Replay } else { Conflict::Wait },
             is_last,
             decides: false,
+            may_be_lost: false,
             registered: false,
             in_doubt: false,
             counts,
@@ -193,7 +196,7 @@ impl ClientProcess {
         let name = (branch.xid, branch.id);
         self.world.log(self.owner(), || format!("branch {}/{}: {ended:?}", name.0, name.1));
         if !branch.in_doubt && resource.end_branch(branch.id) {
-            self.delete_guard(&resource, name);
+            self.delete_undo_row(&resource, name);
         }
         ended?;
         if branch.decides {
@@ -201,7 +204,11 @@ impl ClientProcess {
             // In the product this is not waited for, nor here.
             let process = Arc::clone(self);
             self.world.spawn(self.owner(), async move {
-                process.report(&branch, PhaseOneOutcome::Done).await;
+                let reported = process.report(&branch, PhaseOneOutcome::Done).await;
+                let is_lost = reported.is_err_and(|error| error.code() == "HF-TC-UNKNOWN-XID");
+                if is_lost && branch.may_be_lost {
+                    process.delete_undo_row(&resource, name);
+                }
             });
             return Ok(true);
         }
@@ -226,11 +233,11 @@ impl ClientProcess {
                 registration(resource, branch, edits, LOCK_TIMEOUT, Holding::Nothing);
             branch.registered = true;
             if let Err(error) = self.register(registration).await {
-                self.report(branch, PhaseOneOutcome::Failed).await;
+                drop(self.report(branch, PhaseOneOutcome::Failed).await);
                 return Err(BranchError::Coordinator(error));
             }
         }
-        self.report(branch, PhaseOneOutcome::Failed).await;
+        drop(self.report(branch, PhaseOneOutcome::Failed).await);
         Err(BranchError::Database(DatabaseError::LockTimeout))
     }
 
@@ -244,7 +251,7 @@ impl ClientProcess {
             Ok(local) => local,
             Err(error) => {
                 if std::mem::take(&mut branch.registered) {
-                    self.report(branch, PhaseOneOutcome::Failed).await;
+                    drop(self.report(branch, PhaseOneOutcome::Failed).await);
                 }
                 return Err(error.into());
             }
@@ -256,7 +263,7 @@ impl ClientProcess {
                 // with the report.
                 let rolled_back = local.roll_back().await;
                 if rolled_back.is_ok() && branch.registered {
-                    self.report(branch, PhaseOneOutcome::Failed).await;
+                    drop(self.report(branch, PhaseOneOutcome::Failed).await);
                 }
                 Err(error)
             }
@@ -296,6 +303,8 @@ impl ClientProcess {
         let wait = if waits { LOCK_TIMEOUT } else { Duration::ZERO };
         let mut request = registration(resource, branch, edits, wait, Holding::DatabaseLocks);
         request.is_last = branch.is_last;
+        branch.may_be_lost = branch.is_last && branch.events.is_empty() && !marked;
+        request.rows_are_locked = branch.may_be_lost;
         let insert = local.insert_undo((branch.xid, branch.id), Undo::Log(items));
         let (inserted, registered) = futures::join!(insert, self.register(request));
         // An unanswered registration may have arrived.
@@ -319,7 +328,7 @@ impl ClientProcess {
             Ok(()) => Ok(()),
             Err(_) => {
                 branch.in_doubt = true;
-                self.report(branch, PhaseOneOutcome::Unknown).await;
+                drop(self.report(branch, PhaseOneOutcome::Unknown).await);
                 Err(BranchError::CommitUnknown)
             }
         }
@@ -336,8 +345,12 @@ impl ClientProcess {
         Ok(matches!(reply, ServerBody::RegisterBranch(reply) if reply.decides))
     }
 
-    async fn report(self: &Arc<Self>, branch: &Branch, outcome: PhaseOneOutcome) {
-        self.report_branch(&branch.text, branch.id, outcome).await;
+    async fn report(
+        self: &Arc<Self>,
+        branch: &Branch,
+        outcome: PhaseOneOutcome,
+    ) -> Result<(), Error> {
+        self.report_branch(&branch.text, branch.id, outcome).await
     }
 
     pub(super) async fn report_branch(
@@ -345,7 +358,7 @@ impl ClientProcess {
         xid: &str,
         id: BranchId,
         outcome: PhaseOneOutcome,
-    ) {
+    ) -> Result<(), Error> {
         let request = v1::ReportBranchRequest {
             xid: xid.to_owned(),
             branch_id: id.0,
@@ -353,10 +366,10 @@ impl ClientProcess {
         };
         let reported =
             self.request("report_branch", ClientBody::ReportBranch(request), Duration::ZERO).await;
-        if let Err(error) = reported {
+        reported.map(drop).inspect_err(|error| {
             // As in the product, the report saves time and decides nothing.
             self.world.log(self.owner(), || format!("branch outcome not reported: {error}"));
-        }
+        })
     }
 
     /// Reads rows of one database that no undecided global has locked.
@@ -411,6 +424,7 @@ fn registration(
         client_id: String::new(),
         traceparent: String::new(),
         is_last: false,
+        rows_are_locked: false,
     }
 }
 

@@ -77,7 +77,7 @@ impl ClientProcess {
         if let Err(error) = registered {
             // Without a reply the branch may be registered, and must not be confirmed then.
             if !matches!(error, Error::Rejected(_)) {
-                self.report_branch(xid, id, PhaseOneOutcome::Unknown).await;
+                drop(self.report_branch(xid, id, PhaseOneOutcome::Unknown).await);
             }
             return Err(BranchError::Coordinator(error));
         }
@@ -93,7 +93,7 @@ impl ClientProcess {
             OperationError::Database(_) => PhaseOneOutcome::Unknown,
             OperationError::Fence(_) | OperationError::Refused => PhaseOneOutcome::Failed,
         };
-        self.report_branch(xid, id, outcome).await;
+        drop(self.report_branch(xid, id, outcome).await);
         Err(error.into())
     }
 

@@ -276,17 +276,18 @@ impl ClientProcess {
             return Ok(RollbackAttempt::Raced);
         }
         if resource.mark_guarded(key.1) {
-            self.delete_guard(resource, key);
+            self.delete_undo_row(resource, key);
         }
         Ok(RollbackAttempt::Done)
     }
 
-    /// Starts to delete a guard row that bars no branch any more. It is not repeated on failure.
-    pub(super) fn delete_guard(self: &Arc<Self>, resource: &Arc<AtResource>, key: UndoKey) {
+    /// Starts to delete a guard row that bars no branch any more, or the undo row of a branch that
+    /// the coordinator has lost. It is not repeated on failure.
+    pub(super) fn delete_undo_row(self: &Arc<Self>, resource: &Arc<AtResource>, key: UndoKey) {
         let (process, resource) = (Arc::clone(self), Arc::clone(resource));
         self.world.spawn(self.owner(), async move {
             if let Err(error) = delete_undo(&resource, &[key]).await {
-                process.world.log(process.owner(), || format!("guard row stays: {error:?}"));
+                process.world.log(process.owner(), || format!("undo row stays: {error:?}"));
             }
         });
     }

@@ -64,7 +64,7 @@ impl ClientProcess {
             let rolled_back = local.roll_back().await;
             self.world.log(self.owner(), || format!("branch {name} given up: {rolled_back:?}"));
             if is_unanswered(&error) {
-                self.report_branch(xid, key.1, PhaseOneOutcome::Failed).await;
+                drop(self.report_branch(xid, key.1, PhaseOneOutcome::Failed).await);
             }
             return Err(BranchError::Coordinator(error));
         }
@@ -108,7 +108,7 @@ impl ClientProcess {
         };
         self.world.log(self.owner(), || format!("branch {name}: PREPARE {answer:?}"));
         if let Some(report) = report {
-            self.report_branch(name.xid.as_str(), BranchId(name.branch), report).await;
+            drop(self.report_branch(name.xid.as_str(), BranchId(name.branch), report).await);
             return Err(BranchError::CommitUnknown);
         }
         if let Ok(Some(held)) = prepared {

@@ -59,6 +59,7 @@ impl Backend for Postgres {
     const FOLDER: &'static str = "postgres";
     const MIGRATIONS: handfast_migrations::Database = handfast_migrations::Database::Postgres;
     const WAITS_WITH_LOCKS: bool = true;
+    const COMPOSES_ALONE: bool = false;
     const COMMIT_HIDES_FAILURE: bool = true;
     // PostgreSQL refuses every statement of a failed transaction but its end.
     const BEFORE_COMMIT: Option<&'static str> = Some("SELECT 1");

@@ -40,7 +40,6 @@ impl Backend for Sqlite {
     const UNDO_AFTER: &'static [&'static str] = &[];
     const UNDO_SIZE_HINT: &'static str = "";
     const ARGUMENTS_MAX: usize = 32_766;
-    const REGISTERS_BESIDE: bool = true;
     // Takes the one writer lock at once: a read transaction that writes later fails if another
     // writer has committed in between.
     const BEGIN: &'static str = "BEGIN IMMEDIATE";
