@@ -21,6 +21,7 @@ on_every_database!(
     it_decides_nothing_if_it_finds_no_row,
     a_refused_change_leaves_the_global_undecided,
     a_row_that_it_leaves_as_it_was_is_changed,
+    one_call_counts_one_row,
     it_goes_with_others_who_vote,
     it_decides_nothing_beside_a_branch_that_was_begun_meanwhile,
     it_decides_nothing_that_the_coordinator_would_not_commit,
@@ -159,6 +160,22 @@ async fn a_row_that_it_leaves_as_it_was_is_changed<DB: TestDatabase>() {
     until("undo rows are gone", async || stage.undo_rows().await == 0).await;
 }
 
+/// Behind another branch all of it is one call, which inserts the undo row too.
+async fn one_call_counts_one_row<DB: TestDatabase>() {
+    let setup = [
+        "CREATE TABLE account (id BIGINT NOT NULL PRIMARY KEY, n INT NOT NULL)",
+        "INSERT INTO account VALUES (1, 10), (2, 20)",
+    ];
+    let sql = take::<DB>();
+    let stage = warmed::<DB>(&setup, &sql, &[1, 1]).await;
+    let done = stage.handfast.transaction("take").run(async |_tx| {
+        DB::run_alone_with(&stage.resource, &sql, &[1, 1]).await?;
+        DB::run_alone_with(&stage.resource.last(), &sql, &[1, 2]).await
+    });
+    assert_eq!(done.await.unwrap(), 1);
+    assert_eq!((n(&stage, 1).await, n(&stage, 2).await), ("9".to_owned(), "19".to_owned()));
+}
+
 /// The order of registrations is that of the changes only as long as nothing joins behind it.
 async fn it_goes_with_others_who_vote<DB: TestDatabase>() {
     let sql = take::<DB>();
@@ -227,11 +244,12 @@ async fn both_undo_rows<DB: TestDatabase>(setup: &[&str], keep: &[&str], changes
     let stage = Stage::<DB>::new(&[setup, keep].concat()).await;
     for change in changes {
         let sql = text::<DB>(&format!("UPDATE thing SET {change} WHERE id = ?"));
-        for (resource, id) in [(&stage.resource, 1_001), (&stage.resource.last(), 1_002)] {
+        // The first run makes the plan known, by which the second one is composed.
+        for id in [1_001, 1_002] {
             let changed = stage
                 .handfast
                 .transaction("change")
-                .run(async |_tx| DB::run_alone_with(resource, &sql, &[id]).await);
+                .run(async |_tx| DB::run_alone_with(&stage.resource, &sql, &[id]).await);
             assert_eq!(changed.await.unwrap(), 1, "{sql}");
         }
         let logs = stage.dump("kept", &["log", "context"]).await;
