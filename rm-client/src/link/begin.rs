@@ -26,7 +26,7 @@ pub(super) enum Waiter {
     One(oneshot::Sender<Answered>),
     /// Those that have to do with the global that was begun.
     OfBegin(Arc<BeginAnswer>),
-    /// One who wants to know whether the coordinator has lost the branch of a report.
+    /// A listener that hears whether the coordinator has lost the branch of a report.
     OfLastBranch(LastBranch),
 }
 
@@ -47,7 +47,7 @@ impl Waiter {
     }
 }
 
-/// A last branch that has committed and may be lost, and what hears of it.
+/// A last branch that has committed and may be lost, and the listener that hears of it.
 pub(crate) type LastBranch = (Arc<dyn LostBranches>, Xid, u64);
 
 /// A global that is begun, or is being begun.

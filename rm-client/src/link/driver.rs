@@ -203,7 +203,7 @@ impl Link {
     }
 
     /// Sends the report of a local commit that has decided its global, without waiting for the
-    /// answer. The branch that may be lost is told to `last` if the coordinator does not know it.
+    /// answer. The listener of `last` hears if the coordinator does not know the branch any more.
     ///
     /// # Errors
     /// When it is not taken.

@@ -25,7 +25,6 @@ pub(crate) use notes::with_notes;
 use super::database::bound_query::BoundQuery;
 use super::database::{Backend, rows};
 use super::error::AtError;
-
 use super::undo::table::{DELETE_MAX, delete_named};
 use crate::xid::Xid;
 
