@@ -21,8 +21,8 @@ use crate::row_lock::waiters::Waiter;
 
 impl Outcome {
     /// Checks DURABLE-FIRST for the outcome of one decision: a reply that leaves before its batch
-    /// tells of no change. It is the reply to a begin, which is stored nowhere, or says no more
-    /// than that its receiver has released a named lock.
+    /// tells of no change. It is the reply to a begin, which is stored nowhere, says no more than
+    /// that its receiver has released a named lock, or grants a last branch that may be lost.
     ///
     /// # Errors
     /// The reply that has to wait, for operators.

@@ -20,7 +20,7 @@ use crate::xid::Xid;
 /// How many branches may wait for their rows to be deleted (BOUNDED). Those of further ones stay.
 const WAITING_MAX: usize = 10_000;
 
-/// How often it is tried to delete the rows of branches before they are left (BOUNDED).
+/// How many times the deletion of a branch's rows is tried (BOUNDED).
 const ATTEMPTS_MAX: u32 = 10;
 
 /// The kinds of rows that ended branches leave behind.

@@ -1,8 +1,9 @@
-//! A growing list whose items never move.
+//! A growing list that never moves a full chunk.
 //!
 //! A vector that grows by doubling copies all of its items, and holds both copies meanwhile: with
 //! millions of them that is the longest pause of all, and the memory of the copy before is long
-//! left unused. Here only a short list of chunks grows so.
+//! left unused. Here only the last chunk, of at most 1,024 items, and the short list of chunks are
+//! copied as they grow.
 
 use std::ops::{Index, IndexMut};
 

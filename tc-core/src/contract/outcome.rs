@@ -70,7 +70,7 @@ pub enum Effect {
         /// The branch, if it is that one alone.
         branch: Option<BranchId>,
     },
-    /// Operators are to be alarmed. Sent once each time; after a crash
+    /// An alert for operators. Sent once each time; after a crash
     /// [`Coordinator::alerts`](crate::Coordinator::alerts) has those whose cause stands.
     Alert(Alert),
 }
@@ -114,7 +114,7 @@ pub enum Decided {
     Waits,
 }
 
-/// Something that operators are to be alarmed of.
+/// An alert for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alert {
     /// The kind of thing that has happened.
@@ -123,7 +123,7 @@ pub struct Alert {
     pub xid: Xid,
     /// The address part of the XID's text form.
     pub address: Arc<str>,
-    /// The branch for whose sake.
+    /// The branch that the alert is about.
     pub branch: BranchId,
     /// The resource that it is on.
     pub resource: Arc<str>,
@@ -137,7 +137,7 @@ pub struct Alert {
     pub key: Option<Arc<str>>,
 }
 
-/// The kinds of things that operators are to be alarmed of.
+/// The kinds of alerts for operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlertKind {
     /// A global or saga begins to need an operator.

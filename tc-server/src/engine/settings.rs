@@ -19,7 +19,7 @@ pub struct Settings {
     /// Requests decided into one batch. Too low: more syncs than needed; too high: the first
     /// requests of a batch wait for the last.
     pub batch_max: usize,
-    /// Takes what operators are to be alarmed of.
+    /// Takes alerts for operators.
     pub alerts: Alerts,
 }
 

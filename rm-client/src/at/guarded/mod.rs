@@ -159,7 +159,7 @@ async fn has_tables<DB: Backend>(connection: &mut DB::Connection) -> Result<bool
 }
 
 /// Deletes what belongs to branches without an undo row, which hold off no write: of at most
-/// [`DELETE_MAX`] branches from each table. Returns of how many.
+/// [`DELETE_MAX`] branches from each table. Returns the number of branches.
 pub(crate) async fn sweep<DB: Backend>(
     connection: &mut DB::Connection,
 ) -> Result<usize, sqlx::Error> {

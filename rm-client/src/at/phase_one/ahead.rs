@@ -7,9 +7,9 @@
 //!                                       └─ joined with others: `joint_queue`
 //! ```
 //!
-//! A row that many change is theirs one after the other in the database, however well the changes
-//! commute. So the database must not keep it locked while the coordinator is asked. A statement
-//! that runs alone has less to wait for if both are asked at the same time.
+//! Changes of one row run one after the other in the database, even if they commute. So the
+//! database must not keep the row locked while the coordinator is asked. A statement that runs
+//! alone has less to wait for if both are asked at the same time.
 //!
 //! The key is what the statement itself says if it names the row by numbers; otherwise the database
 //! is asked for it. In either case it is a hint: the rows granted are compared with those changed.

@@ -54,7 +54,8 @@ pub(crate) struct Attempts<DB: AtDatabase> {
     pub(super) deciding: Option<Deciding>,
     /// The single statement of the next attempt, if it notes its own undo.
     pub(super) note: Option<NotedStatement<DB>>,
-    /// Whether it may. The error of one that did does not tell which part of it has failed.
+    /// Whether the next attempt may have its undo row composed. After a failure it may not: the
+    /// error does not tell which part failed.
     pub(super) may_note: bool,
     deadline: Instant,
     repeats: u32,

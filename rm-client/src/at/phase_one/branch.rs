@@ -56,7 +56,7 @@ pub(super) struct Branch {
     is_last: bool,
     /// Whether its local commit decides the global.
     pub(super) decides: bool,
-    /// Whether the coordinator may lose it in a crash after that: it is all that there is of the
+    /// Whether a crash of the coordinator may lose the branch: nothing else is stored of its
     /// global.
     pub(super) may_be_lost: bool,
     context: Context,

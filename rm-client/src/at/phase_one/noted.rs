@@ -64,7 +64,7 @@ pub(super) fn only_row<DB: Backend>(
     Some(rows)
 }
 
-/// Its key.
+/// Returns the key of the only row that the statement can change.
 pub(super) fn only_key<DB: Backend>(plan: &Update, query: &BoundQuery<DB>) -> Option<Box<[u8]>> {
     let key = plan.numbered_key.as_ref().filter(|_| plan.deltas.is_empty())?;
     let cells = key.cells(&whole_numbers(query)?)?;
@@ -148,7 +148,8 @@ pub(super) fn call<DB: Backend>(
     Some(call)
 }
 
-/// Its text. The arguments of the undo row stand behind so many others.
+/// Returns the text of the call. The undo row's arguments follow the `first` arguments of the
+/// application.
 fn text<DB: Backend>(
     planned: &Planned<DB>,
     columns: &[usize],

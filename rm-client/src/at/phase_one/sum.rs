@@ -80,7 +80,8 @@ fn in_numbers<DB: AtDatabase>(members: &[Member<DB>]) -> Option<Vec<Numbered<'_,
     fits.then_some(numbered)
 }
 
-/// Draws the answers of statements that may be carried out as one. None for others.
+/// Draws the answers of statements that may be carried out as one. Returns none for other
+/// statements.
 pub(super) async fn draw_answers<DB: AtDatabase>(
     shared: &ResourceState<DB>,
     members: &[Member<DB>],

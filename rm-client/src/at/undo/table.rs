@@ -79,8 +79,8 @@ pub(crate) fn insert_composed<DB: Backend>(log: &str, first: usize) -> (String, 
     (format!("INSERT INTO {COLUMNS}"), values)
 }
 
-/// The statement that adds terms to the log of such a row: up to its new value, that, and the rest.
-/// Takes the same arguments.
+/// The statement that adds terms to the log of a row of [`insert_composed`]: up to its new value,
+/// that, and the rest. Takes the arguments of that function's statement.
 pub(crate) fn complete_composed<DB: Backend>(terms: &[String], first: usize) -> [String; 3] {
     let [branch, xid] = [first, first + 1].map(placeholder::<DB>);
     let mut whole = vec!["undo_log.rollback_info".to_owned()];
@@ -89,7 +89,7 @@ pub(crate) fn complete_composed<DB: Backend>(terms: &[String], first: usize) -> 
     ["UPDATE undo_log SET rollback_info =".to_owned(), DB::utf8(&DB::concat(&whole)), which]
 }
 
-/// Binds the arguments of both.
+/// Binds the branch's id and its XID for [`insert_composed`] and [`complete_composed`].
 pub(crate) fn bind_composed<DB: Backend>(arguments: &mut DB::Arguments, xid: &Xid, branch: u64) {
     DB::bind_number(arguments, signed(branch));
     DB::bind_text(arguments, xid.as_str());
