@@ -1,7 +1,7 @@
-//! A last branch of one statement whose row numbers name. Behind another branch, or among others,
-//! its lock comes first, then all of it in one call where the database can compose the undo row; on
-//! SQLite others share a local transaction. The only branch of a global that runs alone is
-//! registered behind its statement.
+//! A last branch of one statement that gives the key of its row as whole numbers. Behind another
+//! branch, or among others, its lock comes first, then all of it in one call where the database can
+//! compose the undo row; on SQLite others share a local transaction. The only branch of a global
+//! that runs alone is registered behind its statement.
 
 use std::time::Duration;
 

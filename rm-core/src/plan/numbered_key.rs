@@ -1,4 +1,5 @@
-//! The key of the only row that a statement can change, where whole numbers name it.
+//! The key of the only row that a statement can change, where the statement gives it as whole
+//! numbers.
 
 use sqlparser::ast::{BinaryOperator, Expr};
 

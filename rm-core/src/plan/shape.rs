@@ -117,13 +117,13 @@ pub struct Update {
     /// Reads the key of the row that such a statement names, without a lock, if it would change it:
     /// no columns, then the key texts.
     pub key_read: Option<Query>,
-    /// The key of the only row that it can change, where whole numbers name it.
+    /// The key of the only row that it can change, where it gives that as whole numbers.
     pub numbered_key: Option<Box<NumberedKey>>,
     /// The changes of counters in numbers, where the row and all that is asked of it are given by
     /// numbers alone.
     pub row_delta: Option<Box<RowDelta>>,
-    /// The same statement with its undo row, where numbers name its row and the database can
-    /// compose both.
+    /// The same statement with its undo row, where its row is given by whole numbers and the
+    /// database can compose both.
     pub noted: Option<Box<NotedUpdate>>,
 }
 

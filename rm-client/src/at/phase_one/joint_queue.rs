@@ -117,8 +117,8 @@ pub(super) struct Member<DB: Backend> {
 pub(super) enum JointWork<DB: Backend> {
     /// It changes a counter that others change too.
     Counter(Arc<CountingStatement<DB>>),
-    /// It is the last one of its global, and changes the row that numbers name by this plan, where
-    /// one local transaction writes at a time.
+    /// It is the last one of its global, and changes a row given by whole numbers by this plan,
+    /// where one local transaction writes at a time.
     Named(Arc<Planned<DB>>),
 }
 

@@ -1,4 +1,4 @@
-//! A last branch of one statement whose row numbers name.
+//! A last branch of one statement that gives the key of its row as whole numbers.
 //!
 //! ```text
 //! RegisterBranch │ change, undo row, COMMIT │ report
@@ -42,8 +42,8 @@ use crate::at::resource_state::ResourceState;
 use crate::trace;
 
 impl<DB: AtDatabase> Attempts<DB> {
-    /// Takes the lock of the only row that the statement can change, if numbers name it. The branch
-    /// may decide its global.
+    /// Takes the lock of the only row that the statement can change, if that is given by whole
+    /// numbers. The branch may decide its global.
     pub(super) async fn take_named(
         &mut self,
         query: &BoundQuery<DB>,

@@ -1,7 +1,7 @@
 //! Statements that note their own undo: the database composes the undo row along with the change.
 //!
-//! The row is the only one that the statement can change, and numbers name it. So no image has to
-//! reach this process: neither the lock nor the undo row depends on what is read.
+//! The row is the only one that the statement can change, and is given by whole numbers. So no
+//! image has to reach this process: neither the lock nor the undo row depends on what is read.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl<DB: AtDatabase> Attempts<DB> {
     }
 }
 
-/// The only row that a statement can change, if numbers name it.
+/// Returns the only row that a statement can change, if that is given by whole numbers.
 pub(super) fn only_row<DB: Backend>(
     planned: &Planned<DB>,
     query: &BoundQuery<DB>,
