@@ -335,7 +335,7 @@ pub struct RegisterBranchRequest {
     /// branch of a global without a key, the reply need not wait until the branch is stored: a
     /// coordinator that forgets the global in a crash owes it nothing but to delete its undo row.
     #[prost(bool, tag = "11")]
-    pub rows_are_locked: bool,
+    pub may_be_lost: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RegisterBranchReply {

@@ -37,9 +37,20 @@ impl UnknownOutcomeGuard {
 
 impl Drop for UnknownOutcomeGuard {
     fn drop(&mut self) {
-        let Some((coordinator, xid, branch)) = self.pending.take() else { return };
-        if let Err(error) = coordinator.notify_outcome(&xid, branch, self.outcome) {
-            tracing::warn!(%xid, branch, %error, "branch outcome not reported");
+        if let Some((coordinator, xid, branch)) = self.pending.take() {
+            report_unawaited(&coordinator, &xid, branch, self.outcome);
         }
+    }
+}
+
+/// Queues the report of how phase one of a branch ended, before any later request of the caller.
+pub(crate) fn report_unawaited(
+    coordinator: &Coordinator,
+    xid: &Xid,
+    branch: u64,
+    outcome: PhaseOneOutcome,
+) {
+    if let Err(error) = coordinator.notify_outcome(xid, branch, outcome) {
+        tracing::warn!(%xid, branch, %error, "branch outcome not reported");
     }
 }

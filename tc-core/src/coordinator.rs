@@ -1,18 +1,18 @@
 //! The coordinator: all its state, and the one way in.
 //!
 //! A request is decided by the wing that it belongs to: globals with their row locks, named locks,
-//! or sagas. Each borrows its own state and the context of the decision (`deciding`), no more.
-//! Connections, retry pacing and storage are the shell's.
+//! or sagas. Each borrows its own state and the context of the decision (`decision_context`), no
+//! more. Connections, retry pacing and storage are the shell's.
 
 use std::sync::Arc;
 
 use crate::contract::{
-    After, Asker, BranchId, ClientId, Command, Correlation, Decided, DecidedBy, Decision, Effect,
+    Asker, BranchId, ClientId, Command, Correlation, Decided, DecidedBy, Decision, Effect,
     GlobalStatus, LoanTerms, LockToken, OperatorAction, Outcome, PhaseTwoOutcome, Rejection, Reply,
     ReplyWhen, Request, SagaRecord, Timestamp, TracedCommand, Xid,
 };
 use crate::deadlock_log::DeadlockLog;
-use crate::deciding::{Environment, HandlerResult};
+use crate::decision_context::{Environment, HandlerResult};
 use crate::global::begin_keys::BeginKeys;
 use crate::global::departed::DepartedClients;
 use crate::global::globals::Globals;
@@ -79,21 +79,7 @@ impl Coordinator {
         let reply = answer.unwrap_or_else(|rejection| Some(Reply::Rejected(rejection)));
         match (to, reply) {
             (Some(to), Some(reply)) => {
-                // A begin is stored nowhere, and its reply says nothing of other changes (decision
-                // 0002), unless it says how a known global stands. The reply to a release says only
-                // what its sender knows, that it does not hold the lock (decision 0011). Neither
-                // has to wait for the batch.
-                let tells = matches!(reply, Reply::Begun { found: Some(_), .. });
-                let is_early = is_begin && !tells || matches!(reply, Reply::LockFreed);
-                let when = if is_early {
-                    After::Nothing
-                } else if matches!(reply, Reply::LastReported) {
-                    After::AnyBatch
-                } else if matches!(reply, Reply::Registered { may_be_lost: true, .. }) {
-                    After::Commits
-                } else {
-                    After::Batch
-                };
+                let when = reply.leaves_after(is_begin);
                 out.effects.push(Effect::Reply { to, reply, when });
                 Decided::Answered
             }
@@ -163,10 +149,10 @@ impl Coordinator {
                 self.global_wing(now, out).begin(application, name, timeout_ms, labels, key, loan)
             }
             Command::RegisterBranch { xid, branch, wait } => {
-                self.global_wing(now, out).register_branch(to, xid, branch, false, wait)
+                self.global_wing(now, out).register_branch(to, xid, branch, wait)
             }
-            Command::RegisterLastBranch { xid, branch, wait, rows_are_locked: locked } => {
-                self.global_wing(now, out).register_last_branch(to, xid, branch, wait, locked)
+            Command::RegisterLastBranch { xid, branch, wait, may_be_lost } => {
+                self.global_wing(now, out).register_last_branch(to, xid, branch, wait, may_be_lost)
             }
             Command::ReportBranch { xid, branch, outcome, application_data } => {
                 self.global_wing(now, out).report_branch(xid, branch, outcome, application_data)
@@ -368,7 +354,7 @@ impl Coordinator {
         out: &'a mut Outcome,
     ) -> Globals<'a> {
         Globals {
-            on: self.environment.deciding(now, out),
+            on: self.environment.context(now, out),
             globals: &mut self.globals,
             history: &mut self.history,
             labels: &mut self.labels,
@@ -384,7 +370,7 @@ impl Coordinator {
 
     pub(crate) fn saga_wing<'a>(&'a mut self, now: Timestamp, out: &'a mut Outcome) -> Sagas<'a> {
         Sagas {
-            on: self.environment.deciding(now, out),
+            on: self.environment.context(now, out),
             table: &mut self.sagas,
             waiting: &mut self.waiting,
         }

@@ -21,8 +21,8 @@ use crate::row_lock::waiters::Waiter;
 
 impl Outcome {
     /// Checks DURABLE-FIRST for the outcome of one decision: a reply that leaves before its batch
-    /// tells of no change. It is the reply to a begin, which is stored nowhere, says no more than
-    /// that its receiver has released a named lock, or grants a last branch that may be lost.
+    /// tells of nothing that a crash could undo. It is a begun global without a record, a begin
+    /// that was refused, a freed lock, or a last branch that may be lost.
     ///
     /// # Errors
     /// The reply that has to wait, for operators.

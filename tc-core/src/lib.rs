@@ -74,7 +74,7 @@ mod contract;
 mod coordinator;
 mod deadlock;
 mod deadlock_log;
-mod deciding;
+mod decision_context;
 mod global;
 mod id_generator;
 mod invariant;

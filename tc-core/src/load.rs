@@ -13,7 +13,7 @@ use crate::contract::{
 };
 use crate::coordinator::Coordinator;
 use crate::deadlock_log::DeadlockLog;
-use crate::deciding::Environment;
+use crate::decision_context::Environment;
 use crate::global::begin_keys::BeginKeys;
 use crate::global::branch::Branch;
 use crate::global::branches::Branches;

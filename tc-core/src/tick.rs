@@ -5,7 +5,7 @@
 
 use crate::contract::{Change, Outcome, RecordKey, RollbackReason, Timestamp, Xid};
 use crate::coordinator::Coordinator;
-use crate::deciding::HandlerResult;
+use crate::decision_context::HandlerResult;
 use crate::global::globals::Globals;
 use crate::global::state::Phase;
 use crate::row_lock::table::Touched;

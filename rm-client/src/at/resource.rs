@@ -264,7 +264,7 @@ impl<DB: AtDatabase> AtResource<DB> {
             return Ok(steps);
         }
         loop {
-            attempts.compose_note(&query, &managed);
+            attempts.compose(&query, &managed);
             let mut local = attempts.begin().await?;
             match local.run(query.clone(), managed.clone()).await {
                 Ok(steps) => match attempts.commit(local).await? {

@@ -40,7 +40,7 @@ pub(crate) struct ResourceState<DB: Backend> {
     pub(crate) lost_branches: Arc<Leftovers>,
     pub(crate) joint_queues: JointQueues<DB>,
     /// How many last branches of a single statement run.
-    pub(crate) deciding: Arc<AtomicUsize>,
+    pub(crate) last_branches_running: Arc<AtomicUsize>,
     /// Drawn from where one call carries out more than its caller's statement.
     pub(crate) answers: AnswerStock<DB>,
 }

@@ -9,7 +9,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc;
@@ -162,6 +162,27 @@ impl fmt::Debug for RunningBranches {
 impl fmt::Debug for RunningBranch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunningBranch").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// Counts a last branch among those that run on a resource, as long as it lives.
+pub(crate) struct RunningLastBranch(Arc<AtomicUsize>);
+
+impl RunningLastBranch {
+    pub(super) fn start(running: &Arc<AtomicUsize>) -> Self {
+        running.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(running))
+    }
+
+    /// Returns whether no other last branch runs on the resource.
+    pub(super) fn is_alone(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 1
+    }
+}
+
+impl Drop for RunningLastBranch {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

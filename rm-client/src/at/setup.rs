@@ -215,7 +215,7 @@ impl<DB: AtDatabase> At<DB> {
             guards,
             lost_branches,
             joint_queues: JointQueues::default(),
-            deciding: Arc::default(),
+            last_branches_running: Arc::default(),
             answers: AnswerStock::default(),
         });
         // Last of all: phase two may be asked for as soon as the coordinator knows the resource.

@@ -166,7 +166,7 @@ impl<T: Tcc> Shared<T> {
             client_id: String::new(),
             traceparent: String::new(),
             is_last: false,
-            rows_are_locked: false,
+            may_be_lost: false,
         };
         self.coordinator.register_branch(request).await.map(drop)
     }

@@ -74,7 +74,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
             client_id: String::new(),
             traceparent: String::new(),
             is_last: false,
-            rows_are_locked: false,
+            may_be_lost: false,
         };
         let Err(error) = self.shared.coordinator.register_branch(request).await else {
             return Ok(());

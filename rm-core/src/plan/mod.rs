@@ -10,6 +10,7 @@
 pub mod along;
 mod classify;
 mod clauses;
+mod composed_update;
 mod constraint;
 mod delete;
 mod delta;
@@ -32,7 +33,6 @@ mod lexeme;
 mod locking_read;
 mod names;
 mod normal;
-mod noted_update;
 mod numbered_key;
 pub mod parent_key;
 mod parse;
@@ -62,13 +62,13 @@ mod with_shape;
 mod with_writes;
 
 pub use self::{
+    composed_update::{ComposedEnd, ComposedRow, ComposedUpdate},
     constraint::{Constraint, Rule, checks},
     delta::{Bounds, Counter, CounterFault, Delta, DeltaKind, Direction},
     dialect::Dialect,
     fuzz::fuzz_entry,
     key::row_key,
     keyed::{JointQuery, ROWS_MAX},
-    noted_update::{NotedEnd, NotedRow, NotedUpdate},
     numbered_key::NumberedKey,
     parse::{OPT_OUT, Parsed, Reads, Statement, parse},
     query::{Arguments, GeneratedKeys, KeyedQuery, Query, SelectedRows},

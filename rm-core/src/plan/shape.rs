@@ -5,7 +5,7 @@
 //! statement returns columns of its own these come first, so count ours from the end of the row.
 
 use super::{
-    Delta, NotedUpdate, NumberedKey, RowDelta, StatementRefusal,
+    ComposedUpdate, Delta, NumberedKey, RowDelta, StatementRefusal,
     keyed::JointQuery,
     query::{GeneratedKeys, KeyedQuery, Query, SelectedRows},
     with_shape::WithWrites,
@@ -124,7 +124,7 @@ pub struct Update {
     pub row_delta: Option<Box<RowDelta>>,
     /// The same statement with its undo row, where its row is given by whole numbers and the
     /// database can compose both.
-    pub noted: Option<Box<NotedUpdate>>,
+    pub composed: Option<Box<ComposedUpdate>>,
 }
 
 /// The effect of a change on the keys of its rows.

@@ -6,12 +6,12 @@ use super::{
     Change, Dialect, Generation, KeyChange, Plan, Reference, StatementRefusal, Table, Update,
     UpdateImage,
     clauses::{Clauses, Expected},
-    constraint,
+    composed_update, constraint,
     delta_update::{self, DeltaUpdate},
     foretold_key,
     guard::{self, Event, Reach},
     image::{self, RowLock},
-    key_change, names, noted_update, numbered_key,
+    key_change, names, numbered_key,
     repeatable::is_repeatable,
     stable,
     text::Text,
@@ -53,8 +53,8 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
     let together = text.dialect == Dialect::Postgres && keys == KeyChange::Never && !judged;
     let is_alone = numbered_key.is_some() && deltas.is_empty() && !judged && maintained.is_empty();
     let repeats = chooses_again(text, tree.selection.as_ref(), &clauses);
-    let noted = (is_alone && can_note(text, tree, table, &assigned, &clauses))
-        .then(|| noted_update::of_update(text, table, &columns, &clauses, lock, repeats))
+    let composed = (is_alone && can_compose(text, tree, table, &assigned, &clauses))
+        .then(|| composed_update::of_update(text, table, &columns, &clauses, lock, repeats))
         .flatten();
     // A row is judged before it is changed, which takes a read of its own. `RETURNING *` would show
     // the columns of the joined read too, and a name of the statement could mean one of them.
@@ -80,13 +80,13 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Stat
         key_read: (!deltas.is_empty()).then(|| image::key_read(text, table, &clauses)),
         numbered_key: numbered_key.map(Box::new),
         row_delta: row_delta.map(Box::new),
-        noted: noted.map(Box::new),
+        composed: composed.map(Box::new),
         deltas,
     }))
 }
 
 /// Whether the statement does nothing but change its row, which needs no other lock.
-fn can_note(
+fn can_compose(
     text: &Text,
     tree: &Tree,
     table: &Table,

@@ -1,8 +1,8 @@
 //! Prints plans as text.
 
 use handfast_rm_core::plan::{
-    Change, Delete, DeleteImage, Dialect, Direction, GeneratedKeys, Insert, InsertAfter,
-    InsertedMark, JoinedRead, KeyChange, NotedEnd, NotedRow, NumberedKey, Operand, Plan, Query,
+    Change, ComposedEnd, ComposedRow, Delete, DeleteImage, Dialect, Direction, GeneratedKeys,
+    Insert, InsertAfter, InsertedMark, JoinedRead, KeyChange, NumberedKey, Operand, Plan, Query,
     RowDelta, Several, SeveralChange, Table, Update, UpdateImage, Upsert, UpsertAfter, WithEffect,
     WithWrites, undo_sql,
 };
@@ -84,14 +84,14 @@ fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>)
     if let Some(key) = &plan.numbered_key {
         out.push(format!("named   {}", named(table, key).join(", ")));
     }
-    if let Some(noted) = &plan.noted {
+    if let Some(composed) = &plan.composed {
         let [before, after] = ["BEFORE", "AFTER"].map(|half| vec![half.to_owned()]);
         let insert = "INSERT INTO undo_log".to_owned();
-        let values = noted.log([&before, &after], |terms| terms.join(" "));
+        let values = composed.log([&before, &after], |terms| terms.join(" "));
         let complete = ["UPDATE undo_log SET log =", "AFTER", "WHERE"].map(str::to_owned);
-        let row = NotedRow { insert, values, complete };
-        out.push(format!("whole   {}", unmarked(&noted.text(&[], &row, NotedEnd::Commit))));
-        let values = [noted.before.join(", "), noted.after.join(", ")];
+        let row = ComposedRow { insert, values, complete };
+        out.push(format!("whole   {}", unmarked(&composed.text(&[], &row, ComposedEnd::Commit))));
+        let values = [composed.before.join(", "), composed.after.join(", ")];
         out.push(format!("log     {}", values.join("; ")));
     }
     if let KeyChange::Possible { obstacle, .. } = &plan.keys {

@@ -15,8 +15,8 @@ use super::trace::CallTrace;
 /// The result of one or more calls of [`Coordinator::decide`](crate::Coordinator::decide).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Changes to be stored, in this order, before an effect of this or a later outcome leaves
-    /// (DURABLE-FIRST).
+    /// Changes to be stored, in this order. Each effect says what must be stored before it leaves
+    /// ([`After`]).
     pub changes: Vec<Change>,
     /// Replies and phase-two calls. Each may be sent twice; receivers are idempotent
     /// (EFFECTS-REPEAT).
@@ -221,8 +221,8 @@ pub enum Reply {
         token: FencingToken,
         /// Whether its local commit decides the global.
         decides: bool,
-        /// Whether it does so in all cases: also if a crash takes the global away, of which nothing
-        /// else is stored, and whose rows are locked in the branch's database.
+        /// Whether a crash may take the branch, and with it the whole global, from the
+        /// coordinator. The local commit is the outcome then, too.
         may_be_lost: bool,
     },
     /// To `ReportBranch` and `ReportDatabaseWait`, and to `FinishPhaseTwo` where a reply is waited
@@ -279,4 +279,38 @@ pub enum Reply {
     },
     /// The request was understood and is refused.
     Rejected(Rejection),
+}
+
+impl Reply {
+    /// Returns when the reply may leave that a request has at once (DURABLE-FIRST).
+    pub(crate) fn leaves_after(&self, is_to_begin: bool) -> After {
+        match self {
+            // A begin is stored nowhere, and its reply says nothing of other changes (decision
+            // 0002), unless it says how a known global stands.
+            Self::Begun { found: None, .. } => After::Nothing,
+            Self::Rejected(_) if is_to_begin => After::Nothing,
+            // It says only what its receiver knows: that it does not hold the lock (decision 0011).
+            Self::LockFreed => After::Nothing,
+            // Its receiver needs no record of the branch, but free rows that stay free (decision
+            // 0048).
+            Self::Registered { may_be_lost: true, .. } => After::Commits,
+            // Its receiver has told its caller already, and waits for nothing.
+            Self::LastReported => After::AnyBatch,
+            Self::Begun { found: Some(_), .. }
+            | Self::Registered { may_be_lost: false, .. }
+            | Self::Reported
+            | Self::Unlocked
+            | Self::Ended(_)
+            | Self::Status(_)
+            | Self::Operated(_)
+            | Self::Saga(_)
+            | Self::LockGranted { .. }
+            | Self::LockBusy { .. }
+            | Self::LockFound { .. }
+            | Self::LocksRenewed { .. }
+            | Self::LockNotHeld { .. }
+            | Self::LockBroken { .. }
+            | Self::Rejected(_) => After::Batch,
+        }
+    }
 }

@@ -63,10 +63,10 @@ pub enum Command {
         branch: NewBranch,
         /// How to wait when a row is locked by another global.
         wait: LockWait,
-        /// Whether the rows are locked in the branch's database from before the request until its
-        /// local transaction ends, and nothing is lost but its undo row if the coordinator forgets
-        /// the branch after its local commit.
-        rows_are_locked: bool,
+        /// Whether a crash may take the branch from the coordinator: its rows are locked in its
+        /// database from before the request until its local transaction ends, and it holds neither
+        /// an event nor a guarded row.
+        may_be_lost: bool,
     },
     /// Phase one of a branch ended, or phase two is to be given other data.
     ReportBranch {

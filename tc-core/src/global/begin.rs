@@ -13,7 +13,7 @@ use crate::collections::interner::Origin;
 use crate::contract::{
     Asker, ClientId, GlobalStatus, Labels, LentXid, LoanTerms, Rejection, Reply, Xid, XidLoan,
 };
-use crate::deciding::HandlerResult;
+use crate::decision_context::HandlerResult;
 use crate::shares::{check_limit, check_share};
 
 impl Globals<'_> {

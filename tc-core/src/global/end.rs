@@ -11,7 +11,7 @@ use crate::contract::{
     Asker, Change, Correlation, DecidedBy, Decision, Effect, Event, EventKind, GlobalState,
     GlobalStatus, Mode, Record, RecordKey, Rejection, Reply, ReplyWhen, RollbackReason, Xid,
 };
-use crate::deciding::HandlerResult;
+use crate::decision_context::HandlerResult;
 use crate::row_lock::table::Touched;
 use crate::row_lock::waiters::Unfit;
 

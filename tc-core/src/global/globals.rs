@@ -12,7 +12,7 @@ use super::voting::Votings;
 use crate::contract::{Asker, Correlation, GlobalStatus, Labels, Rejection, Xid};
 use crate::deadlock::WaitGraph;
 use crate::deadlock_log::DeadlockLog;
-use crate::deciding::{Deciding, HandlerResult};
+use crate::decision_context::{DecisionContext, HandlerResult};
 use crate::named_lock::named_locks::{NamedLocks, Owners, check_room_to_wait};
 use crate::named_lock::table::LeaseTable;
 use crate::row_lock::row_locks::RowLocks;
@@ -25,7 +25,7 @@ use crate::waiting::{Awaited, WaitingRequests};
 /// may close a cycle that goes through named locks. Sagas are not here.
 #[derive(Debug)]
 pub(crate) struct Globals<'a> {
-    pub(crate) on: Deciding<'a>,
+    pub(crate) on: DecisionContext<'a>,
     pub(crate) globals: &'a mut GlobalTable,
     pub(crate) history: &'a mut History,
     pub(crate) labels: &'a mut LabelIndex,

@@ -11,7 +11,7 @@ use crate::contract::{
     BranchId, Effect, Event, EventKind, GlobalStatus, Mode, OperatorAction, Rejection, Reply,
     Resolution, Xid,
 };
-use crate::deciding::HandlerResult;
+use crate::decision_context::HandlerResult;
 use crate::operator::preview::Preview;
 
 /// The refused action on a branch without images, which has no rows to put back.

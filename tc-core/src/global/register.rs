@@ -14,7 +14,7 @@ use crate::contract::{
     Asker, Change, Correlation, Event, FencingToken, LockMode, LockWait, Mode, NewBranch, Record,
     Rejection, Reply, RowLock, Timestamp, Xid,
 };
-use crate::deciding::HandlerResult;
+use crate::decision_context::HandlerResult;
 use crate::row_lock::table::{Holder, LockId, LockTable, WaitId};
 use crate::row_lock::waiters::{PendingBranch, WaitGoal, WantedRow, WantedRows};
 use crate::shares::{check_limit, check_share};
@@ -30,13 +30,28 @@ impl Globals<'_> {
         to: Option<Correlation>,
         xid: Xid,
         branch: NewBranch,
-        is_last: bool,
         wait: LockWait,
     ) -> HandlerResult {
+        let (pending, rows) = self.pending(branch);
+        self.register(to, xid, pending, rows, wait)
+    }
+
+    /// Splits a new branch from the rows that it wants.
+    fn pending(&mut self, branch: NewBranch) -> (PendingBranch, Vec<RowLock>) {
         let NewBranch { id, resource, mode, rows, application_data, registered_by } = branch;
         let site = self.on.names.site(&resource, registered_by.as_ref());
         let trace = self.on.trace.map(|trace| Box::new(*trace));
-        let pending = PendingBranch { id, site, mode, application_data, is_last, trace };
+        (PendingBranch { id, site, mode, application_data, is_last: false, trace }, rows)
+    }
+
+    fn register(
+        &mut self,
+        to: Option<Correlation>,
+        xid: Xid,
+        pending: PendingBranch,
+        rows: Vec<RowLock>,
+        wait: LockWait,
+    ) -> HandlerResult {
         self.admit(xid, &pending)?;
         let rows = self.distinct_rows(rows)?;
         let wanted = self.wanted_rows(Some(xid), &pending.site.resource, &rows)?;
@@ -58,21 +73,24 @@ impl Globals<'_> {
 
     /// Registers a branch after which none joins its global.
     ///
-    /// The reply need not wait until the branch is stored if nothing is stored of its global
-    /// (LAST-BRANCH). Lost in a crash, the global is as if it had never been begun: what its only
-    /// branch commits is all of it. Others have not changed the rows meanwhile, which are locked in
-    /// their database. A begin with a key is answered by what is known of the global later.
+    /// The reply need not wait until the branch is stored if that may be lost, and nothing else is
+    /// stored of its global (LAST-BRANCH). Lost in a crash, the global is as if it had never been
+    /// begun: what its only branch commits is all of it. Others have not changed the rows
+    /// meanwhile, which are locked in their database. A begin with a key is answered by what is
+    /// known of the global later.
     pub(crate) fn register_last_branch(
         &mut self,
         to: Option<Correlation>,
         xid: Xid,
         branch: NewBranch,
         wait: LockWait,
-        rows_are_locked: bool,
+        may_be_lost: bool,
     ) -> HandlerResult {
-        let global = self.globals.get(xid).filter(|_| rows_are_locked);
+        let global = self.globals.get(xid).filter(|_| may_be_lost);
         let nothing_stored = global.is_some_and(|it| !it.stored && it.key().is_none());
-        let mut reply = self.register_branch(to, xid, branch, true, wait)?;
+        let (pending, rows) = self.pending(branch);
+        let last = PendingBranch { is_last: true, ..pending };
+        let mut reply = self.register(to, xid, last, rows, wait)?;
         if let Some(Reply::Registered { decides: true, may_be_lost, .. }) = &mut reply {
             *may_be_lost = nothing_stored;
         }

@@ -7,7 +7,7 @@ use crate::contract::{
     BranchId, Change, Decision, Effect, Event, EventKind, PhaseOneOutcome, Record, RecordKey,
     Rejection, Reply, Xid,
 };
-use crate::deciding::HandlerResult;
+use crate::decision_context::HandlerResult;
 use crate::row_lock::table::Touched;
 
 impl Globals<'_> {

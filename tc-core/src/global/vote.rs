@@ -27,7 +27,7 @@ use crate::contract::{
     BranchId, Correlation, DecidedBy, Decision, Effect, Mode, PhaseTwoOutcome, Rejection, Reply,
     ReplyWhen, RollbackReason, VoteCall, VoteRequest, VotingRounds, Xid,
 };
-use crate::deciding::HandlerResult;
+use crate::decision_context::HandlerResult;
 use crate::waiting::Awaited;
 
 /// A request to commit.

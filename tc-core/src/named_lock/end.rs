@@ -6,7 +6,7 @@ use super::named_locks::NamedLocks;
 use super::table::Acquisition;
 use super::turn::TurnId;
 use crate::contract::{Correlation, LeaseId, LeaseRecord, LockToken, Rejection, Reply};
-use crate::deciding::HandlerResult;
+use crate::decision_context::HandlerResult;
 use crate::shares::check_limit;
 
 /// The name of the limit in [`Rejection::LimitReached`].

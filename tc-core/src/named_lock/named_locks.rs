@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::table::LeaseTable;
 use crate::contract::{Asker, Limits, Outcome, Rejection, Xid};
-use crate::deciding::Deciding;
+use crate::decision_context::DecisionContext;
 use crate::global::table::GlobalTable;
 use crate::shares::{check_limit, check_share};
 use crate::waiting::WaitingRequests;
@@ -12,7 +12,7 @@ use crate::waiting::WaitingRequests;
 /// Named locks, with what they may know of the globals that own leases.
 #[derive(Debug)]
 pub(crate) struct NamedLocks<'a> {
-    pub(crate) on: Deciding<'a>,
+    pub(crate) on: DecisionContext<'a>,
     pub(crate) leases: &'a mut LeaseTable,
     pub(crate) owners: Owners<'a>,
     /// The requests that wait for something else, which count towards the same limit.

@@ -12,7 +12,7 @@ use super::row_locks::Blocker;
 use super::table::{LockId, Rank, Touched, WaitId};
 use super::waiters::{Unfit, WaitGoal, Waiter, WantedRow, WantedRows};
 use crate::contract::{Correlation, Holding, LockWait, NewLease, Rejection, Reply, Xid};
-use crate::deciding::HandlerResult;
+use crate::decision_context::HandlerResult;
 use crate::global::globals::Globals;
 use crate::global::register::Given;
 use crate::named_lock::acquire::Acquired;

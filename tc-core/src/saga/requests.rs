@@ -8,7 +8,7 @@ use crate::contract::{
     Rejection, Reply, ReplyWhen, Resolution, RollbackReason, SagaDefinition, SagaPart, SagaRecord,
     SagaState, SagaStatus, StepKind, StepRecord, StepRef, StepState, TurnCause, Xid,
 };
-use crate::deciding::HandlerResult;
+use crate::decision_context::HandlerResult;
 use crate::global::operate::RESTORE_WITHOUT_ROWS;
 use crate::operator::preview::Preview;
 use crate::shares::{check_limit, check_share};

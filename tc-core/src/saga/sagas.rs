@@ -2,13 +2,13 @@
 
 use super::table::SagaTable;
 use crate::contract::{GlobalStatus, SagaRecord, Xid};
-use crate::deciding::Deciding;
+use crate::decision_context::DecisionContext;
 use crate::waiting::WaitingRequests;
 
 /// Sagas, and the requests that wait for one to end. Globals and locks are not here.
 #[derive(Debug)]
 pub(crate) struct Sagas<'a> {
-    pub(crate) on: Deciding<'a>,
+    pub(crate) on: DecisionContext<'a>,
     pub(crate) table: &'a mut SagaTable,
     pub(crate) waiting: &'a mut WaitingRequests,
 }

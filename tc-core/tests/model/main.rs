@@ -98,7 +98,7 @@ fn a_last_branch_is_followed_by_the_next_leader() {
 fn a_branch_that_may_be_lost_meets_no_undecided_global() {
     let alone = GlobalPlan {
         last_decides: true,
-        rows_are_locked: true,
+        may_be_lost: true,
         holding: Holding::DatabaseLocks,
         ..plan(&[&[0]], &[RollBack])
     };
@@ -113,11 +113,8 @@ fn a_branch_that_may_be_lost_meets_no_undecided_global() {
 /// Beside another branch of its global it is not lost.
 #[test]
 fn a_branch_with_another_one_is_not_lost() {
-    let last = GlobalPlan {
-        last_decides: true,
-        rows_are_locked: true,
-        ..plan(&[&[0], &[1]], &[RollBack])
-    };
+    let last =
+        GlobalPlan { last_decides: true, may_be_lost: true, ..plan(&[&[0], &[1]], &[RollBack]) };
     let setup = Setup { globals: vec![last], epochs_max: 2, ..Setup::default() };
     println!("{}", check(setup, |seen| seen.fenced.get() && seen.lost_branch.get()));
 }
@@ -125,8 +122,7 @@ fn a_branch_with_another_one_is_not_lost() {
 /// The same with a begin whose answer was lost, and time running out.
 #[test]
 fn a_branch_that_may_be_lost_begins_no_second_time() {
-    let alone =
-        GlobalPlan { last_decides: true, rows_are_locked: true, ..plan(&[&[0]], &[RollBack]) };
+    let alone = GlobalPlan { last_decides: true, may_be_lost: true, ..plan(&[&[0]], &[RollBack]) };
     let (sends_max, begins_max, epochs_max, ticks_max) = (2, 1, 2, 1);
     let globals = vec![alone];
     let setup = Setup { globals, sends_max, begins_max, epochs_max, ticks_max, ..Setup::default() };
@@ -179,7 +175,7 @@ fn plan(branches: &[&[usize]], ends: &[Decision]) -> GlobalPlan {
     let branch = |rows: &&[usize]| BranchPlan { rows: rows.to_vec(), mode };
     let branches = branches.iter().map(branch).collect();
     let (ends, holding) = (ends.to_vec(), Holding::Nothing);
-    GlobalPlan { branches, ends, holding, last_decides: false, rows_are_locked: false }
+    GlobalPlan { branches, ends, holding, last_decides: false, may_be_lost: false }
 }
 
 /// Visits every state there is, and wants the events that make the set-up worth its time. Tells how

@@ -21,7 +21,7 @@ pub(crate) struct GlobalPlan {
     /// Whether the last branch decides by its local commit, and reports it.
     pub(crate) last_decides: bool,
     /// Whether the rows of that branch are locked in its database before it is registered.
-    pub(crate) rows_are_locked: bool,
+    pub(crate) may_be_lost: bool,
 }
 
 /// The rows of one branch.
@@ -85,8 +85,8 @@ impl GlobalPlan {
         };
         let wait = LockWait { timeout_ms: WAIT_MS, holding: self.holding };
         if self.last_branch() == Some(id) {
-            let rows_are_locked = self.rows_are_locked;
-            Command::RegisterLastBranch { xid, branch, wait, rows_are_locked }
+            let may_be_lost = self.may_be_lost;
+            Command::RegisterLastBranch { xid, branch, wait, may_be_lost }
         } else {
             Command::RegisterBranch { xid, branch, wait }
         }

@@ -128,8 +128,8 @@ fn register(xid: Xid, id: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fal
     let rows = rows(arguments)?;
     let branch = NewBranch { id, resource, mode, rows, application_data, registered_by };
     Ok(if is_last {
-        let rows_are_locked = arguments.take_key("locked").is_some();
-        Command::RegisterLastBranch { xid, branch, wait, rows_are_locked }
+        let may_be_lost = arguments.take_key("locked").is_some();
+        Command::RegisterLastBranch { xid, branch, wait, may_be_lost }
     } else {
         Command::RegisterBranch { xid, branch, wait }
     })

@@ -435,7 +435,7 @@ fn register(xid: Xid, id: u64, resource: usize, rows: Vec<RowLock>, wait: LockWa
     };
     // Some are the last ones of their globals, if nothing is in the way.
     if id.is_multiple_of(3) {
-        Command::RegisterLastBranch { xid, branch, wait, rows_are_locked: true }
+        Command::RegisterLastBranch { xid, branch, wait, may_be_lost: true }
     } else {
         Command::RegisterBranch { xid, branch, wait }
     }

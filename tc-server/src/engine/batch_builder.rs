@@ -305,7 +305,7 @@ mod tests {
             self.register(xid, false);
         }
 
-        fn register(&mut self, xid: Xid, rows_are_locked: bool) {
+        fn register(&mut self, xid: Xid, may_be_lost: bool) {
             let branch = NewBranch {
                 id: BranchId(7),
                 resource: "stock".into(),
@@ -315,7 +315,7 @@ mod tests {
                 registered_by: None,
             };
             let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
-            self.ask(Command::RegisterLastBranch { xid, branch, wait, rows_are_locked });
+            self.ask(Command::RegisterLastBranch { xid, branch, wait, may_be_lost });
         }
 
         fn report(&mut self, xid: Xid, outcome: PhaseOneOutcome) {

@@ -102,9 +102,9 @@ impl Decoder {
             registered_by,
         };
         let (wait, xid) = (lock_wait(request.wait)?, self.xid(&request.xid)?);
-        let rows_are_locked = request.rows_are_locked;
+        let may_be_lost = request.may_be_lost;
         Ok(if request.is_last {
-            Command::RegisterLastBranch { xid, branch, wait, rows_are_locked }
+            Command::RegisterLastBranch { xid, branch, wait, may_be_lost }
         } else {
             Command::RegisterBranch { xid, branch, wait }
         })

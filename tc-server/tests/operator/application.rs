@@ -174,7 +174,7 @@ pub(crate) fn registration(
         client_id: String::new(),
         traceparent: String::new(),
         is_last: false,
-        rows_are_locked: false,
+        may_be_lost: false,
     }
 }
 

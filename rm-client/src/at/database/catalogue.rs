@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use handfast_rm_core::plan::{
-    NotedEnd, Parsed, Plan, Reads, Savepoint, Statement, StatementRefusal, Table, TableKind,
+    ComposedEnd, Parsed, Plan, Reads, Savepoint, Statement, StatementRefusal, Table, TableKind,
     TableName, Trigger, TriggerWrites, parse,
 };
 use quick_cache::sync::{Cache, DefaultLifecycle};
@@ -161,8 +161,8 @@ pub(crate) struct Planned<DB: Backend> {
     running: AtomicUsize,
     /// Whether a statement has needed another lock than the plan foretells.
     is_misjudged: AtomicBool,
-    /// The texts of an UPDATE that notes its own undo, by [`NotedEnd`], once they were asked for.
-    noted: [OnceLock<Option<SqlStr>>; 3],
+    /// The texts of an UPDATE with a composed undo row, by [`ComposedEnd`], once asked for.
+    composed: [OnceLock<Option<SqlStr>>; 3],
     /// Whether the last change of a counter that was seen to be without effect has not been
     /// followed by one with an effect.
     finds_nothing: AtomicBool,
@@ -181,8 +181,8 @@ impl<DB: Backend> Planned<DB> {
         }
         let loaded = Arc::clone(&tables[place]);
         let (running, is_misjudged) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let (noted, finds_nothing) = (Default::default(), AtomicBool::new(false));
-        Ok(Self { loaded, tables, arguments, plan, running, is_misjudged, noted, finds_nothing })
+        let (composed, finds_nothing) = (Default::default(), AtomicBool::new(false));
+        Ok(Self { loaded, tables, arguments, plan, running, is_misjudged, composed, finds_nothing })
     }
 
     /// Counts one more that runs this plan, as long as what is returned lives.
@@ -191,19 +191,19 @@ impl<DB: Backend> Planned<DB> {
         RunningPlan(Arc::clone(planned))
     }
 
-    /// The text of the statement as one that notes its own undo, made by `text` when it is first
+    /// The text of the statement with a composed undo row, made by `text` when it is first
     /// asked for.
-    pub(crate) fn noted(
+    pub(crate) fn composed(
         &self,
-        end: NotedEnd,
+        end: ComposedEnd,
         text: impl FnOnce() -> Option<String>,
     ) -> Option<&SqlStr> {
         let made = || text().map(|text| AssertSqlSafe(text).into_sql_str());
-        let [commits, stays_open, within] = &self.noted;
+        let [commits, stays_open, within] = &self.composed;
         match end {
-            NotedEnd::Commit => commits.get_or_init(made).as_ref(),
-            NotedEnd::Open => stays_open.get_or_init(made).as_ref(),
-            NotedEnd::Within => within.get_or_init(made).as_ref(),
+            ComposedEnd::Commit => commits.get_or_init(made).as_ref(),
+            ComposedEnd::Open => stays_open.get_or_init(made).as_ref(),
+            ComposedEnd::Within => within.get_or_init(made).as_ref(),
         }
     }
 

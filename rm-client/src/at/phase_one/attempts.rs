@@ -20,9 +20,8 @@ use tracing::Instrument;
 
 use super::ahead::CountingStatement;
 use super::branch::{OnConflict, Part, Role};
-use super::named_row::Deciding;
-use super::noted::NotedStatement;
-use super::registration::{check_locks, failed_if_dropped, registration, report_failed};
+use super::composed::ComposedStatement;
+use super::registration::{check_locks, registration, report_failed, report_failed_unawaited};
 use super::row_locks::RowLocks;
 use super::transaction::AtTransaction;
 use crate::at::crash_point::crash_point;
@@ -30,6 +29,7 @@ use crate::at::database::AtDatabase;
 use crate::at::database::catalogue::Planned;
 use crate::at::error::AtError;
 use crate::at::resource_state::ResourceState;
+use crate::at::running_branches::RunningLastBranch;
 use crate::fence::is_conflict;
 
 /// How often rows may differ, a table change or the database break a deadlock before the error goes
@@ -51,12 +51,12 @@ pub(crate) struct Attempts<DB: AtDatabase> {
     /// The plan of the single statement whose row was granted before anything was sent.
     pub(super) named: Option<Arc<Planned<DB>>>,
     /// Counts it among the last branches that run on the resource.
-    pub(super) deciding: Option<Deciding>,
-    /// The single statement of the next attempt, if it notes its own undo.
-    pub(super) note: Option<NotedStatement<DB>>,
+    pub(super) running_last: Option<RunningLastBranch>,
+    /// The single statement of the next attempt, if the database composes its undo row.
+    pub(super) composed: Option<ComposedStatement<DB>>,
     /// Whether the next attempt may have its undo row composed. After a failure it may not: the
     /// error does not tell which part failed.
-    pub(super) may_note: bool,
+    pub(super) may_compose: bool,
     deadline: Instant,
     repeats: u32,
 }
@@ -65,15 +65,15 @@ impl<DB: AtDatabase> Attempts<DB> {
     pub(crate) fn new(shared: Arc<ResourceState<DB>>, part: Part) -> Result<Self, sqlx::Error> {
         let role = Role::of(&shared, part, OnConflict::Fail)?;
         let deadline = Instant::now() + shared.lock_timeout;
-        let (counting, named, note) = (None, None, None);
+        let (counting, named, composed) = (None, None, None);
         Ok(Self {
             shared,
             role,
             counting,
             named,
-            deciding: None,
-            note,
-            may_note: true,
+            running_last: None,
+            composed,
+            may_compose: true,
             deadline,
             repeats: 0,
         })
@@ -82,7 +82,7 @@ impl<DB: AtDatabase> Attempts<DB> {
     pub(crate) async fn begin(&mut self) -> Result<AtTransaction<'static, DB>, sqlx::Error> {
         let begun = AtTransaction::begin_as(Arc::clone(&self.shared), self.role.clone()).await;
         match begun {
-            Ok(local) => Ok(AtTransaction { note: self.note.take(), ..local }),
+            Ok(local) => Ok(AtTransaction { composed: self.composed.take(), ..local }),
             Err(error) => {
                 self.abandon().await;
                 Err(error)
@@ -203,9 +203,9 @@ impl<DB: AtDatabase> Attempts<DB> {
         if !self.decides() {
             self.named = None;
         }
-        self.may_note &= !local.log.is_note_refused;
+        self.may_compose &= !local.log.is_composition_refused;
         let broken = local.log.repeatable || local.log.stale_tables;
-        let repeatable = broken || local.log.is_note_refused;
+        let repeatable = broken || local.log.is_composition_refused;
         let unseen = local.log.unseen.clone();
         if let Err(error) = local.rollback().await {
             // The caller sees the closure's error. Without an answer nothing is reported: the locks
@@ -307,7 +307,7 @@ impl<DB: AtDatabase> Drop for Attempts<DB> {
         if let Role::Branch(branch) = &self.role
             && branch.registered
         {
-            drop(failed_if_dropped(&self.shared, branch));
+            report_failed_unawaited(&self.shared, branch);
         }
     }
 }

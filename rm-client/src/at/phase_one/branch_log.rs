@@ -23,9 +23,9 @@ pub(crate) struct BranchLog {
     /// Set while a change has no undo item yet; commit refuses while it is set.
     pub(crate) half_recorded: bool,
     /// Whether the undo row is in the database already.
-    pub(crate) is_noted: bool,
-    /// Whether the database has refused a statement that was to note its own undo.
-    pub(crate) is_note_refused: bool,
+    pub(crate) is_composed: bool,
+    /// Whether the database has refused to compose the undo row.
+    pub(crate) is_composition_refused: bool,
     /// The database has ended the transaction by itself.
     pub(crate) ended: bool,
     /// A statement failed in a way that repeating the local transaction may cure.
@@ -132,9 +132,9 @@ impl BranchLog {
     }
 
     /// Records the change of a row whose undo row is in the database.
-    pub(crate) fn noted(&mut self, row: RowLocks) {
+    pub(crate) fn composed(&mut self, row: RowLocks) {
         self.locks = row;
-        self.is_noted = true;
+        self.is_composed = true;
     }
 
     /// Records rows that were not there before.

@@ -61,7 +61,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             }
             Role::Branch(mut branch) => {
                 let span = branch.span.clone();
-                if !self.log.is_noted {
+                if !self.log.is_composed {
                     let changes = self.log.items().iter().map(|it| (it.kind.word(), &*it.table));
                     trace::record_changes(&span, changes, self.log.locks().len());
                 }
@@ -97,13 +97,13 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     async fn prepare(&mut self, branch: &mut Branch) -> Result<Ending<DB>, sqlx::Error> {
         self.refuse_incomplete()?;
         let shared = Arc::clone(&self.shared);
-        let (note, ending) = self.notes(branch)?;
+        let (undo_row, ending) = self.undo_row_call(branch)?;
         if matches!(ending, Ending::Commit) {
             self.unmark().await?;
         }
         let is_idle = self.log.locks().is_empty() && self.log.events == BranchEvents::None;
         if is_idle && !branch.registered {
-            self.send(note).await?;
+            self.send(undo_row).await?;
             return Ok(ending);
         }
         // The coordinator has stored the branch with these rows. If it has rolled the branch back
@@ -111,9 +111,9 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         if branch.registered && branch.granted.cover(self.log.locks()) && !branch.granted.is_empty()
         {
             let mut in_doubt = failed_if_dropped(&shared, branch);
-            let noted = self.send(note).await;
+            let sent = self.send(undo_row).await;
             in_doubt.disarm();
-            noted.map_err(|error| map_guard_conflict(error, branch))?;
+            sent.map_err(|error| map_guard_conflict(error, branch))?;
             crash_point("before-local-commit");
             return Ok(ending);
         }
@@ -128,15 +128,15 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             && branch.is_only()
             && self.log.events == BranchEvents::None
             && !shared.catalogue.knows_guards();
-        request.rows_are_locked = branch.may_be_lost;
+        request.may_be_lost = branch.may_be_lost;
         // A future that is dropped here has its local transaction rolled back, and the registration
         // may have arrived.
         let mut in_doubt = failed_if_dropped(&shared, branch);
-        let (noted, registered) = futures::join!(self.send(note), register(&shared, request));
+        let (sent, registered) = futures::join!(self.send(undo_row), register(&shared, request));
         in_doubt.disarm();
         // An unanswered registration may have arrived.
         branch.registered |= registered.as_ref().map_or_else(is_unanswered, |_| true);
-        noted.map_err(|error| map_guard_conflict(error, branch))?;
+        sent.map_err(|error| map_guard_conflict(error, branch))?;
         branch.decides = registered.map_err(AtError::from)?;
         crash_point("before-local-commit");
         Ok(ending)
@@ -144,8 +144,11 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
 
     /// Returns the call to make before COMMIT, and how to commit. One of them carries the undo row,
     /// if there is one, so that the same COMMIT makes it durable with the application's work.
-    fn notes(&self, branch: &Branch) -> Result<(Option<BoundQuery<DB>>, Ending<DB>), sqlx::Error> {
-        if self.log.is_noted {
+    fn undo_row_call(
+        &self,
+        branch: &Branch,
+    ) -> Result<(Option<BoundQuery<DB>>, Ending<DB>), sqlx::Error> {
+        if self.log.is_composed {
             return Ok((None, Ending::Commit));
         }
         if !self.has_undo_row(branch) {
@@ -167,7 +170,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// granted to it, changed or not: it tells the coordinator that the branch has committed.
     fn has_undo_row(&self, branch: &Branch) -> bool {
         let decides_by_row = branch.decides && !self.log.locks().is_empty();
-        self.log.is_noted
+        self.log.is_composed
             || !self.log.items().is_empty()
             || self.log.events != BranchEvents::None
             || decides_by_row
@@ -315,17 +318,9 @@ impl<DB: AtDatabase> Ending<DB> {
             Self::Commit => return local.commit().await.map_err(as_unanswered::<DB>),
             Self::WithUndoRow(call) => call,
         };
-        let Err(error) = local.commit_by(call).await else { return Ok(()) };
-        if error.as_database_error().is_none() {
-            return Err(error);
-        }
-        // A call that was interrupted after its COMMIT fails although it has committed: its undo
-        // row is there.
-        match undo_row_exists(&mut local, branch).await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(error),
-            // Whether it has committed is unknown: the error is not the database's any more.
-            Err(unknown) => Err(sqlx::Error::Protocol(format!("{error}; then {unknown}"))),
+        match local.commit_by(call).await {
+            Ok(()) => Ok(()),
+            Err(error) => committed_despite(error, &mut local, &[branch]).await,
         }
     }
 }
@@ -337,14 +332,37 @@ fn as_unanswered<DB: Backend>(error: sqlx::Error) -> sqlx::Error {
     if is_certain { error } else { sqlx::Error::Protocol(error.to_string()) }
 }
 
+/// Succeeds if a call that says COMMIT itself has committed although it failed: it may have been
+/// interrupted after its COMMIT. Then the undo row of one of its branches is there.
+///
+/// # Errors
+/// `error` if it has not committed; one that is not the database's if that is unknown.
+pub(super) async fn committed_despite<DB: AtDatabase>(
+    error: sqlx::Error,
+    local: &mut LocalTransaction<'_, DB>,
+    branches: &[&Branch],
+) -> Result<(), sqlx::Error> {
+    if error.as_database_error().is_none() {
+        return Err(error);
+    }
+    for branch in branches {
+        match undo_row_exists(local, branch).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(unknown) => return Err(sqlx::Error::Protocol(format!("{error}; then {unknown}"))),
+        }
+    }
+    Err(error)
+}
+
 /// Rolls back what is open, and returns whether the branch's undo row is there.
-pub(super) async fn undo_row_exists<DB: AtDatabase>(
+async fn undo_row_exists<DB: AtDatabase>(
     local: &mut LocalTransaction<'_, DB>,
     branch: &Branch,
 ) -> Result<bool, sqlx::Error> {
     // A call that failed before its COMMIT leaves the transaction open. A search within that
     // transaction would find its undo row, and the branch would count as committed.
-    local.roll_back().await?;
+    local.roll_back_failed_call().await?;
     let found = undo_table::find::<DB>(local.connection(), branch.xid.as_str(), branch.id).await?;
     Ok(matches!(found, Some(Found::Log { .. })))
 }

@@ -12,23 +12,20 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use handfast_proto::v1;
-use handfast_rm_core::plan::NotedEnd;
+use handfast_rm_core::plan::ComposedEnd;
 use tokio::sync::oneshot;
 
 use super::ahead::CountingStatement;
 use super::attempts::Attempts;
 use super::branch::{Branch, Role};
+use super::composed::{self, ComposedStatement};
 use super::joint_transaction;
-use super::noted::{self, NotedStatement};
-use super::registration::failed_if_dropped;
+use super::registration::{report_failed_unawaited, report_in_doubt};
 use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::catalogue::{Managed, Planned};
 use crate::at::database::{AtDatabase, Backend, Steps, affected};
 use crate::at::error::AtError;
 use crate::at::resource_state::ResourceState;
-use crate::last_commit::Known;
-use crate::unknown_outcome::UnknownOutcomeGuard;
 
 /// How many branches share a local transaction. More: the first of them waits for the last, and
 /// rows of the undo log that one statement inserts. Fewer: less of a sync is saved.
@@ -144,26 +141,26 @@ pub(super) enum JointEnd<DB: Backend> {
 impl<DB: AtDatabase> Member<DB> {
     /// Whether its commit would still be what its global waits for.
     pub(super) fn may_commit(&self) -> bool {
-        !self.notes_itself() || self.branch.may_decide()
+        !self.is_composed() || self.branch.may_decide()
     }
 
-    /// Whether it has to note its own undo.
-    pub(super) fn notes_itself(&self) -> bool {
+    /// Whether the database composes its undo row.
+    pub(super) fn is_composed(&self) -> bool {
         matches!(self.work, JointWork::Named(_))
     }
 
-    /// Its statement as one that notes its own undo, in a local transaction that it begins if it is
+    /// Its composed statement, in a local transaction that it begins if it is
     /// the first one there. `None` for one that does not.
-    pub(super) fn note(
+    pub(super) fn composed(
         &self,
         shared: &ResourceState<DB>,
         is_first: bool,
-    ) -> Option<NotedStatement<DB>> {
+    ) -> Option<ComposedStatement<DB>> {
         let JointWork::Named(planned) = &self.work else { return None };
-        let end = if is_first { NotedEnd::Open } else { NotedEnd::Within };
-        let call = noted::call(shared, planned, &self.query, &self.branch, end)?;
+        let end = if is_first { ComposedEnd::Open } else { ComposedEnd::Within };
+        let call = composed::call(shared, planned, &self.query, &self.branch, end)?;
         let (planned, row) = (Arc::clone(planned), self.branch.granted.clone());
-        Some(NotedStatement { planned, row, call, end })
+        Some(ComposedStatement { planned, row, call, end })
     }
 
     /// Answers a branch. One that nothing waits for any more gives up its row if it has not
@@ -174,7 +171,7 @@ impl<DB: AtDatabase> Member<DB> {
             branch.running.mark_in_doubt();
         }
         if let Err(JointEnd::Alone) = waits.send(answer) {
-            drop(failed_if_dropped(shared, &branch));
+            report_failed_unawaited(shared, &branch);
         }
     }
 }
@@ -209,7 +206,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         match end {
             JointEnd::Committed(steps) => {
                 if let JointWork::Named(_) = work {
-                    self.note_decided(&branch, affected::<DB>(&steps) > 0).await;
+                    self.report_joint_commit(&branch, affected::<DB>(&steps) > 0).await;
                 }
                 Ok(Some(steps))
             }
@@ -219,10 +216,7 @@ impl<DB: AtDatabase> Attempts<DB> {
             }
             JointEnd::Unknown(reason) => {
                 branch.running.mark_in_doubt();
-                branch.note_last_commit(Known::InDoubt);
-                let unknown = v1::PhaseOneOutcome::Unknown;
-                let (coordinator, id) = (&self.shared.coordinator, branch.id);
-                drop(UnknownOutcomeGuard::new(coordinator, &branch.xid, id, unknown));
+                report_in_doubt(&self.shared, &branch);
                 Err(AtError::CommitUnknown { reason }.into())
             }
         }
@@ -240,7 +234,7 @@ impl<DB: AtDatabase> Attempts<DB> {
             return Some((name, JointWork::Counter(statement)));
         }
         let planned = self.named.clone().filter(|_| self.joins_writers())?;
-        noted::call(&self.shared, &planned, query, branch, NotedEnd::Within)?;
+        composed::call(&self.shared, &planned, query, branch, ComposedEnd::Within)?;
         Some((QueueName::Last, JointWork::Named(planned)))
     }
 }
@@ -263,12 +257,10 @@ impl<DB: Backend> Drop for Waiting<'_, DB> {
     fn drop(&mut self) {
         let Self { shared, name, branch } = self;
         if shared.joint_queues.leave(name, branch.id) {
-            drop(failed_if_dropped(shared, branch));
+            report_failed_unawaited(shared, branch);
         } else {
             // The local transaction that it is in may commit, or has.
-            branch.note_last_commit(Known::InDoubt);
-            let unknown = v1::PhaseOneOutcome::Unknown;
-            drop(UnknownOutcomeGuard::new(&shared.coordinator, &branch.xid, branch.id, unknown));
+            report_in_doubt(shared, branch);
         }
     }
 }

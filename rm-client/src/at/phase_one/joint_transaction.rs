@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::branch::{Branch, Role};
 use super::branch_log::BranchLog;
-use super::commit::undo_row_exists;
+use super::commit::committed_despite;
 use super::compound;
 use super::joint_queue::{JointEnd, Member};
 use super::local_transaction::LocalTransaction;
@@ -45,7 +45,7 @@ pub(super) struct Changes<DB: AtDatabase> {
     pub(super) answers: Vec<Steps<DB>>,
     pub(super) logs: UndoLogs,
     /// Whether undo rows are in the database already.
-    pub(super) are_noted: bool,
+    pub(super) are_composed: bool,
     /// The statement that carries all of theirs out, if they have not run.
     pub(super) change: Option<(String, DB::Arguments)>,
 }
@@ -90,8 +90,8 @@ async fn commit_together<DB: AtDatabase>(
         return Err(Failure::RolledBack);
     }
     match change_all(&mut local, members, drawn).await {
-        Ok(Changes { answers, logs, are_noted, change }) => {
-            commit(local, logs, are_noted, change).await.map(|()| answers)
+        Ok(Changes { answers, logs, are_composed, change }) => {
+            commit(local, logs, are_composed, change).await.map(|()| answers)
         }
         Err(error) => {
             // The database does the same when it notices that the connection is gone.
@@ -125,22 +125,22 @@ async fn change_each<DB: AtDatabase>(
     members: &[Member<DB>],
 ) -> Result<Changes<DB>, sqlx::Error> {
     let (mut answers, mut logs) = (Vec::with_capacity(members.len()), UndoLogs::default());
-    let mut are_noted = false;
+    let mut are_composed = false;
     for (place, member) in members.iter().enumerate() {
         local.role = Role::Branch(member.branch.clone());
         local.log = BranchLog::of(&local.role);
-        local.note = member.note(&local.shared, place == 0);
+        local.composed = member.composed(&local.shared, place == 0);
         let steps = local.run(member.query.clone(), member.managed.clone()).await?;
         // LAST-BRANCH: the undo row is what tells that it has committed.
-        if member.notes_itself() && affected::<DB>(&steps) > 0 && !local.log.is_noted {
-            let reason = "a last branch has not noted its own undo";
+        if member.is_composed() && affected::<DB>(&steps) > 0 && !local.log.is_composed {
+            let reason = "the undo row of a last branch is not composed";
             return Err(sqlx::Error::Protocol(reason.to_owned()));
         }
         answers.push(steps);
         logs.add(&local.log, &member.branch)?;
-        are_noted |= local.log.is_noted;
+        are_composed |= local.log.is_composed;
     }
-    Ok(Changes { answers, logs, are_noted, change: None })
+    Ok(Changes { answers, logs, are_composed, change: None })
 }
 
 impl UndoLogs {
@@ -183,12 +183,12 @@ fn undo_log(log: &BranchLog, branch: &Branch) -> Result<Option<Vec<u8>>, sqlx::E
 async fn commit<DB: AtDatabase>(
     local: AtTransaction<'static, DB>,
     UndoLogs(logs): UndoLogs,
-    are_noted: bool,
+    are_composed: bool,
     change: Option<(String, DB::Arguments)>,
 ) -> Result<(), Failure> {
     let AtTransaction { mut local, shared, .. } = local;
     shared.note_prepared(local.connection());
-    if logs.is_empty() && !are_noted {
+    if logs.is_empty() && !are_composed {
         // Nothing was changed, so that it makes no difference whether this succeeds.
         let _ = local.rollback().await;
         return Ok(());
@@ -237,19 +237,11 @@ async fn commit_by_one_call<DB: AtDatabase>(
     let Err(error) = local.commit_by(BoundQuery::ours(text, arguments)).await else {
         return Ok(());
     };
-    if error.as_database_error().is_none() {
-        return Err(Failure::Unknown(error.to_string()));
-    }
-    // A call that was interrupted after its COMMIT fails although it has committed: the undo rows
-    // are there, but for those of globals that were rolled back meanwhile.
-    for (branch, _) in logs {
-        match undo_row_exists(&mut local, branch).await {
-            Ok(true) => return Ok(()),
-            Ok(false) => {}
-            Err(unknown) => return Err(Failure::Unknown(format!("{error}; then {unknown}"))),
-        }
-    }
-    Err(rolled_back(&error))
+    // The undo rows of globals that were rolled back meanwhile are gone, those of others are there.
+    let branches: Vec<&Branch> = logs.iter().map(|(branch, _)| branch).collect();
+    let Err(error) = committed_despite(error, &mut local, &branches).await else { return Ok(()) };
+    let is_certain = error.as_database_error().is_some();
+    Err(if is_certain { rolled_back(&error) } else { Failure::Unknown(error.to_string()) })
 }
 
 async fn change_and_insert<DB: AtDatabase>(

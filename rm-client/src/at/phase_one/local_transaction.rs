@@ -27,40 +27,40 @@ const ROLLBACK_LIMIT: Duration = Duration::from_secs(5);
 /// A local transaction, open or about to be.
 pub(crate) enum LocalTransaction<'t, DB: Backend> {
     /// Begun and ended by the driver.
-    Driven(Transaction<'t, DB>),
+    ByDriver(Transaction<'t, DB>),
     /// Begun and ended by texts of the library's own.
-    Ours(OurTransaction<DB>),
+    ByLibrary(LibraryTransaction<DB>),
 }
 
 impl<DB: Backend> LocalTransaction<'_, DB> {
     /// A local transaction that the library begins: along with the first statement if it `merges`.
-    pub(super) async fn ours(
+    pub(super) async fn by_library(
         connections: &Arc<KeptConnections<DB>>,
         merges: bool,
     ) -> Result<Self, sqlx::Error> {
         let (kept, state) = (Some(connections.acquire().await?), State::Ready);
         let connections = Arc::clone(connections);
-        Ok(Self::Ours(OurTransaction { kept, connections, merges, state, works: true }))
+        Ok(Self::ByLibrary(LibraryTransaction { kept, connections, merges, state, works: true }))
     }
 
     /// Whether it begins and ends along with its first and its last statement.
     pub(super) fn merges(&self) -> bool {
-        matches!(self, Self::Ours(ours) if ours.merges)
+        matches!(self, Self::ByLibrary(library) if library.merges)
     }
 
     /// The connection, for what does not need the transaction.
     pub(super) fn connection(&mut self) -> &mut DB::Connection {
         match self {
-            Self::Driven(transaction) => transaction,
-            Self::Ours(ours) => ours.connection(),
+            Self::ByDriver(transaction) => transaction,
+            Self::ByLibrary(library) => library.connection(),
         }
     }
 
     /// The connection with the transaction open on it.
     pub(crate) async fn begun(&mut self) -> Result<&mut DB::Connection, sqlx::Error> {
         match self {
-            Self::Driven(transaction) => Ok(transaction),
-            Self::Ours(ours) => ours.begun().await,
+            Self::ByDriver(transaction) => Ok(transaction),
+            Self::ByLibrary(library) => library.begun().await,
         }
     }
 
@@ -68,29 +68,29 @@ impl<DB: Backend> LocalTransaction<'_, DB> {
     /// [`has_begun`](Self::has_begun).
     pub(super) fn begins_with_next_call(&mut self) -> bool {
         match self {
-            Self::Ours(ours) if ours.merges && ours.state == State::Ready => {
+            Self::ByLibrary(library) if library.merges && library.state == State::Ready => {
                 // Before the call is sent: cut off or failed, it may have begun the transaction or
                 // not.
-                ours.state = State::Unknown;
+                library.state = State::Unknown;
                 true
             }
-            Self::Ours(_) | Self::Driven(_) => false,
+            Self::ByLibrary(_) | Self::ByDriver(_) => false,
         }
     }
 
     pub(super) fn has_begun(&mut self) {
-        if let Self::Ours(ours) = self {
-            ours.state = State::Open;
+        if let Self::ByLibrary(library) = self {
+            library.state = State::Open;
         }
     }
 
     pub(super) async fn commit(self) -> Result<(), sqlx::Error> {
         match self {
-            Self::Driven(transaction) => transaction.commit().await,
-            Self::Ours(mut ours) => match ours.state {
-                State::Open => ours.end("COMMIT").await,
+            Self::ByDriver(transaction) => transaction.commit().await,
+            Self::ByLibrary(mut library) => match library.state {
+                State::Open => library.end("COMMIT").await,
                 // The only call has failed, so there is nothing to commit.
-                State::Ready | State::Unknown => ours.end(DB::ROLLBACK).await,
+                State::Ready | State::Unknown => library.end(DB::ROLLBACK).await,
             },
         }
     }
@@ -101,8 +101,8 @@ impl<DB: Backend> LocalTransaction<'_, DB> {
         DB::steps(self.begun().await?, call).await?;
         // Only after an answer. Without one the state stays open, so that what may be left is
         // rolled back when this is dropped.
-        if let Self::Ours(ours) = self {
-            ours.state = State::Ready;
+        if let Self::ByLibrary(library) = self {
+            library.state = State::Ready;
         }
         Ok(())
     }
@@ -114,38 +114,38 @@ impl<DB: Backend> LocalTransaction<'_, DB> {
     ) -> Result<Steps<DB>, sqlx::Error> {
         let begins = self.begins_with_next_call();
         let ended = DB::steps(self.connection(), call).await;
-        if let (true, Self::Ours(ours)) = (begins, self) {
+        if let (true, Self::ByLibrary(library)) = (begins, self) {
             // An error may be the last that the connection says.
-            ours.works = ended.is_ok();
+            library.works = ended.is_ok();
             // A single statement that fails is rolled back. In a compound one it may have been any.
             let is_over = |error: &sqlx::Error| {
                 error.as_database_error().is_some() && DB::DIALECT == Dialect::Postgres
             };
             if ended.as_ref().map_or_else(is_over, |_| true) {
-                ours.state = State::Ready;
+                library.state = State::Ready;
             }
         }
         ended
     }
 
     /// Rolls back what a last call may have left open.
-    pub(super) async fn roll_back(&mut self) -> Result<(), sqlx::Error> {
+    pub(super) async fn roll_back_failed_call(&mut self) -> Result<(), sqlx::Error> {
         match self {
-            Self::Driven(_) => Ok(()),
-            Self::Ours(ours) => ours.end(DB::ROLLBACK).await,
+            Self::ByDriver(_) => Ok(()),
+            Self::ByLibrary(library) => library.end(DB::ROLLBACK).await,
         }
     }
 
     pub(super) async fn rollback(self) -> Result<(), sqlx::Error> {
         match self {
-            Self::Driven(transaction) => transaction.rollback().await,
-            Self::Ours(mut ours) => ours.end(DB::ROLLBACK).await,
+            Self::ByDriver(transaction) => transaction.rollback().await,
+            Self::ByLibrary(mut library) => library.end(DB::ROLLBACK).await,
         }
     }
 }
 
 /// A connection of the pool with a transaction that the driver does not know of.
-pub(crate) struct OurTransaction<DB: Backend> {
+pub(crate) struct LibraryTransaction<DB: Backend> {
     /// `Some` until this is dropped.
     kept: Option<KeptConnection<DB>>,
     connections: Arc<KeptConnections<DB>>,
@@ -164,7 +164,7 @@ enum State {
     Open,
 }
 
-impl<DB: Backend> OurTransaction<DB> {
+impl<DB: Backend> LibraryTransaction<DB> {
     fn connection(&mut self) -> &mut DB::Connection {
         let kept = self.kept.as_mut().expect("it is taken when this is dropped");
         &mut kept.connection
@@ -199,7 +199,7 @@ impl<DB: Backend> OurTransaction<DB> {
 
 /// Rolls back what may be open, behind whatever is under way, before the pool gets its connection
 /// back.
-impl<DB: Backend> Drop for OurTransaction<DB> {
+impl<DB: Backend> Drop for LibraryTransaction<DB> {
     fn drop(&mut self) {
         let Some(kept) = self.kept.take() else { return };
         if self.state == State::Ready {
@@ -231,8 +231,8 @@ impl<DB: Backend> Drop for OurTransaction<DB> {
 impl<DB: Backend> fmt::Debug for LocalTransaction<'_, DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Driven(_) => "Driven",
-            Self::Ours(_) => "Ours",
+            Self::ByDriver(_) => "ByDriver",
+            Self::ByLibrary(_) => "ByLibrary",
         })
     }
 }

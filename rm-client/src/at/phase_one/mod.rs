@@ -5,8 +5,8 @@
 //! repeats a local transaction whose rows another global holds. `ahead` takes the lock of a counter
 //! before one begins; branches that did so wait in a `joint_queue` for a `joint_transaction`, which
 //! may carry their statements out as one `sum`. `named_row` takes that of the row of a last branch,
-//! and carries it out in one call, or on SQLite in such a queue. A single statement that
-//! gives its row by whole numbers brings its own undo row: `noted`. Phase two is not known here.
+//! and carries it out in one call, or on SQLite in such a queue. A single statement that gives its
+//! row by whole numbers has its undo row `composed` by the database. Phase two is not known here.
 
 mod ahead;
 mod answer_stock;
@@ -14,13 +14,13 @@ mod attempts;
 mod branch;
 mod branch_log;
 mod commit;
+mod composed;
 mod compound;
 mod emit;
 mod joint_queue;
 mod joint_transaction;
 mod local_transaction;
 mod named_row;
-mod noted;
 mod registration;
 mod row_locks;
 mod statement;

@@ -19,19 +19,18 @@
 //! registers after it may have changed the row before it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use either::Either;
-use handfast_rm_core::plan::{NotedEnd, Statement};
+use handfast_rm_core::plan::{ComposedEnd, Statement};
 use sqlx::Database;
 use tracing::Instrument;
 
 use super::attempts::Attempts;
 use super::branch::{Branch, Role};
-use super::commit::{Committing, report_commit_error, undo_row_exists};
+use super::commit::{Committing, committed_despite, report_commit_error};
+use super::composed::{self, only_row};
 use super::compound;
 use super::local_transaction::LocalTransaction;
-use super::noted::{self, only_row};
 use super::registration::{report_decided, report_failed};
 use crate::at::crash_point::crash_point;
 use crate::at::database::bound_query::BoundQuery;
@@ -39,6 +38,7 @@ use crate::at::database::catalogue::Planned;
 use crate::at::database::{AtDatabase, Steps, affected};
 use crate::at::database_wait::reported;
 use crate::at::resource_state::ResourceState;
+use crate::at::running_branches::RunningLastBranch;
 use crate::trace;
 
 impl<DB: AtDatabase> Attempts<DB> {
@@ -52,14 +52,15 @@ impl<DB: AtDatabase> Attempts<DB> {
         let Some(planned) = self.known_plan(query, statement) else { return Ok(()) };
         let Some(rows) = only_row(&planned, query) else { return Ok(()) };
         let Role::Branch(branch) = &self.role else { return Ok(()) };
-        let deciding = self.deciding.insert(Deciding::start(&self.shared.deciding));
-        if deciding.is_alone() && branch.is_only() {
-            self.may_note = DB::COMPOSES_ALONE;
+        let running =
+            self.running_last.insert(RunningLastBranch::start(&self.shared.last_branches_running));
+        if running.is_alone() && branch.is_only() {
+            self.may_compose = DB::COMPOSES_ALONE;
             return Ok(());
         }
         branch.let_others_begin().await;
         if !branch.may_decide() {
-            self.deciding = None;
+            self.running_last = None;
             return Ok(());
         }
         crash_point("before-register");
@@ -89,7 +90,7 @@ impl<DB: AtDatabase> Attempts<DB> {
 
     /// Takes note of the local commit of a joint local transaction, in which the branch has changed
     /// its row or found none to change.
-    pub(super) async fn note_decided(&mut self, branch: &Branch, has_changed: bool) {
+    pub(super) async fn report_joint_commit(&mut self, branch: &Branch, has_changed: bool) {
         if has_changed {
             report_decided(&self.shared, branch);
             return;
@@ -115,17 +116,17 @@ impl<DB: AtDatabase> Attempts<DB> {
         let Role::Branch(branch) = &self.role else { return Ok(None) };
         let (branch, shared) = (branch.clone(), Arc::clone(&self.shared));
         let Some(planned) = self.named.clone() else { return Ok(None) };
-        let call = noted::call(&shared, &planned, query, &branch, NotedEnd::Commit);
+        let call = composed::call(&shared, &planned, query, &branch, ComposedEnd::Commit);
         let Some(call) = call else { return Ok(None) };
         let mut counted = None;
-        if noted::counts_undo_row::<DB>() {
+        if composed::counts_undo_row::<DB>() {
             counted = shared.answers.draw(&shared.connections, 1).await?.pop();
             if counted.is_none() {
                 self.give_back().await;
                 return Ok(None);
             }
         }
-        let mut local = LocalTransaction::ours(&shared.connections, true).await?;
+        let mut local = LocalTransaction::by_library(&shared.connections, true).await?;
         if !self.may_still_decide() {
             self.give_back().await;
             return Ok(None);
@@ -145,41 +146,20 @@ impl<DB: AtDatabase> Attempts<DB> {
                 shared.answers.keep(counted.into_iter().collect());
                 self.named = None;
                 self.restart_branch();
-                Ok(noted::is_sure::<DB>().then_some(steps))
+                Ok(composed::is_sure::<DB>().then_some(steps))
             }
             Err(error) if error.as_database_error().is_some() => {
                 tracing::debug!(%error, "branch not committed in one call; it runs as others do");
                 if DB::is_schema_mismatch(&error) {
                     shared.catalogue.forget_tables();
                 }
-                noted::note_refusal(&planned, &error);
+                composed::note_refusal(&planned, &error);
                 self.named = None;
                 self.restart_branch();
                 Ok(None)
             }
             Err(unknown) => Err(unknown),
         }
-    }
-}
-
-/// A last branch that runs.
-pub(crate) struct Deciding(Arc<AtomicUsize>);
-
-impl Deciding {
-    fn start(running: &Arc<AtomicUsize>) -> Self {
-        running.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(running))
-    }
-
-    /// Whether no other one of the resource runs.
-    fn is_alone(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 1
-    }
-}
-
-impl Drop for Deciding {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -223,22 +203,13 @@ async fn send_whole<DB: AtDatabase>(
     call: BoundQuery<DB>,
 ) -> Result<Outcome<DB>, sqlx::Error> {
     let answered = local.run_whole(call).await;
-    let error = match answered.map(|steps| noted::answer(planned, NotedEnd::Commit, steps)) {
+    let error = match answered.map(|steps| composed::answer(planned, ComposedEnd::Commit, steps)) {
         Ok(steps) if affected::<DB>(&steps) > 0 => return Ok(Outcome::Changed(steps)),
         Ok(steps) => return Ok(Outcome::Unmet(steps)),
         Err(error) => error,
     };
-    if error.as_database_error().is_none() {
-        return Err(error);
-    }
-    // A call that was interrupted after its COMMIT fails although it has committed: its undo row is
-    // there.
-    match undo_row_exists(local, branch).await {
-        Ok(true) => Ok(Outcome::Changed(counted_one(local).await?)),
-        Ok(false) => Err(error),
-        // Whether it has committed is unknown: the error is not the database's any more.
-        Err(unknown) => Err(sqlx::Error::Protocol(format!("{error}; then {unknown}"))),
-    }
+    committed_despite(error, local, &[branch]).await?;
+    Ok(Outcome::Changed(counted_one(local).await?))
 }
 
 /// An answer that counts one row, of a call that has committed and failed.

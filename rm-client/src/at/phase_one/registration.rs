@@ -14,7 +14,7 @@ use crate::at::resource_state::ResourceState;
 use crate::coordinator::LostBranches;
 use crate::error::Error;
 use crate::last_commit::Known;
-use crate::unknown_outcome::UnknownOutcomeGuard;
+use crate::unknown_outcome::{UnknownOutcomeGuard, report_unawaited};
 
 /// Database locks are held while the coordinator is asked to wait.
 pub(super) const HOLDING_LOCKS: v1::Holding = v1::Holding::DatabaseLocks;
@@ -57,7 +57,7 @@ pub(super) fn registration<DB: Backend>(
         client_id: String::new(),
         traceparent: String::new(),
         is_last: false,
-        rows_are_locked: false,
+        may_be_lost: false,
     }
 }
 
@@ -95,6 +95,20 @@ pub(super) fn failed_if_dropped<DB: Backend>(
 ) -> UnknownOutcomeGuard {
     let failed = v1::PhaseOneOutcome::Failed;
     UnknownOutcomeGuard::new(&shared.coordinator, &branch.xid, branch.id, failed)
+}
+
+/// Reports a branch whose COMMIT was not sent, and will not be, without waiting for the answer.
+pub(super) fn report_failed_unawaited<DB: Backend>(shared: &ResourceState<DB>, branch: &Branch) {
+    let failed = v1::PhaseOneOutcome::Failed;
+    report_unawaited(&shared.coordinator, &branch.xid, branch.id, failed);
+}
+
+/// Reports a branch whose COMMIT was sent and has no answer, without waiting for that of the
+/// report.
+pub(super) fn report_in_doubt<DB: Backend>(shared: &ResourceState<DB>, branch: &Branch) {
+    branch.note_last_commit(Known::InDoubt);
+    let unknown = v1::PhaseOneOutcome::Unknown;
+    report_unawaited(&shared.coordinator, &branch.xid, branch.id, unknown);
 }
 
 /// Reports a local commit that has decided its global. The answer is not waited for: without the

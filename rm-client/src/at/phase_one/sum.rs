@@ -119,7 +119,7 @@ pub(super) async fn change_by_sum<DB: AtDatabase>(
         }
     }
     shared.answers.keep(sum.counted);
-    Ok(Some(Changes { answers: sum.answers, logs: sum.logs, are_noted: false, change }))
+    Ok(Some(Changes { answers: sum.answers, logs: sum.logs, are_composed: false, change }))
 }
 
 /// The read that locks the row. `None` if the column has no such value.

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use handfast_rm_core::plan::{NotedEnd, Reads, Savepoint, Statement, StatementRefusal};
+use handfast_rm_core::plan::{ComposedEnd, Reads, Savepoint, Statement, StatementRefusal};
 use sqlx::SqlStr;
 
 use super::branch::{OnConflict, Part, Role};
 use super::branch_log::BranchLog;
+use super::composed::{ComposedStatement, answer, is_sure, note_refusal};
 use super::compound;
 use super::local_transaction::LocalTransaction;
-use super::noted::{NotedStatement, answer, is_sure, note_refusal};
 use super::statement::StatementRun;
 use crate::at::crash_point::crash_point;
 use crate::at::database::begin::{begin, begin_by};
@@ -38,8 +38,8 @@ pub struct AtTransaction<'t, DB: AtDatabase> {
     pub(super) shared: Arc<ResourceState<DB>>,
     pub(super) role: Role,
     pub(super) log: BranchLog,
-    /// Its only statement, if that notes its own undo.
-    pub(super) note: Option<NotedStatement<DB>>,
+    /// Its only statement, if the database composes its undo row.
+    pub(super) composed: Option<ComposedStatement<DB>>,
 }
 
 impl<DB: AtDatabase> AtTransaction<'static, DB> {
@@ -59,9 +59,9 @@ impl<DB: AtDatabase> AtTransaction<'static, DB> {
         let local = match &role {
             // As sqlx begins it: on SQLite a branch takes the writer lock at BEGIN, a plain one
             // does not.
-            Role::Plain => LocalTransaction::Driven(begin(&shared.pool).await?),
+            Role::Plain => LocalTransaction::ByDriver(begin(&shared.pool).await?),
             Role::Checked(_) | Role::Branch(_) if shared.merges => {
-                LocalTransaction::ours(&shared.connections, true).await?
+                LocalTransaction::by_library(&shared.connections, true).await?
             }
             Role::Checked(_) | Role::Branch(_) => {
                 let mark = shared.catalogue.knows_guards().then(|| mark_of(&role)).flatten();
@@ -69,16 +69,16 @@ impl<DB: AtDatabase> AtTransaction<'static, DB> {
                 log.marked = marked.is_some();
                 match marked {
                     Some(text) => {
-                        LocalTransaction::Driven(begin_by(&shared.pool, Some(text)).await?)
+                        LocalTransaction::ByDriver(begin_by(&shared.pool, Some(text)).await?)
                     }
                     None if shared.connections.keep_any() => {
-                        LocalTransaction::ours(&shared.connections, false).await?
+                        LocalTransaction::by_library(&shared.connections, false).await?
                     }
-                    None => LocalTransaction::Driven(DB::begin(&shared.pool).await?),
+                    None => LocalTransaction::ByDriver(DB::begin(&shared.pool).await?),
                 }
             }
         };
-        Ok(Self { local, shared, role, log, note: None })
+        Ok(Self { local, shared, role, log, composed: None })
     }
 }
 
@@ -271,8 +271,9 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         let (shared, reads) = (Arc::clone(&self.shared), self.reads());
         let connection = self.local.connection();
         let planned = shared.catalogue.plan(connection, reads, statement, &query).await?;
-        if let Some(note) = self.note.take().filter(|note| Arc::ptr_eq(&note.planned, &planned))
-            && let Some(steps) = self.run_noted(note).await?
+        if let Some(statement) =
+            self.composed.take().filter(|it| Arc::ptr_eq(&it.planned, &planned))
+            && let Some(steps) = self.run_composed(statement).await?
         {
             return Ok(steps);
         }
@@ -309,19 +310,19 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
         Ok(steps)
     }
 
-    /// Runs a statement that notes its own undo, and begins the local transaction if it has not
+    /// Runs a composed statement, and begins the local transaction if it has not
     /// begun. `None`: it has changed nothing, and is to run as any other.
-    async fn run_noted(
+    async fn run_composed(
         &mut self,
-        note: NotedStatement<DB>,
+        statement: ComposedStatement<DB>,
     ) -> Result<Option<Steps<DB>>, sqlx::Error> {
-        let NotedStatement { planned, row, call, end } = note;
+        let ComposedStatement { planned, row, call, end } = statement;
         crash_point("before-undo-insert");
-        let begins = end != NotedEnd::Within && self.local.begins_with_next_call();
+        let begins = end != ComposedEnd::Within && self.local.begins_with_next_call();
         let connection = if begins { self.local.connection() } else { self.local.begun().await? };
         let ended = DB::steps(connection, call).await;
         if let Err(error) = &ended {
-            self.log.is_note_refused = true;
+            self.log.is_composition_refused = true;
             note_refusal(&planned, error);
         }
         let steps = answer(&planned, end, ended?);
@@ -335,7 +336,7 @@ impl<'t, DB: AtDatabase> AtTransaction<'t, DB> {
             let changes = [("UPDATE", &*planned.loaded.table.name)].into_iter();
             trace::record_changes(&branch.span, changes, row.len());
         }
-        self.log.noted(row);
+        self.log.composed(row);
         Ok(Some(steps))
     }
 

@@ -1,7 +1,7 @@
 //! The undo log of a changed row, composed by the database itself: the same JSON as
 //! [`UndoLog::encode`] makes of the images.
 
-use handfast_rm_core::plan::{NotedUpdate, undo_sql};
+use handfast_rm_core::plan::{ComposedUpdate, undo_sql};
 
 use super::image::{Image, ImageRow};
 use super::log::{UndoItem, UndoKind, UndoLog};
@@ -15,7 +15,7 @@ const EMPTY_ROWS: &str = r#""before":[[]],"after":[[]]}]}"#;
 pub(crate) fn types_of<DB: Backend>(
     loaded: &LoadedTable<DB>,
     columns: &[usize],
-    update: &NotedUpdate,
+    update: &ComposedUpdate,
 ) -> Vec<String> {
     let pairs = columns.iter().zip(&update.names);
     pairs.filter_map(|(column, name)| DB::has_type(&loaded.types[*column], name)).collect()
@@ -26,7 +26,7 @@ pub(crate) fn types_of<DB: Backend>(
 pub(crate) fn log_of<DB: Backend>(
     loaded: &LoadedTable<DB>,
     columns: &[usize],
-    update: &NotedUpdate,
+    update: &ComposedUpdate,
 ) -> Option<[Vec<String>; 2]> {
     let empty = || -> Image { vec![ImageRow { key: Box::default(), values: Vec::new() }] };
     let item = UndoItem::new(UndoKind::Update, loaded, columns, &[], empty(), empty());

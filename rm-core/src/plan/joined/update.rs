@@ -75,7 +75,7 @@ fn one(
         key_read,
         numbered_key,
         row_delta,
-        noted: None,
+        composed: None,
     };
     Ok((joined.place_of(place)?, Plan::Update(plan)))
 }

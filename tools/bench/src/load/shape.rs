@@ -120,7 +120,7 @@ impl Shape {
             client_id: String::new(),
             traceparent: String::new(),
             is_last: false,
-            rows_are_locked: false,
+            may_be_lost: false,
         }
     }
 

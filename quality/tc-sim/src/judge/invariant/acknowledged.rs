@@ -103,7 +103,7 @@ fn check_registered(
     verdict: &mut Verdict,
 ) {
     let Some(key) = branch_key(&request.xid, request.branch_id) else { return };
-    let may_be_lost = decides && request.rows_are_locked && !ledger.globals.contains_key(&key.0);
+    let may_be_lost = decides && request.may_be_lost && !ledger.globals.contains_key(&key.0);
     verdict.require(may_be_lost || ledger.registered.contains(&key), || {
         format!("branch {}/{} was reported as registered and is not stored", key.0, key.1)
     });

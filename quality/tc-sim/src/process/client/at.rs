@@ -304,7 +304,7 @@ impl ClientProcess {
         let mut request = registration(resource, branch, edits, wait, Holding::DatabaseLocks);
         request.is_last = branch.is_last;
         branch.may_be_lost = branch.is_last && branch.events.is_empty() && !marked;
-        request.rows_are_locked = branch.may_be_lost;
+        request.may_be_lost = branch.may_be_lost;
         let insert = local.insert_undo((branch.xid, branch.id), Undo::Log(items));
         let (inserted, registered) = futures::join!(insert, self.register(request));
         // An unanswered registration may have arrived.
@@ -424,7 +424,7 @@ fn registration(
         client_id: String::new(),
         traceparent: String::new(),
         is_last: false,
-        rows_are_locked: false,
+        may_be_lost: false,
     }
 }
 

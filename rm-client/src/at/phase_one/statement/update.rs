@@ -9,8 +9,8 @@ use super::{Extent, StatementRun, for_application, rows_of};
 use crate::at::database::bind::bind_keys;
 use crate::at::database::bound_query::BoundQuery;
 use crate::at::database::{Backend, Steps, affected};
+use crate::at::phase_one::composed::only_key;
 use crate::at::phase_one::compound;
-use crate::at::phase_one::noted::only_key;
 use crate::at::phase_one::row_locks::RowLockMode;
 use crate::at::undo::image::{Image, Layout, align, values_of};
 

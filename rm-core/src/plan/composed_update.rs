@@ -1,5 +1,5 @@
-//! An UPDATE of one row that notes its own undo: the database itself composes the undo row, in the
-//! same call. The row's lock has to be granted before.
+//! An UPDATE of one row whose undo row the database itself composes, in the same call. The row's
+//! lock has to be granted before.
 //!
 //! ```sql
 //! -- PostgreSQL, which commits it as any single statement
@@ -29,9 +29,9 @@
 
 use super::{Dialect, Table, clauses::Clauses, image, quote, text::Text, undo_sql};
 
-/// The end of the text of an UPDATE that notes its own undo.
+/// The end of the text of an UPDATE with a composed undo row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotedEnd {
+pub enum ComposedEnd {
     /// Its own COMMIT. On PostgreSQL a statement that stands alone has none. On MariaDB the answer
     /// counts the undo row too.
     Commit,
@@ -59,9 +59,9 @@ enum Form {
     },
 }
 
-/// An UPDATE of one row that notes its own undo.
+/// An UPDATE of one row whose undo row the database composes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotedUpdate {
+pub struct ComposedUpdate {
     /// The change, in two pieces between which further conditions of the row may stand. It takes
     /// the user's whole argument list.
     change: [String; 2],
@@ -75,7 +75,7 @@ pub struct NotedUpdate {
     pub after: Vec<String>,
 }
 
-impl NotedUpdate {
+impl ComposedUpdate {
     /// Whether it is several statements in one call, the first of which begins the local
     /// transaction. They take the cells of the key behind what the undo row takes.
     #[must_use]
@@ -118,9 +118,9 @@ impl NotedUpdate {
     /// The text. `undo.insert` is `INSERT INTO undo_log (…)`, and `undo.values` are its values. A
     /// row for which one of the conditions does not hold is left alone.
     #[must_use]
-    pub fn text(&self, conditions: &[String], undo: &NotedRow, end: NotedEnd) -> String {
+    pub fn text(&self, conditions: &[String], undo: &ComposedRow, end: ComposedEnd) -> String {
         let Self { change: [head, tail], mark, .. } = self;
-        let NotedRow { insert, values, complete } = undo;
+        let ComposedRow { insert, values, complete } = undo;
         let conditions: String = conditions.iter().map(|it| format!(" AND {it}")).collect();
         let change = format!("{head}{conditions}{tail}");
         match &self.form {
@@ -130,8 +130,8 @@ impl NotedUpdate {
             ),
             Form::Compound { .. } => {
                 let end = match end {
-                    NotedEnd::Commit => "; COMMIT; ELSE ROLLBACK; END IF",
-                    NotedEnd::Open | NotedEnd::Within => " RETURNING log_status; END IF",
+                    ComposedEnd::Commit => "; COMMIT; ELSE ROLLBACK; END IF",
+                    ComposedEnd::Open | ComposedEnd::Within => " RETURNING log_status; END IF",
                 };
                 format!(
                     "BEGIN NOT ATOMIC START TRANSACTION; {change}\n; IF ROW_COUNT() > 0 THEN \
@@ -141,9 +141,9 @@ impl NotedUpdate {
             Form::Script { chosen, row, .. } => {
                 let [set, rest, which] = complete;
                 let (begin, end) = match end {
-                    NotedEnd::Commit => ("BEGIN IMMEDIATE; ", "; COMMIT"),
-                    NotedEnd::Open => ("BEGIN IMMEDIATE; ", ""),
-                    NotedEnd::Within => ("", ""),
+                    ComposedEnd::Commit => ("BEGIN IMMEDIATE; ", "; COMMIT"),
+                    ComposedEnd::Open => ("BEGIN IMMEDIATE; ", ""),
+                    ComposedEnd::Within => ("", ""),
                 };
                 format!(
                     "{begin}{insert} SELECT {values} FROM {chosen}\n; {change}\n; \
@@ -155,9 +155,9 @@ impl NotedUpdate {
     }
 }
 
-/// The undo row of an UPDATE that notes it.
+/// The parts of an undo row that the database composes.
 #[derive(Clone, Debug)]
-pub struct NotedRow {
+pub struct ComposedRow {
     /// `INSERT INTO undo_log (…)`.
     pub insert: String,
     /// Its values.
@@ -177,7 +177,7 @@ pub(super) fn of_update(
     clauses: &Clauses,
     lock: image::RowLock,
     repeats: bool,
-) -> Option<NotedUpdate> {
+) -> Option<ComposedUpdate> {
     let names = |prefix: &str| -> Vec<String> {
         (1..=columns.len()).map(|place| format!("{prefix}{place}")).collect()
     };
@@ -201,7 +201,7 @@ pub(super) fn of_update(
         Dialect::Sqlite => return None,
     };
     let mark = image::mark(text.whole(), table);
-    Some(NotedUpdate { change, form, mark, names: column_names, before, after })
+    Some(ComposedUpdate { change, form, mark, names: column_names, before, after })
 }
 
 /// MariaDB: the user's UPDATE, with a term behind its condition that keeps the columns as they are

@@ -1,4 +1,4 @@
-//! Statements that note their own undo: the database composes the undo row along with the change.
+//! Composed statements: the database composes the undo row along with the change.
 //!
 //! The row is the only one that the statement can change, and is given by whole numbers. So no
 //! image has to reach this process: neither the lock nor the undo row depends on what is read.
@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use either::Either;
-use handfast_rm_core::plan::{Dialect, NotedEnd, NotedRow, NotedUpdate, Plan, Update, row_key};
+use handfast_rm_core::plan::{
+    ComposedEnd, ComposedRow, ComposedUpdate, Dialect, Plan, Update, row_key,
+};
 use sqlx::error::ErrorKind;
 
 use super::ahead::whole_numbers;
@@ -21,31 +23,35 @@ use crate::at::resource_state::ResourceState;
 use crate::at::undo::composed::{bytes_of, log_of, types_of};
 use crate::at::undo::table as undo_table;
 
-/// A statement that is about to note its own undo.
-pub(super) struct NotedStatement<DB: Backend> {
+/// A statement that brings its composed undo row.
+pub(super) struct ComposedStatement<DB: Backend> {
     pub(super) planned: Arc<Planned<DB>>,
     /// The only row that it can change.
     pub(super) row: RowLocks,
     pub(super) call: BoundQuery<DB>,
     /// The end of its text.
-    pub(super) end: NotedEnd,
+    pub(super) end: ComposedEnd,
 }
 
 impl<DB: AtDatabase> Attempts<DB> {
-    /// Composes a branch's only statement as one that notes its own undo, where it can be one.
-    pub(crate) fn compose_note(&mut self, query: &BoundQuery<DB>, managed: &Managed) {
-        self.note = self.noted(query, managed);
+    /// Composes the undo row of a branch's only statement, where the database can.
+    pub(crate) fn compose(&mut self, query: &BoundQuery<DB>, managed: &Managed) {
+        self.composed = self.composed_statement(query, managed);
     }
 
-    fn noted(&self, query: &BoundQuery<DB>, managed: &Managed) -> Option<NotedStatement<DB>> {
+    fn composed_statement(
+        &self,
+        query: &BoundQuery<DB>,
+        managed: &Managed,
+    ) -> Option<ComposedStatement<DB>> {
         let (Role::Branch(branch), Managed::Statement(statement)) = (&self.role, managed) else {
             return None;
         };
-        let planned = self.known_plan(query, statement).filter(|_| self.may_note)?;
+        let planned = self.known_plan(query, statement).filter(|_| self.may_compose)?;
         let row = only_row(&planned, query)?;
-        let end = NotedEnd::Open;
+        let end = ComposedEnd::Open;
         let call = call(&self.shared, &planned, query, branch, end)?;
-        Some(NotedStatement { planned, row, call, end })
+        Some(ComposedStatement { planned, row, call, end })
     }
 }
 
@@ -72,26 +78,26 @@ pub(super) fn only_key<DB: Backend>(plan: &Update, query: &BoundQuery<DB>) -> Op
     Some(row_key(&texts))
 }
 
-/// Whether a statement that notes its own undo says for certain that there is no row to change. A
+/// Whether a composed statement says for certain that there is no row to change. A
 /// row that it has not changed may also have columns of other types than known.
 pub(super) fn is_sure<DB: Backend>() -> bool {
     // PostgreSQL asks for the types of the columns along with the row.
     DB::DIALECT != Dialect::Postgres
 }
 
-/// The driver's answer to the change of a statement that notes its own undo.
+/// The driver's answer to the change of a composed statement.
 pub(super) fn answer<DB: Backend>(
     planned: &Planned<DB>,
-    end: NotedEnd,
+    end: ComposedEnd,
     steps: Steps<DB>,
 ) -> Steps<DB> {
-    if !noted_update(planned).is_some_and(|(_, update)| update.is_script()) {
+    if !composed_update(planned).is_some_and(|(_, update)| update.is_script()) {
         // Behind that to the insertion of the undo row, if that has one.
         return compound::last_answer::<DB>(steps);
     }
     let before = match end {
-        NotedEnd::Commit | NotedEnd::Open => 2,
-        NotedEnd::Within => 1,
+        ComposedEnd::Commit | ComposedEnd::Open => 2,
+        ComposedEnd::Within => 1,
     };
     steps.into_iter().filter(Either::is_left).skip(before).take(1).collect()
 }
@@ -110,20 +116,20 @@ pub(super) fn counts_undo_row<DB: Backend>() -> bool {
     DB::DIALECT == Dialect::MySql
 }
 
-fn noted_update<DB: Backend>(planned: &Planned<DB>) -> Option<(&Update, &NotedUpdate)> {
+fn composed_update<DB: Backend>(planned: &Planned<DB>) -> Option<(&Update, &ComposedUpdate)> {
     let Plan::Update(plan) = &planned.plan else { return None };
-    Some((plan, plan.noted.as_deref()?))
+    Some((plan, plan.composed.as_deref()?))
 }
 
-/// The statement with its undo row. `None` where it cannot note its own.
+/// The statement with its undo row. `None` where the database cannot compose it.
 pub(super) fn call<DB: Backend>(
     shared: &ResourceState<DB>,
     planned: &Planned<DB>,
     query: &BoundQuery<DB>,
     branch: &Branch,
-    end: NotedEnd,
+    end: ComposedEnd,
 ) -> Option<BoundQuery<DB>> {
-    let (plan, update) = noted_update(planned)?;
+    let (plan, update) = composed_update(planned)?;
     let takes_several = shared.merges && compound::takes(query.sql().as_str());
     let first = query.argument_count();
     // The mark for the triggers of a guarded table would take a call of its own.
@@ -138,7 +144,7 @@ pub(super) fn call<DB: Backend>(
     } else {
         Vec::new()
     };
-    let text = planned.noted(end, || text(planned, &plan.columns, update, first, end))?;
+    let text = planned.composed(end, || text(planned, &plan.columns, update, first, end))?;
     let mut call = query.with_sql(text.clone());
     let arguments = call.arguments.get_or_insert_default();
     undo_table::bind_composed::<DB>(arguments, &branch.xid, branch.id);
@@ -153,14 +159,14 @@ pub(super) fn call<DB: Backend>(
 fn text<DB: Backend>(
     planned: &Planned<DB>,
     columns: &[usize],
-    update: &NotedUpdate,
+    update: &ComposedUpdate,
     first: usize,
-    end: NotedEnd,
+    end: ComposedEnd,
 ) -> Option<String> {
     let [before, after] = log_of(&planned.loaded, columns, update)?;
     let log = update.log([&before, &after], bytes_of::<DB>);
     let (insert, values) = undo_table::insert_composed::<DB>(&log, first);
     let complete = undo_table::complete_composed::<DB>(&after, first);
     let types = types_of(&planned.loaded, columns, update);
-    Some(update.text(&types, &NotedRow { insert, values, complete }, end))
+    Some(update.text(&types, &ComposedRow { insert, values, complete }, end))
 }

@@ -33,8 +33,12 @@ pub(crate) struct Environment {
 
 impl Environment {
     #[inline]
-    pub(crate) fn deciding<'a>(&'a mut self, now: Timestamp, out: &'a mut Outcome) -> Deciding<'a> {
-        Deciding {
+    pub(crate) fn context<'a>(
+        &'a mut self,
+        now: Timestamp,
+        out: &'a mut Outcome,
+    ) -> DecisionContext<'a> {
+        DecisionContext {
             now,
             asker: &self.asker,
             trace: self.trace.as_ref(),
@@ -50,7 +54,7 @@ impl Environment {
 
 /// The context of one decision.
 #[derive(Debug)]
-pub(crate) struct Deciding<'a> {
+pub(crate) struct DecisionContext<'a> {
     pub(crate) now: Timestamp,
     /// The sender of the request.
     pub(crate) asker: &'a Asker,
@@ -65,11 +69,11 @@ pub(crate) struct Deciding<'a> {
     pub(crate) out: &'a mut Outcome,
 }
 
-impl Deciding<'_> {
+impl DecisionContext<'_> {
     /// Lends the context to another wing.
     #[inline]
-    pub(crate) fn lend(&mut self) -> Deciding<'_> {
-        Deciding {
+    pub(crate) fn lend(&mut self) -> DecisionContext<'_> {
+        DecisionContext {
             now: self.now,
             asker: self.asker,
             trace: self.trace,
