@@ -152,6 +152,9 @@ impl Protocol {
         if self.requests.len() >= self.settings.requests_max && !is_report {
             return Err(RequestError::QueueFull { max: self.settings.requests_max });
         }
+        for report in self.reports.take_lost(&ask) {
+            self.submit(now, "report_branch", Ask::ReportBranch(report), deadline)?;
+        }
         let id = RequestId(self.next_id);
         let message = ClientMessage { id: id.0, body: Some(ask) };
         let frame = Frame::of(&message);
@@ -421,6 +424,7 @@ impl Protocol {
         for behind in self.reports.behind(id) {
             self.expire(behind);
         }
+        self.reports.lose(id);
         let pending = self.requests.get(&id).expect("deadlines are exactly those of the requests");
         let error = if pending.sent {
             RequestError::Unanswered { request: pending.name }

@@ -50,6 +50,50 @@ fn a_commit_ends_with_a_report_that_is_never_answered() {
     assert!(driven.frame().is_empty());
 }
 
+fn register(xid: &str, is_last: bool) -> Ask {
+    let xid = xid.to_owned();
+    Ask::RegisterBranch(v1::RegisterBranchRequest { xid, is_last, ..Default::default() })
+}
+
+/// Regression: a last branch was registered, and decided its global, before the coordinator had
+/// heard that another branch was in doubt.
+#[test]
+fn a_last_branch_does_not_overtake_a_report() {
+    let mut driven = Driven::ready();
+    let report = driven.submit(report("x:1"));
+    let last = driven.submit(register("x:1", true));
+    let other = driven.submit(register("x:1", false));
+    assert_eq!(driven.sent_ids(), [report.0, other.0]);
+    driven.answer(report.0, Answer::ReportBranch(v1::ReportBranchReply::default()));
+    assert_eq!(driven.sent_ids(), [last.0]);
+}
+
+/// Regression: a commit that was asked for after the report's time was over was carried out as if
+/// nothing had been reported.
+#[test]
+fn a_report_that_was_never_answered_is_made_again_before_a_commit() {
+    let mut driven = Driven::ready();
+    driven.lose();
+    driven.submit(report("x:1"));
+    driven.submit(report("x:2"));
+    driven.now = driven.now.after(DEADLINE);
+    driven.tick();
+    driven.greet();
+    assert!(driven.frame().is_empty());
+    let commit = driven.submit(end("x:1", v1::Decision::Commit));
+    let sent = driven.frame();
+    let [(again, Some(Ask::ReportBranch(report)))] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!(report.xid, "x:1");
+    driven.answer(*again, Answer::ReportBranch(v1::ReportBranchReply::default()));
+    assert_eq!(driven.sent_ids(), [commit.0]);
+    // The other global's is still owed, and this one's is not any more.
+    let later = driven.submit(end("x:1", v1::Decision::Commit));
+    assert_eq!(driven.sent_ids(), [later.0]);
+    driven.submit(register("x:2", true));
+    let sent = driven.frame();
+    assert!(matches!(&sent[..], [(_, Some(Ask::ReportBranch(_)))]), "{sent:?}");
+}
+
 /// Regression: a report whose caller was gone was cancelled like any request, and a commit behind
 /// it, or later, was carried out as if nothing had been reported.
 #[test]
