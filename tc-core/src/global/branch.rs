@@ -19,6 +19,8 @@ pub(crate) struct Branch {
     pub(crate) sequence: u32,
     pub(crate) mode: Mode,
     pub(crate) stage: BranchStage,
+    /// Whether it was registered before its local transaction began, which may register it again.
+    pub(crate) is_ahead: bool,
     pub(crate) site: Arc<BranchSite>,
     pub(crate) token: FencingToken,
     pub(crate) registered_at: Timestamp,
@@ -263,6 +265,8 @@ impl Branch {
             sequence: record.sequence,
             mode: record.mode,
             stage,
+            // That is not stored. If it registers again, its local transaction is open.
+            is_ahead: true,
             site,
             token: record.token,
             registered_at: record.registered_at,

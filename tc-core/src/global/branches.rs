@@ -83,6 +83,15 @@ impl Branches {
         Some(removed)
     }
 
+    /// Gives a branch another sequence number, which is its own or above that of every other.
+    pub(crate) fn move_to(&mut self, id: BranchId, sequence: u32) -> Option<&mut Branch> {
+        if self.get(id)?.sequence != sequence {
+            let branch = self.remove(id)?;
+            self.push(Branch { sequence, ..branch });
+        }
+        self.get_mut(id)
+    }
+
     fn place(&self, id: BranchId) -> Option<usize> {
         if let Self::Many(many) = self
             && let Some(index) = &many.sequences
@@ -167,6 +176,7 @@ mod tests {
             sequence,
             mode: Mode::At,
             stage: BranchStage::Registered,
+            is_ahead: false,
             site: names.site(&"stock".into(), None),
             token: FencingToken(id),
             registered_at: Timestamp(0),

@@ -11,8 +11,8 @@ use super::globals::Globals;
 use super::state::{Global, row_count};
 use super::vote::must_vote;
 use crate::contract::{
-    Asker, Change, Correlation, Event, FencingToken, LockMode, LockWait, Mode, NewBranch, Record,
-    Rejection, Reply, RowLock, Timestamp, Xid,
+    Asker, Change, Correlation, Event, FencingToken, Holding, LockMode, LockWait, Mode, NewBranch,
+    Record, Rejection, Reply, RowLock, Timestamp, Xid,
 };
 use crate::decision_context::HandlerResult;
 use crate::row_lock::table::{Holder, LockId, LockTable, WaitId};
@@ -32,16 +32,17 @@ impl Globals<'_> {
         branch: NewBranch,
         wait: LockWait,
     ) -> HandlerResult {
-        let (pending, rows) = self.pending(branch);
+        let (pending, rows) = self.pending(branch, wait);
         self.register(to, xid, pending, rows, wait)
     }
 
     /// Splits a new branch from the rows that it wants.
-    fn pending(&mut self, branch: NewBranch) -> (PendingBranch, Vec<RowLock>) {
+    fn pending(&mut self, branch: NewBranch, wait: LockWait) -> (PendingBranch, Vec<RowLock>) {
         let NewBranch { id, resource, mode, rows, application_data, registered_by } = branch;
         let site = self.on.names.site(&resource, registered_by.as_ref());
         let trace = self.on.trace.map(|trace| Box::new(*trace));
-        (PendingBranch { id, site, mode, application_data, is_last: false, trace }, rows)
+        let (is_last, is_ahead) = (false, wait.holding == Holding::Nothing);
+        (PendingBranch { id, site, mode, application_data, is_last, is_ahead, trace }, rows)
     }
 
     fn register(
@@ -88,7 +89,7 @@ impl Globals<'_> {
     ) -> HandlerResult {
         let global = self.globals.get(xid).filter(|_| may_be_lost);
         let nothing_stored = global.is_some_and(|it| !it.stored && it.key().is_none());
-        let (pending, rows) = self.pending(branch);
+        let (pending, rows) = self.pending(branch, wait);
         let last = PendingBranch { is_last: true, ..pending };
         let mut reply = self.register(to, xid, last, rows, wait)?;
         if let Some(Reply::Registered { decides: true, may_be_lost, .. }) = &mut reply {
@@ -216,6 +217,7 @@ impl Globals<'_> {
         rows: &[WantedRow],
         given: Given,
     ) -> Result<Reply, Rejection> {
+        self.take_place(xid, &pending)?;
         let (sequence, missing) = match self.plan_locks(xid, &pending, rows)? {
             LockPlan::Take { sequence, missing } => (sequence, missing),
             LockPlan::HasAll(granted_before) => return Ok(granted_before),
@@ -255,6 +257,32 @@ impl Globals<'_> {
         Ok(Reply::Registered { token, decides, may_be_lost: false })
     }
 
+    /// Gives a known branch its place in the order of rollback: behind all that have registered
+    /// before the request which its local transaction makes. One that was registered ahead may have
+    /// met their changes (decision 0003). A request that is sent twice finds it in its place.
+    fn take_place(&mut self, xid: Xid, pending: &PendingBranch) -> Result<(), Rejection> {
+        let Some(global) = self.globals.get(xid) else { return Ok(()) };
+        let Some(known) = global.branch(pending.id) else { return Ok(()) };
+        if known.is_ahead == pending.is_ahead {
+            return Ok(());
+        }
+        let is_behind_all = global.branches.last().is_some_and(|last| last.id == known.id);
+        let from = known.sequence;
+        let to =
+            if pending.is_ahead || is_behind_all { Some(from) } else { global.next_sequence() };
+        let to = to.ok_or_else(too_many_registrations)?;
+        let locks = &mut self.rows.table;
+        self.globals.change(xid, |global| {
+            let Some(branch) = global.branches.move_to(pending.id, to) else { return };
+            branch.is_ahead = pending.is_ahead;
+            if to != from {
+                locks.renumber(branch.locks(), xid, from, to);
+                self.on.out.changes.push(Change::Put(Record::Branch(branch.record(xid, locks))));
+            }
+        });
+        Ok(())
+    }
+
     /// Whether the local commit of this branch may decide the global: nothing that is left to do
     /// before the commit can refuse it (LAST-BRANCH).
     fn may_decide(&self, xid: Xid, pending: &PendingBranch) -> bool {
@@ -279,10 +307,7 @@ impl Globals<'_> {
         let global = self.admit(xid, pending)?;
         let known = global.branch(pending.id);
         let sequence = known.map(|branch| branch.sequence).or_else(|| global.next_sequence());
-        let sequence = sequence.ok_or(Rejection::LimitReached {
-            what: "registrations of a global",
-            max: u64::from(u32::MAX),
-        })?;
+        let sequence = sequence.ok_or_else(too_many_registrations)?;
         let held = |row: &WantedRow| held_in(&self.rows.table, row.lock, xid, sequence);
         let covered = |row: &WantedRow| held(row).is_some_and(|mode| mode.covers(row.mode));
         let missing: WantedRows = rows.iter().filter(|row| !covered(row)).copied().collect();
@@ -312,6 +337,10 @@ impl Globals<'_> {
         let bytes = rows.map(|row| table.space(row).table.len() + table.key(row).len()).sum();
         check_limit("bytes in the rows of a branch", bytes, ROW_BYTES_PER_BRANCH_MAX)
     }
+}
+
+fn too_many_registrations() -> Rejection {
+    Rejection::LimitReached { what: "registrations of a global", max: u64::from(u32::MAX) }
 }
 
 /// How a branch gets its rows.
@@ -366,6 +395,7 @@ fn make_branch(now: Timestamp, sequence: u32, pending: PendingBranch) -> Branch 
         sequence,
         mode: pending.mode,
         stage: BranchStage::Registered,
+        is_ahead: pending.is_ahead,
         site: pending.site,
         token: FencingToken::default(),
         registered_at: now,

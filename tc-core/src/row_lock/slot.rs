@@ -141,6 +141,21 @@ impl Slot {
         }
     }
 
+    /// Makes the holder with one sequence number of its global the one with another.
+    pub(super) fn renumber(&mut self, xid: Xid, from: u32, to: u32) {
+        match &mut self.state {
+            SlotState::Unused => {}
+            SlotState::Held(sole) if sole.holder().branch() == (xid, from) => sole.sequence = to,
+            SlotState::Held(_) => {}
+            SlotState::Contended(contended) => {
+                let mut holders = contended.holders.iter_mut();
+                if let Some(holder) = holders.find(|holder| holder.branch() == (xid, from)) {
+                    holder.sequence = to;
+                }
+            }
+        }
+    }
+
     pub(super) fn queue(&self) -> Option<&BTreeMap<QueuePosition, QueuedClaim>> {
         match &self.state {
             SlotState::Unused | SlotState::Held(_) => None,

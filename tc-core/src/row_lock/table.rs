@@ -162,6 +162,11 @@ impl LockTable {
         !is_more
     }
 
+    /// Gives the branch that holds these rows another sequence number, which is not in use.
+    pub(crate) fn renumber(&mut self, held: &[LockId], xid: Xid, from: u32, to: u32) {
+        held.iter().for_each(|&lock| self.slot_mut(lock).renumber(xid, from, to));
+    }
+
     /// Makes a branch hold the row no longer. The slot stays until `reclaim`.
     fn release(&mut self, lock: LockId, xid: Xid, sequence: u32) {
         let slot = self.slot_mut(lock);

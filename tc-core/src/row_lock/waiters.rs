@@ -62,6 +62,8 @@ pub(crate) struct PendingBranch {
     pub(crate) application_data: Box<[u8]>,
     /// Whether no other branch is to join after it.
     pub(crate) is_last: bool,
+    /// Whether its local transaction is still to come: it holds nothing in its database.
+    pub(crate) is_ahead: bool,
     /// Where the request stands in a trace; few do.
     pub(crate) trace: Option<Box<RequestTrace>>,
 }
