@@ -50,6 +50,7 @@ on_every_database!(
     a_hot_stock_is_right_by_single_statements,
     a_global_that_ends_in_a_crowd_fails_alone,
     a_statement_that_is_given_up_in_a_crowd_is_no_part_of_a_commit,
+    a_branch_in_a_crowd_is_undone_in_its_turn,
     many_negative_amounts_wait_for_each_other,
     a_counter_that_is_declared_twice_has_both_bounds,
     an_amount_is_given_back_to_numbers_alone,
@@ -672,6 +673,34 @@ async fn a_statement_that_is_given_up_in_a_crowd_is_no_part_of_a_commit<DB: Test
     until("nothing is left", async || (holders(&stage).await, stage.undo_rows().await) == (0, 0))
         .await;
     assert_eq!(units(&stage, 1).await, 100 - 2);
+}
+
+/// Regression: a counter's branch kept the place of its first registration though another branch of
+/// its global had registered before it changed the row, and might have changed that too.
+async fn a_branch_in_a_crowd_is_undone_in_its_turn<DB: TestDatabase>() {
+    // The other branch needs a writer, and SQLite has one.
+    if DB::NAME_IN_TESTS == "sqlite" {
+        return;
+    }
+    let other = "CREATE TABLE other (id BIGINT NOT NULL PRIMARY KEY)";
+    let stage = Stage::<DB>::new(&[STOCK[0], STOCK[1], other]).await;
+    let resource = declare(&stage).await.unwrap();
+    let crowd = Crowd::new(&stage, &resource, TAKE.into(), 8).await;
+    let global = &crowd.globals[5];
+    let other = async || {
+        let insert = "INSERT INTO other (id) VALUES (3)";
+        assert_eq!(run(&resource, global, insert).await, Ok(1));
+    };
+    let taken = crowd.run(&stage, &resource, |_| TAKE.into(), other).await;
+    assert_eq!(taken, vec![Ok(1); 8]);
+    let xid =
+        handfast_core::Xid(global.xid().as_str().rsplit_once(':').unwrap().1.parse().unwrap());
+    let view = stage.tc.engine().view(move |it| it.global(xid)).await;
+    let branches = view.unwrap().unwrap().branches;
+    let keys = branches.iter().flat_map(|branch| &branch.rows).map(|row| &*row.key);
+    assert_eq!(keys.collect::<Vec<_>>(), [b"1:3", b"1:1"], "in the order of their registration");
+    crowd.end(&stage).await;
+    assert_eq!(units(&stage, 1).await, 100 - 1 - 4);
 }
 
 /// The undo row of one of them finds a guard row in its place, which fails the local transaction of

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt, pending};
 use handfast::Global;
 use handfast_test_services::until;
+use tokio::sync::Notify;
 
 use crate::at::{TestDatabase, on_every_database};
 use crate::scene::{Scene, alone, branch};
@@ -20,6 +21,7 @@ on_every_database!(
     a_dropped_wait_takes_no_rows,
     a_dropped_replay_gives_up_its_rows,
     a_failed_replay_gives_up_its_rows,
+    branches_are_undone_in_the_order_of_their_changes,
 );
 
 async fn until_waiting<DB: TestDatabase>(scene: &Scene<DB>, waiters: usize) {
@@ -64,6 +66,38 @@ async fn a_replay_keeps_its_rows_over_a_second_conflict<DB: TestDatabase>() {
     scene.until_finished().await;
     scene.assert_finished().await;
     assert_eq!((scene.bank.cents(1).await, scene.bank.cents(2).await), (1003, 1002));
+}
+
+/// Regression: a branch that had waited for its row kept the place of that registration among the
+/// branches of its global. Another one changed the row before it, and both were undone in the wrong
+/// order: to a value in between.
+async fn branches_are_undone_in_the_order_of_their_changes<DB: TestDatabase>() {
+    const MIRROR: &str = "UPDATE account SET cents = 5000 - cents WHERE id = 1";
+    let scene = Scene::<DB>::patient().await;
+    let resource = scene.resource().await;
+    let (holder, both) = (scene.begin().await, scene.begin().await);
+    branch(&resource, &holder, &[FIRST]).await.unwrap();
+    let (runs, other_has_ended) = (AtomicU32::new(0), Notify::new());
+    let work = resource.transaction(async |mut local| {
+        if runs.fetch_add(1, Ordering::SeqCst) > 0 {
+            other_has_ended.notified().await;
+        }
+        DB::run(&mut local, MIRROR).await
+    });
+    let play = async {
+        until_waiting(&scene, 1).await;
+        holder.commit().await.unwrap();
+        until("it is repeated", async || runs.load(Ordering::SeqCst) == 2).await;
+        both.scope(alone(&resource, &[MIRROR])).await.unwrap();
+        assert_eq!(scene.bank.cents(1).await, 3999);
+        other_has_ended.notify_one();
+    };
+    let (replayed, ()) = futures::join!(both.scope(work), play);
+    replayed.unwrap();
+    both.rollback("by the test").await.unwrap();
+    assert_eq!(scene.bank.cents(1).await, 1001);
+    scene.until_finished().await;
+    scene.assert_finished().await;
 }
 
 /// The fate of the first repetition.

@@ -87,6 +87,9 @@ impl<DB: AtDatabase> Attempts<DB> {
         self.counting = Some(Arc::new(CountingStatement { running, numbers }));
         if !rows.is_empty() {
             crash_point("before-register");
+            if let Role::Branch(branch) = &mut self.role {
+                branch.ask_ahead();
+            }
             self.wait_and_take(&rows).await?;
             crash_point("after-register");
             if let Role::Branch(branch) = &mut self.role {

@@ -52,6 +52,9 @@ pub(super) struct Branch {
     pub(super) registered: bool,
     /// The rows that were granted to it before its local transaction began.
     pub(super) granted: RowLocks,
+    /// How many branches this process had made of the global before these rows were asked for, if
+    /// it was the only open one.
+    made_before: Option<usize>,
     /// Whether it is the last one of its global.
     is_last: bool,
     /// Whether its local commit decides the global.
@@ -119,6 +122,7 @@ impl Branch {
             on_conflict,
             registered: false,
             granted: RowLocks::default(),
+            made_before: None,
             is_last: false,
             decides: false,
             may_be_lost: false,
@@ -145,6 +149,19 @@ impl Branch {
         self.context.has_one_branch()
     }
 
+    /// Takes note that rows are asked for before the local transaction begins.
+    pub(super) fn ask_ahead(&mut self) {
+        self.made_before = self.context.made_if_alone();
+    }
+
+    /// Returns whether no other branch of the global can have changed the rows since they were
+    /// asked for, as far as this process knows. Otherwise the branch has to register again, to be
+    /// undone before that one.
+    pub(super) fn keeps_its_place(&self) -> bool {
+        self.decides
+            || self.made_before.is_some() && self.made_before == self.context.made_if_alone()
+    }
+
     /// Takes note of the local commit that decides the global.
     pub(super) fn note_last_commit(&self, known: Known) {
         if let Some(last_commit) = self.context.last_commit.as_ref().filter(|_| self.decides) {
@@ -163,6 +180,15 @@ impl Branch {
         let id = running.id;
         let span = trace::branch(&self.xid, id, resource, "AT", Some(dialect));
         let granted = RowLocks::default();
-        Self { id, running, registered: false, granted, decides: false, span, ..self.clone() }
+        Self {
+            id,
+            running,
+            registered: false,
+            granted,
+            made_before: None,
+            decides: false,
+            span,
+            ..self.clone()
+        }
     }
 }

@@ -108,8 +108,10 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         }
         // The coordinator has stored the branch with these rows. If it has rolled the branch back
         // since, a guard row is in the place of the undo row, or bars it from being committed.
-        if branch.registered && branch.granted.cover(self.log.locks()) && !branch.granted.is_empty()
-        {
+        let has_its_rows = branch.registered
+            && !branch.granted.is_empty()
+            && branch.granted.cover(self.log.locks());
+        if has_its_rows && branch.keeps_its_place() {
             let mut in_doubt = failed_if_dropped(&shared, branch);
             let sent = self.send(undo_row).await;
             in_doubt.disarm();

@@ -139,9 +139,12 @@ pub(super) enum JointEnd<DB: Backend> {
 }
 
 impl<DB: AtDatabase> Member<DB> {
-    /// Whether its commit would still be what its global waits for.
+    /// Whether it may still commit without being registered again.
     pub(super) fn may_commit(&self) -> bool {
-        !self.is_composed() || self.branch.may_decide()
+        match self.work {
+            JointWork::Counter(_) => self.branch.keeps_its_place(),
+            JointWork::Named(_) => self.branch.may_decide(),
+        }
     }
 
     /// Whether the database composes its undo row.

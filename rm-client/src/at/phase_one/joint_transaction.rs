@@ -117,6 +117,12 @@ async fn change_all<DB: AtDatabase>(
         None => change_each(local, members).await?,
     };
     changes.logs.require_size(local.shared.identity.undo_bytes_max)?;
+    // Its row is locked in the database from here on, so that no other branch of its global changes
+    // it.
+    if !members.iter().all(Member::may_commit) {
+        let reason = "a global has got another branch meanwhile";
+        return Err(sqlx::Error::Protocol(reason.to_owned()));
+    }
     Ok(changes)
 }
 
