@@ -102,7 +102,7 @@ impl<DB: Backend> LocalTransaction<'_, DB> {
         // Only after an answer. Without one the state stays open, so that what may be left is
         // rolled back when this is dropped.
         if let Self::ByLibrary(library) = self {
-            library.state = State::Ready;
+            (library.state, library.works) = (State::Ready, true);
         }
         Ok(())
     }
@@ -115,7 +115,6 @@ impl<DB: Backend> LocalTransaction<'_, DB> {
         let begins = self.begins_with_next_call();
         let ended = DB::steps(self.connection(), call).await;
         if let (true, Self::ByLibrary(library)) = (begins, self) {
-            // An error may be the last that the connection says.
             library.works = ended.is_ok();
             // A single statement that fails is rolled back. In a compound one it may have been any.
             let is_over = |error: &sqlx::Error| {
@@ -151,7 +150,7 @@ pub(crate) struct LibraryTransaction<DB: Backend> {
     connections: Arc<KeptConnections<DB>>,
     merges: bool,
     state: State,
-    /// Whether its last call has succeeded.
+    /// Whether its last call is known to have succeeded: it was neither cut off nor failed.
     works: bool,
 }
 
@@ -166,6 +165,7 @@ enum State {
 
 impl<DB: Backend> LibraryTransaction<DB> {
     fn connection(&mut self) -> &mut DB::Connection {
+        self.works = false;
         let kept = self.kept.as_mut().expect("it is taken when this is dropped");
         &mut kept.connection
     }
