@@ -11,8 +11,8 @@ pub(crate) struct LastCommit(AtomicU8);
 pub(crate) enum Known {
     /// Nothing was registered as the last branch, or it has not committed.
     Undecided,
-    /// It had no answer. Unless the coordinator hears so in time, it asks the database, and the
-    /// global may be committed.
+    /// It is sent, or had no answer. Unless the coordinator hears so in time, it asks the database,
+    /// and the global may be committed.
     InDoubt,
     /// The global is committed.
     Committed,
@@ -28,5 +28,12 @@ impl LastCommit {
     /// Takes note of what is known now. What is committed stays so.
     pub(crate) fn set(&self, known: Known) {
         self.0.fetch_max(known as u8, Ordering::AcqRel);
+    }
+
+    /// Takes note that a local commit which was in doubt has not happened.
+    pub(crate) fn has_failed(&self) {
+        let (doubt, undecided) = (Known::InDoubt as u8, Known::Undecided as u8);
+        // Another one may have committed: that stays so.
+        let _ = self.0.compare_exchange(doubt, undecided, Ordering::AcqRel, Ordering::Acquire);
     }
 }

@@ -5,10 +5,12 @@
 //! ([`LostBranches`]) belongs to a global that is committed, and nothing will ask for it any more.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use sqlx::Pool;
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 
 use super::database::{AtDatabase, Backend};
 use super::guarded;
@@ -22,6 +24,9 @@ const WAITING_MAX: usize = 10_000;
 
 /// How many times the deletion of a branch's rows is tried (BOUNDED).
 const ATTEMPTS_MAX: u32 = 10;
+/// The pause before another attempt, but after a deadlock. Shorter: a database that is away for a
+/// moment is away for all attempts. Longer: rows stay longer.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The kinds of rows that ended branches leave behind.
 #[derive(Clone, Copy, Debug)]
@@ -80,8 +85,9 @@ async fn delete_all<DB: AtDatabase>(
     }
 }
 
-/// Deletes rows of branches, anew after a deadlock: on MySQL the triggers of guarded tables lock
-/// those that a writer meets, in the writer's order.
+/// Deletes rows of branches. Tries again at once after a deadlock: on MySQL the triggers of guarded
+/// tables lock the rows that a writer meets, in the writer's order. After any other failure, such
+/// as a pool without a free connection, it tries again a little later.
 async fn delete<DB: AtDatabase>(
     pool: &Pool<DB>,
     rows: LeftRows,
@@ -89,9 +95,17 @@ async fn delete<DB: AtDatabase>(
 ) -> Result<(), sqlx::Error> {
     let mut attempts = 1;
     loop {
-        let mut connection = pool.acquire().await?;
-        match rows.delete::<DB>(&mut connection, branches).await {
-            Err(error) if attempts < ATTEMPTS_MAX && is_conflict(&error) => attempts += 1,
+        let deleted = async {
+            let mut connection = pool.acquire().await?;
+            rows.delete::<DB>(&mut connection, branches).await
+        };
+        match deleted.await {
+            Err(error) if attempts < ATTEMPTS_MAX && !pool.is_closed() => {
+                attempts += 1;
+                if !is_conflict(&error) {
+                    sleep(PAUSE).await;
+                }
+            }
             end => return end,
         }
     }

@@ -48,6 +48,7 @@ on_every_server!(
     a_client_killed_before_its_report_is_undone,
     a_rollback_waits_for_an_unreachable_database,
     a_commit_waits_for_an_unreachable_database,
+    a_rollback_beside_the_last_commit_is_not_certain,
 );
 
 async fn a_connection_killed_before_commit_fails_the_branch<DB: Killable>() {
@@ -144,6 +145,30 @@ async fn a_branch_dropped_while_it_is_reported_is_reported<DB: Killable>() {
     let error = global.commit().await.unwrap_err();
     assert!(is_branch_unknown(&error), "{error:?}");
     scene.assert_clean(&before, 0).await;
+}
+
+/// Regression: code beside the last branch asked for a rollback while its COMMIT was under way, and
+/// was told that nothing of the global would stay.
+async fn a_rollback_beside_the_last_commit_is_not_certain<DB: Killable>() {
+    let scene = Scene::<DB>::new().await;
+    let (wire, url) = CommitWire::to(&scene.bank.pool).await;
+    let resource = scene.handfast.at(DB::open(url).await).await.unwrap().last();
+    let global = scene.begin().await;
+    wire.set(Fault::Hold);
+    let mut work = Box::pin(global.scope(async {
+        let mut local = resource.begin().await?;
+        for sql in CHANGES {
+            DB::run(&mut local, sql).await?;
+        }
+        local.commit().await
+    }));
+    until("COMMIT", async || {
+        assert!(futures::poll!(&mut work).is_pending());
+        wire.has_broken()
+    })
+    .await;
+    let told = global.rollback("by the test").await.unwrap_err();
+    assert_eq!(told.code(), "HF-TM-UNKNOWN", "{told}");
 }
 
 /// The proxy's answer looks like that of a database that has rolled back.

@@ -45,6 +45,33 @@ pub(crate) fn of(error: &(dyn DatabaseError + 'static)) -> ErrorClass {
     ErrorClass::Transient
 }
 
+/// Whether an error says that the server is lost. So it is not the server's: a proxy has taken its
+/// place, and whatever it had sent there may still be carried out.
+pub(crate) fn says_server_is_lost(error: &(dyn DatabaseError + 'static)) -> bool {
+    #[cfg(feature = "postgres")]
+    if let Some(error) = error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() {
+        return is_lost_postgres(error.code());
+    }
+    #[cfg(feature = "mysql")]
+    if let Some(error) = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
+        return is_lost_mysql(error.number());
+    }
+    let _of_no_server = error;
+    false
+}
+
+/// The class of connections.
+#[cfg(feature = "postgres")]
+fn is_lost_postgres(code: &str) -> bool {
+    code.starts_with("08")
+}
+
+/// The numbers of clients, such as 2013, and those of ProxySQL.
+#[cfg(feature = "mysql")]
+fn is_lost_mysql(number: u16) -> bool {
+    matches!(number, 2000..=2999 | 9000..=9999)
+}
+
 /// Classifies by SQLSTATE. One error of class 0A means that a statement was prepared before its
 /// table was altered; the server's routine distinguishes it from the others.
 #[cfg(feature = "postgres")]
@@ -105,6 +132,21 @@ fn sqlite(code: i32) -> ErrorClass {
 #[cfg(test)]
 mod tests {
     use super::ErrorClass::{Permanent, StrictMode, Transient};
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn a_lost_server_of_postgres() {
+        assert!(super::is_lost_postgres("08P01") && super::is_lost_postgres("08006"));
+        assert!(!super::is_lost_postgres("40001") && !super::is_lost_postgres("57014"));
+    }
+
+    #[cfg(feature = "mysql")]
+    #[test]
+    fn a_lost_server_of_mysql() {
+        assert!(super::is_lost_mysql(2013) && super::is_lost_mysql(9001));
+        // Interrupted, and a condition of a trigger.
+        assert!(!super::is_lost_mysql(1317) && !super::is_lost_mysql(1644));
+    }
 
     #[cfg(feature = "postgres")]
     #[test]

@@ -169,6 +169,13 @@ impl Branch {
         }
     }
 
+    /// Takes note that the local commit which was to decide the global has not happened.
+    pub(super) fn note_last_commit_failed(&self) {
+        if let Some(last_commit) = self.context.last_commit.as_ref().filter(|_| self.decides) {
+            last_commit.has_failed();
+        }
+    }
+
     /// Returns another branch for the same work, of which the coordinator does not know.
     pub(super) fn restarted(
         &self,

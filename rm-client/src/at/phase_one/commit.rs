@@ -35,6 +35,7 @@ use super::registration::{
 use super::transaction::AtTransaction;
 use crate::at::crash_point::crash_point;
 use crate::at::database::bound_query::BoundQuery;
+use crate::at::database::error_class::says_server_is_lost;
 use crate::at::database::{AtDatabase, Backend};
 use crate::at::error::AtError;
 use crate::at::guarded;
@@ -86,8 +87,10 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// Ends a branch that has changed nothing. The global goes on without it.
     async fn end_unmet(self, branch: Branch) -> Result<(), sqlx::Error> {
         let Self { local, shared, .. } = self;
+        let mut cut_off = failed_if_dropped(&shared, &branch);
         // A failing rollback leaves nothing behind either.
         let _ = local.rollback().await;
+        cut_off.disarm();
         report_failed(&shared, &branch).await;
         Ok(())
     }
@@ -95,6 +98,15 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// Does everything that precedes a branch's COMMIT, and returns how to commit. Notes in
     /// `branch` whether the coordinator may know of it.
     async fn prepare(&mut self, branch: &mut Branch) -> Result<Ending<DB>, sqlx::Error> {
+        // A future that is dropped in here has its local transaction rolled back, and a
+        // registration may have arrived.
+        let mut cut_off = failed_if_dropped(&self.shared, branch);
+        let prepared = self.register_and_send(branch).await;
+        cut_off.disarm();
+        prepared
+    }
+
+    async fn register_and_send(&mut self, branch: &mut Branch) -> Result<Ending<DB>, sqlx::Error> {
         self.refuse_incomplete()?;
         let shared = Arc::clone(&self.shared);
         let (undo_row, ending) = self.undo_row_call(branch)?;
@@ -112,9 +124,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             && !branch.granted.is_empty()
             && branch.granted.cover(self.log.locks());
         if has_its_rows && branch.keeps_its_place() {
-            let mut in_doubt = failed_if_dropped(&shared, branch);
             let sent = self.send(undo_row).await;
-            in_doubt.disarm();
             sent.map_err(|error| map_guard_conflict(error, branch))?;
             crash_point("before-local-commit");
             return Ok(ending);
@@ -131,11 +141,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             && self.log.events == BranchEvents::None
             && !shared.catalogue.knows_guards();
         request.may_be_lost = branch.may_be_lost;
-        // A future that is dropped here has its local transaction rolled back, and the registration
-        // may have arrived.
-        let mut in_doubt = failed_if_dropped(&shared, branch);
         let (sent, registered) = futures::join!(self.send(undo_row), register(&shared, request));
-        in_doubt.disarm();
         // An unanswered registration may have arrived.
         branch.registered |= registered.as_ref().map_or_else(is_unanswered, |_| true);
         sent.map_err(|error| map_guard_conflict(error, branch))?;
@@ -344,8 +350,13 @@ pub(super) async fn committed_despite<DB: AtDatabase>(
     local: &mut LocalTransaction<'_, DB>,
     branches: &[&Branch],
 ) -> Result<(), sqlx::Error> {
-    if error.as_database_error().is_none() {
-        return Err(error);
+    match error.as_database_error() {
+        None => return Err(error),
+        // What its session was doing may still be carried out, unseen by another one.
+        Some(of_proxy) if says_server_is_lost(of_proxy) => {
+            return Err(sqlx::Error::Protocol(error.to_string()));
+        }
+        Some(_) => {}
     }
     for branch in branches {
         match undo_row_exists(local, branch).await {
@@ -412,6 +423,7 @@ pub(super) async fn report_commit_error<DB: Backend>(
     crash_point("before-phase-one-report");
     if error.as_database_error().is_some() {
         // A deferred constraint, for example: the database says itself that it rolled back.
+        branch.note_last_commit_failed();
         if branch.registered {
             report_failed(shared, branch).await;
         }
@@ -420,7 +432,6 @@ pub(super) async fn report_commit_error<DB: Backend>(
     // Before the report is awaited: dropped meanwhile, the branch must not count as ended, or a
     // rollback would leave out the guard row that bars a late COMMIT.
     branch.running.mark_in_doubt();
-    branch.note_last_commit(Known::InDoubt);
     if branch.registered {
         let unknown = v1::PhaseOneOutcome::Unknown;
         shared.coordinator.report_outcome(&branch.xid, branch.id, unknown).await;
@@ -437,6 +448,8 @@ pub(super) struct Committing<'b> {
 
 impl<'b> Committing<'b> {
     pub(super) fn new<DB: Backend>(shared: &ResourceState<DB>, branch: &'b Branch) -> Self {
+        // Code beside this may ask for a rollback meanwhile, and must not take it for certain.
+        branch.note_last_commit(Known::InDoubt);
         let unknown = v1::PhaseOneOutcome::Unknown;
         let in_doubt =
             || UnknownOutcomeGuard::new(&shared.coordinator, &branch.xid, branch.id, unknown);
@@ -454,7 +467,6 @@ impl Drop for Committing<'_> {
     fn drop(&mut self) {
         if self.in_doubt.is_some() {
             self.branch.running.mark_in_doubt();
-            self.branch.note_last_commit(Known::InDoubt);
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::at::database::catalogue::{Managed, Planned};
 use crate::at::database::{AtDatabase, Backend, Steps, affected};
 use crate::at::error::AtError;
 use crate::at::resource_state::ResourceState;
+use crate::last_commit::Known;
 
 /// How many branches share a local transaction. More: the first of them waits for the last, and
 /// rows of the undo log that one statement inserts. Fewer: less of a sync is saved.
@@ -199,6 +200,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         let member = Member { branch: branch.clone(), query, managed, work: work.clone(), answer };
         // From here on a report that the branch has failed could be wrong.
         self.hand_over();
+        branch.note_last_commit(Known::InDoubt);
         let waiting = Waiting { shared: &self.shared, name: &name, branch: &branch };
         if self.shared.joint_queues.enter(name.clone(), member) {
             tokio::spawn(serve(Arc::clone(&self.shared), name.clone()));
@@ -214,6 +216,7 @@ impl<DB: AtDatabase> Attempts<DB> {
                 Ok(Some(steps))
             }
             JointEnd::Alone => {
+                branch.note_last_commit_failed();
                 self.take_back();
                 Ok(None)
             }
@@ -260,6 +263,7 @@ impl<DB: Backend> Drop for Waiting<'_, DB> {
     fn drop(&mut self) {
         let Self { shared, name, branch } = self;
         if shared.joint_queues.leave(name, branch.id) {
+            branch.note_last_commit_failed();
             report_failed_unawaited(shared, branch);
         } else {
             // The local transaction that it is in may commit, or has.

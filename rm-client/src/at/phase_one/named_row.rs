@@ -96,6 +96,7 @@ impl<DB: AtDatabase> Attempts<DB> {
             return;
         }
         self.named = None;
+        branch.note_last_commit_failed();
         report_failed(&self.shared, branch).await;
         self.restart_branch();
     }
@@ -191,7 +192,10 @@ async fn commit_whole<DB: AtDatabase>(
     };
     match &outcome {
         Outcome::Changed(_) => report_decided(shared, branch),
-        Outcome::Unmet(_) => report_failed(shared, branch).await,
+        Outcome::Unmet(_) => {
+            branch.note_last_commit_failed();
+            report_failed(shared, branch).await;
+        }
     }
     Ok(outcome)
 }

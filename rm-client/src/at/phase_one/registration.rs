@@ -106,7 +106,6 @@ pub(super) fn report_failed_unawaited<DB: Backend>(shared: &ResourceState<DB>, b
 /// Reports a branch whose COMMIT was sent and has no answer, without waiting for that of the
 /// report.
 pub(super) fn report_in_doubt<DB: Backend>(shared: &ResourceState<DB>, branch: &Branch) {
-    branch.note_last_commit(Known::InDoubt);
     let unknown = v1::PhaseOneOutcome::Unknown;
     report_unawaited(&shared.coordinator, &branch.xid, branch.id, unknown);
 }

@@ -77,8 +77,13 @@ impl<DB: AtDatabase> AtBranchHandler<DB> {
             // The branches are done. A sweep that fails is tried at the next interval, and must not
             // make the coordinator repeat the call.
             *sweep_due = Instant::now() + SWEEP_EVERY;
-            if let Err(error) = undo_table::delete_old_guards::<DB>(&mut connection).await {
-                tracing::warn!(%error, "old guard rows not deleted");
+            match undo_table::delete_old_guards::<DB>(&mut connection).await {
+                // There may be more.
+                Ok(deleted) if deleted >= undo_table::DELETE_MAX as u64 => {
+                    *sweep_due = Instant::now()
+                }
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "old guard rows not deleted"),
             }
             if let Err(error) = guarded::sweep::<DB>(&mut connection).await {
                 tracing::warn!(%error, "guarded rows of ended branches not deleted");
