@@ -98,9 +98,9 @@ impl Reports {
 
 /// Returns the XID of the global that a request may commit.
 fn committed_by(ask: &Ask) -> Option<&str> {
-    match ask {
-        Ask::End(end) => (end.decision() == Decision::Commit).then_some(&end.xid),
-        Ask::RegisterBranch(branch) => branch.is_last.then_some(&branch.xid),
-        _ => None,
+    if let Ask::End(end) = ask {
+        return (end.decision() == Decision::Commit).then_some(&end.xid);
     }
+    let Ask::RegisterBranch(branch) = ask else { return None };
+    branch.is_last.then_some(&branch.xid)
 }

@@ -7,6 +7,15 @@
 //! may carry their statements out as one `sum`. `named_row` takes that of the row of a last branch,
 //! and carries it out in one call, or on SQLite in such a queue. A single statement that gives its
 //! row by whole numbers has its undo row `composed` by the database. Phase two is not known here.
+//!
+//! A single statement goes the first of these ways that is open to it:
+//!
+//! | way | where |
+//! | --- | --- |
+//! | in a local transaction with others' | its counter's row, or on SQLite its last branch's, is granted already (`joint_queue`) |
+//! | in one call with its undo row and COMMIT | the row of its last branch is granted already (`named_row`) |
+//! | with an undo row that the database composes | its row is given by whole numbers (`composed`) |
+//! | with images, as in any local transaction | everywhere else (`statement`) |
 
 mod ahead;
 mod answer_stock;
