@@ -3,7 +3,6 @@
 //! It adds to the [link](crate::link) only what each request means for its deadline, and which
 //! reply belongs to it. Reconnecting and resubmission happen below and are not seen here.
 
-use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use handfast_proto::v1::{self, BranchOutcome, PhaseTwoCall, Resource};
 
 use crate::context;
 use crate::error::{Error, Rejection};
-use crate::link::{Begun, Link, Timeout};
+use crate::link::{Begun, Link, OnLost, Timeout};
 use crate::trace;
 use crate::xid::Xid;
 
@@ -27,12 +26,6 @@ pub(crate) trait BranchHandler: Send + Sync {
     /// A branch that the answer leaves out counts as [`v1::Retryable`]. Calls that commit may run
     /// beside each other; calls that roll back run one after the other, in the order they came.
     async fn finish(&self, call: PhaseTwoCall) -> Vec<BranchOutcome>;
-}
-
-/// Takes note of branches that the coordinator has lost, in a crash before it had stored them.
-pub(crate) trait LostBranches: Debug + Send + Sync {
-    /// A branch that was all of its global, and has committed locally.
-    fn lost(&self, xid: &Xid, branch_id: u64);
 }
 
 /// A connection to the coordinator. Cheap to clone.
@@ -242,8 +235,8 @@ impl Coordinator {
         self.link.notify("report_branch", report)
     }
 
-    /// Reports a local commit that has decided its global, and waits for nothing. `lost` hears of
-    /// the branch if the coordinator does not know its global any more.
+    /// Reports a local commit that has decided its global, and waits for nothing. `on_lost` is
+    /// called if the coordinator has lost the global in a crash, before it had stored it.
     ///
     /// # Errors
     /// When the request cannot be queued.
@@ -251,10 +244,10 @@ impl Coordinator {
         &self,
         xid: &Xid,
         branch_id: u64,
-        lost: Option<Arc<dyn LostBranches>>,
+        on_lost: Option<OnLost>,
     ) -> Result<(), Error> {
         let report = Ask::ReportBranch(report_of(xid, branch_id, v1::PhaseOneOutcome::Done));
-        self.link.report_last(report, lost.map(|lost| (lost, xid.clone(), branch_id)))
+        self.link.report_last(report, on_lost)
     }
 
     /// Asks for the status of a global.

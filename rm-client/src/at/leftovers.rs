@@ -2,7 +2,7 @@
 //!
 //! A bounded queue has the branches, and nothing waits for the deletion. Guarded rows without an
 //! undo row hold off no write. The undo row of a branch that the coordinator has lost in a crash
-//! ([`LostBranches`]) belongs to a global that is committed, and nothing will ask for it any more.
+//! belongs to a global that is committed, and nothing will ask for it any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,6 @@ use tokio::time::sleep;
 use super::database::{AtDatabase, Backend};
 use super::guarded;
 use super::undo::table::{self as undo_table, DELETE_MAX};
-use crate::coordinator::LostBranches;
 use crate::fence::is_conflict;
 use crate::xid::Xid;
 
@@ -58,10 +57,9 @@ impl Leftovers {
             tracing::debug!(xid, branch, "rows of an ended branch are left");
         }
     }
-}
 
-impl LostBranches for Leftovers {
-    fn lost(&self, xid: &Xid, branch: u64) {
+    /// Has the undo row of a branch deleted that was all of its global, and has committed.
+    pub(crate) fn delete_lost(&self, xid: &Xid, branch: u64) {
         tracing::info!(%xid, branch, "committed; the coordinator has lost it in a crash");
         self.delete(xid.as_str(), branch);
     }

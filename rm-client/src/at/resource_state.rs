@@ -35,9 +35,9 @@ pub(crate) struct ResourceState<DB: Backend> {
     pub(crate) outside: OutsideWatch,
     pub(crate) prepared: PreparedWatch,
     /// Deletes what guards have kept of ended branches.
-    pub(crate) guards: Leftovers,
+    pub(crate) guarded_leftovers: Leftovers,
     /// Deletes the undo rows of branches that the coordinator has lost.
-    pub(crate) lost_branches: Arc<Leftovers>,
+    pub(crate) lost_undo_rows: Arc<Leftovers>,
     pub(crate) joint_queues: JointQueues<DB>,
     /// How many last branches of a single statement run.
     pub(crate) last_branches_running: Arc<AtomicUsize>,

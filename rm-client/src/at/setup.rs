@@ -196,8 +196,8 @@ impl<DB: AtDatabase> At<DB> {
         let merges = self.compound_statements && identity.takes_compounds;
         let (branches, stale_guards) = RunningBranches::new();
         tokio::spawn(remove_stale_guards(self.pool.clone(), stale_guards));
-        let guards = Leftovers::deleted_from(&self.pool, LeftRows::Guarded);
-        let lost_branches = Arc::new(Leftovers::deleted_from(&self.pool, LeftRows::Undo));
+        let guarded_leftovers = Leftovers::deleted_from(&self.pool, LeftRows::Guarded);
+        let lost_undo_rows = Arc::new(Leftovers::deleted_from(&self.pool, LeftRows::Undo));
         let prepared = PreparedWatch::of(&self.pool);
         let connections = KeptConnections::new(self.pool.clone(), self.connections_kept);
         let shared = Arc::new(ResourceState {
@@ -212,8 +212,8 @@ impl<DB: AtDatabase> At<DB> {
             only_in_global: self.only_in_global,
             outside: OutsideWatch::default(),
             prepared,
-            guards,
-            lost_branches,
+            guarded_leftovers,
+            lost_undo_rows,
             joint_queues: JointQueues::default(),
             last_branches_running: Arc::default(),
             answers: AnswerStock::default(),

@@ -12,43 +12,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::driver::Link;
-use crate::coordinator::LostBranches;
+use super::waiter::{Answered, Waiter};
 use crate::error::{Error, Rejection};
-use crate::transient::UNKNOWN_XID;
-use crate::xid::Xid;
-
-/// A request's answer, or the reason why there is none.
-pub(super) type Answered = Result<Answer, Error>;
-
-/// Where the answer to a request goes.
-#[derive(Debug)]
-pub(super) enum Waiter {
-    One(oneshot::Sender<Answered>),
-    /// Those that have to do with the global that was begun.
-    OfBegin(Arc<BeginAnswer>),
-    /// A listener that hears whether the coordinator has lost the branch of a report.
-    OfLastBranch(LastBranch),
-}
-
-impl Waiter {
-    pub(super) fn send(self, answered: Answered) {
-        match self {
-            // The caller may be gone.
-            Self::One(waiter) => drop(waiter.send(answered)),
-            Self::OfBegin(answer) => answer.set(answered),
-            Self::OfLastBranch((lost, xid, branch)) => {
-                if let Ok(Answer::Rejected(refusal)) = answered
-                    && refusal.code == UNKNOWN_XID
-                {
-                    lost.lost(&xid, branch);
-                }
-            }
-        }
-    }
-}
-
-/// A last branch that has committed and may be lost, and the listener that hears of it.
-pub(crate) type LastBranch = (Arc<dyn LostBranches>, Xid, u64);
 
 /// A global that is begun, or is being begun.
 #[derive(Debug)]
@@ -129,7 +94,7 @@ impl BeginAnswer {
         matches!(&*self.lock(), State::Answered(Err(Error::Rejected(_))))
     }
 
-    fn set(&self, answered: Answered) {
+    pub(super) fn set(&self, answered: Answered) {
         let answered = answered.and_then(reply_in).map(|reply| Deadline::of(&reply));
         let before = std::mem::replace(&mut *self.lock(), State::Answered(answered));
         if let State::Awaited(wakers) = before {
@@ -170,11 +135,11 @@ impl Link {
             let (id, lent) = state.protocol.begin(now, request, limit)?;
             let Some(lent) = lent else {
                 let (waiter, answer) = oneshot::channel();
-                state.waiters.insert(id, Waiter::One(waiter));
+                state.waiters.insert(id, Waiter::Caller(waiter));
                 return Ok::<_, Error>(Submitted::Waits(id, answer));
             };
             let answer = Arc::new(BeginAnswer::new(self.shared.id));
-            state.waiters.insert(id, Waiter::OfBegin(Arc::clone(&answer)));
+            state.waiters.insert(id, Waiter::Begin(Arc::clone(&answer)));
             Ok(Submitted::Ahead(lent, answer))
         });
         let begun = submitted.map(|submitted| match submitted {

@@ -27,11 +27,12 @@ use tonic::client::Grpc;
 use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Status};
 
-use super::begin::{Answered, LastBranch, LinkId, Waiter};
+use super::begin::LinkId;
 use super::codec::FrameCodec;
 use super::dial::{Dialler, failure};
 use super::progress::Progress;
 use super::resource_queues::{Outcomes, ResourceQueues};
+use super::waiter::{Answered, OnLost, Waiter};
 use crate::coordinator::BranchHandler;
 use crate::error::Error;
 
@@ -168,7 +169,7 @@ impl Link {
     ) -> impl Future<Output = Answered> {
         let (waiter, answer) = oneshot::channel();
         // Submitted before the future is polled, so that the future need not keep the request.
-        let id = self.submit(name, ask, timeout, Some(Waiter::One(waiter)));
+        let id = self.submit(name, ask, timeout, Some(Waiter::Caller(waiter)));
         let answer = id.map(|id| self.answer_to(id, answer));
         async move { answer?.await }
     }
@@ -203,12 +204,12 @@ impl Link {
     }
 
     /// Sends the report of a local commit that has decided its global, without waiting for the
-    /// answer. The listener of `last` hears if the coordinator does not know the branch any more.
+    /// answer.
     ///
     /// # Errors
     /// When it is not taken.
-    pub(crate) fn report_last(&self, report: Ask, last: Option<LastBranch>) -> Result<(), Error> {
-        let waiter = last.map(Waiter::OfLastBranch);
+    pub(crate) fn report_last(&self, report: Ask, on_lost: Option<OnLost>) -> Result<(), Error> {
+        let waiter = on_lost.map(Waiter::LastBranch);
         self.submit("report_branch", report, Timeout::default(), waiter).map(drop)
     }
 

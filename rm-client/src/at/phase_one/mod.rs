@@ -10,12 +10,12 @@
 //!
 //! A single statement goes the first of these ways that is open to it:
 //!
-//! | way | where |
-//! | --- | --- |
-//! | in a local transaction with others' | its counter's row, or on SQLite its last branch's, is granted already (`joint_queue`) |
-//! | in one call with its undo row and COMMIT | the row of its last branch is granted already (`named_row`) |
-//! | with an undo row that the database composes | its row is given by whole numbers (`composed`) |
-//! | with images, as in any local transaction | everywhere else (`statement`) |
+//! 1. In a local transaction with others' (`joint_queue`), if the row of its counter, or on SQLite
+//!    that of its last branch, is granted already.
+//! 2. In one call with its undo row and COMMIT (`named_row`), if the row of its last branch is
+//!    granted already.
+//! 3. With an undo row that the database composes (`composed`), if whole numbers give its row.
+//! 4. With images (`statement`), as in any local transaction.
 
 mod ahead;
 mod answer_stock;

@@ -11,9 +11,9 @@ use crate::at::crash_point::crash_point;
 use crate::at::database::Backend;
 use crate::at::error::AtError;
 use crate::at::resource_state::ResourceState;
-use crate::coordinator::LostBranches;
 use crate::error::Error;
 use crate::last_commit::Known;
+use crate::link::OnLost;
 use crate::unknown_outcome::{UnknownOutcomeGuard, report_unawaited};
 
 /// Database locks are held while the coordinator is asked to wait.
@@ -114,9 +114,13 @@ pub(super) fn report_in_doubt<DB: Backend>(shared: &ResourceState<DB>, branch: &
 /// report the coordinator asks the database.
 pub(super) fn report_decided<DB: Backend>(shared: &ResourceState<DB>, branch: &Branch) {
     branch.note_last_commit(Known::Committed);
-    let lost = || Arc::clone(&shared.lost_branches) as Arc<dyn LostBranches>;
-    let lost = branch.may_be_lost.then(lost);
-    if let Err(error) = shared.coordinator.report_last(&branch.xid, branch.id, lost) {
+    let on_lost = || -> OnLost {
+        let (undo_rows, xid, id) =
+            (Arc::clone(&shared.lost_undo_rows), branch.xid.clone(), branch.id);
+        Box::new(move || undo_rows.delete_lost(&xid, id))
+    };
+    let on_lost = branch.may_be_lost.then(on_lost);
+    if let Err(error) = shared.coordinator.report_last(&branch.xid, branch.id, on_lost) {
         let (xid, branch) = (&branch.xid, branch.id);
         tracing::warn!(%xid, branch, %error, "committed; the coordinator learns it at the timeout");
     }

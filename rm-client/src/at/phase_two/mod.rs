@@ -71,7 +71,7 @@ impl<DB: AtDatabase> AtBranchHandler<DB> {
         }
         crash_point("after-phase-two-commit");
         if self.shared.catalogue.knows_guards() {
-            names.iter().for_each(|(xid, id)| self.shared.guards.delete(xid, *id));
+            names.iter().for_each(|(xid, id)| self.shared.guarded_leftovers.delete(xid, *id));
         }
         if *sweep_due <= Instant::now() {
             // The branches are done. A sweep that fails is tried at the next interval, and must not

@@ -161,7 +161,7 @@ async fn attempt<DB: AtDatabase>(
             // An operator who leaves the rows is answered without a look at their tables.
             let is_left = branch.resolution() == Resolution::AcceptCurrent;
             if is_left || shared.catalogue.knows_guards() {
-                shared.guards.delete(xid, id);
+                shared.guarded_leftovers.delete(xid, id);
             }
             Ok(Some(Restored::Done))
         }
