@@ -201,11 +201,11 @@ impl Builder {
         let (dispatch, spans) = (self.dispatch, Spans::default());
         let mut runtime = Runtime::launch(store, clock, settings, dispatch, over_http, spans);
         runtime.engine.until_leading().await.inspect_err(|_| runtime.abort())?;
-        let Engine { handle, standing, .. } = &runtime.engine;
+        let Engine { handle, leadership, .. } = &runtime.engine;
         let dispatcher = runtime.dispatcher.clone();
         let over_http = runtime.over_http.clone();
         let front =
-            GrpcFrontend::new(handle.clone(), standing.clone(), dispatcher, self.bounds, over_http);
+            GrpcFrontend::new(handle.clone(), leadership.clone(), dispatcher, self.bounds, over_http);
         let connections_max = descriptors::connections_beside(CONNECTIONS_MAX);
         let acceptor = Acceptor::new(listener, connections_max, PortName::Grpc);
         let port = open_port(&front, acceptor).inspect_err(|_| runtime.abort())?;

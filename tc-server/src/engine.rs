@@ -13,10 +13,10 @@ mod batch_builder;
 mod failure;
 mod handle;
 mod inbox;
+mod leadership;
 mod pending_replies;
 mod scans;
 mod settings;
-mod standing;
 
 use std::collections::VecDeque;
 use std::future;
@@ -44,9 +44,9 @@ pub use batch_builder::{Batch, BatchBuilder, Outgoing};
 pub use failure::EngineFailure;
 pub(crate) use failure::ended;
 pub use handle::{EngineError, EngineHandle, EngineResult, Permit, ReplySink};
+pub use leadership::Leadership;
+pub(crate) use leadership::changed;
 pub use settings::Settings;
-pub use standing::Standing;
-pub(crate) use standing::changed;
 
 /// How long a process that has handed over the lead does not try to lead. Too short: it takes the
 /// lead back before a slow candidate has seen that the lead is free. Too long: if there is no other
@@ -59,7 +59,7 @@ pub struct Engine {
     /// Sends requests to it.
     pub handle: EngineHandle,
     /// How it stands.
-    pub standing: watch::Receiver<Standing>,
+    pub leadership: watch::Receiver<Leadership>,
     /// Ends with `Ok` after [`EngineHandle::stop`]; an error must stop the process.
     pub ended: JoinHandle<Result<(), EngineFailure>>,
 }
@@ -70,7 +70,7 @@ pub struct ReadyEngine<Run> {
     /// Sends requests to it.
     pub handle: EngineHandle,
     /// How it stands.
-    pub standing: watch::Receiver<Standing>,
+    pub leadership: watch::Receiver<Leadership>,
     /// The engine itself; ends as [`Engine::ended`].
     pub run: Run,
 }
@@ -100,8 +100,8 @@ impl Engine {
         phase_two: Arc<dyn EffectSink>,
     ) -> Self {
         let prepared = Self::prepare(store, clock, settings, phase_two);
-        let ReadyEngine { handle, standing, run } = prepared;
-        Self { handle, standing, ended: tokio::spawn(run) }
+        let ReadyEngine { handle, leadership, run } = prepared;
+        Self { handle, leadership, ended: tokio::spawn(run) }
     }
 
     /// Waits until the engine leads, or was stopped before that. Must not be called again after an
@@ -111,9 +111,9 @@ impl Engine {
     ///
     /// When the store cannot be led or its records cannot be loaded.
     pub async fn until_leading(&mut self) -> Result<(), EngineFailure> {
-        let decided = |it: &Standing| matches!(it, Standing::Leading(_) | Standing::Ended);
+        let decided = |it: &Leadership| matches!(it, Leadership::Leading(_) | Leadership::Ended);
         // Without a sender the engine has ended.
-        let leads = self.standing.wait_for(decided).await.is_ok_and(|it| it.epoch().is_some());
+        let leads = self.leadership.wait_for(decided).await.is_ok_and(|it| it.epoch().is_some());
         if leads { Ok(()) } else { ended((&mut self.ended).await) }
     }
 
@@ -127,17 +127,17 @@ impl Engine {
         let inbox = Arc::new(Inbox::new(settings.queue_max));
         // Before the engine leads there is no state to decide from.
         inbox.suspend();
-        let standing = watch::Sender::new(Standing::without_lead(&store.leader().borrow()));
-        let receiver = standing.subscribe();
+        let leadership = watch::Sender::new(Leadership::without_lead(&store.leader().borrow()));
+        let receiver = leadership.subscribe();
         let running = Running {
             inbox: Arc::clone(&inbox),
             replies: PendingReplies::new(phase_two, settings.alerts.clone()),
             store,
             clock,
             settings,
-            standing,
+            leadership,
         };
-        ReadyEngine { handle: EngineHandle::new(inbox), standing: receiver, run: running.run() }
+        ReadyEngine { handle: EngineHandle::new(inbox), leadership: receiver, run: running.run() }
     }
 }
 
@@ -149,7 +149,7 @@ struct Running {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     settings: Settings,
-    standing: watch::Sender<Standing>,
+    leadership: watch::Sender<Leadership>,
 }
 
 /// One term of leadership.
@@ -200,7 +200,7 @@ impl Running {
             // The inbox is opened first, so that a front end that sees the engine lead finds it
             // open.
             self.inbox.resume();
-            self.standing.send_replace(Standing::Leading(term.epoch));
+            self.leadership.send_replace(Leadership::Leading(term.epoch));
             match self.serve(&mut term).await {
                 Ok(()) if self.inbox.is_closed() => {
                     self.store.resign(term.epoch).await;
@@ -214,7 +214,7 @@ impl Running {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.standing.send_replace(Standing::Ended);
+        self.leadership.send_replace(Leadership::Ended);
         self.replies.abandon(EngineError::Stopping);
         Ok(())
     }
@@ -239,7 +239,7 @@ impl Running {
         if let Leader::Elsewhere { epoch, node } = leader {
             tracing::info!(leader = node.id, epoch = epoch.0, "following");
         }
-        self.standing.send_replace(Standing::without_lead(leader));
+        self.leadership.send_replace(Leadership::without_lead(leader));
     }
 
     async fn gain(&self) -> Result<Term, EngineFailure> {
@@ -287,7 +287,7 @@ impl Running {
     /// Drops the state of a term that is over, and refuses every waiting and queued request with
     /// `NotLeading`.
     fn step_down(&mut self) {
-        self.standing.send_replace(Standing::Following(Leader::Unknown));
+        self.leadership.send_replace(Leadership::Following(Leader::Unknown));
         self.replies.abandon(EngineError::NotLeading);
         self.replies.clear_phase_two();
         refuse(self.inbox.suspend(), EngineError::NotLeading);
@@ -478,7 +478,7 @@ async fn write(writing: &mut Option<Writing>) -> Result<(), StoreError> {
 impl Drop for Running {
     /// However the engine ends, every waiting request is answered.
     fn drop(&mut self) {
-        self.standing.send_replace(Standing::Ended);
+        self.leadership.send_replace(Leadership::Ended);
         self.replies.abandon(EngineError::NotLeading);
         refuse(self.inbox.abandon(EngineError::NotLeading), EngineError::NotLeading);
     }

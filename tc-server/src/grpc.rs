@@ -35,7 +35,7 @@ use tonic::service::Routes;
 use tonic_health::ServingStatus;
 
 use crate::dispatch::Dispatcher;
-use crate::engine::{EngineError, EngineHandle, Standing};
+use crate::engine::{EngineError, EngineHandle, Leadership};
 use crate::over_http::HttpCaller;
 use crate::peers::Peers;
 use crate::presence::Presence;
@@ -66,14 +66,14 @@ pub struct GrpcFrontend {
 struct Shared {
     engine: EngineHandle,
     dispatcher: Dispatcher,
-    standing: watch::Receiver<Standing>,
+    leadership: watch::Receiver<Leadership>,
     decoder: Decoder,
     over_http: HttpCaller,
     spans: Spans,
     presence: Presence,
     relay_reports: RelayReports,
     queues: Mutex<Vec<Weak<SendQueue>>>,
-    /// Wakes clients that wait for a leader, in their order of arrival. `standing` would wake them
+    /// Wakes clients that wait for a leader, in their order of arrival. `leadership` would wake them
     /// in any order, and a run of the simulation could not be repeated.
     leader_known: Notify,
     going_away: AtomicBool,
@@ -88,7 +88,7 @@ impl GrpcFrontend {
     #[must_use]
     pub fn new(
         engine: EngineHandle,
-        standing: watch::Receiver<Standing>,
+        leadership: watch::Receiver<Leadership>,
         dispatcher: Dispatcher,
         bounds: Bounds,
         over_http: HttpCaller,
@@ -100,7 +100,7 @@ impl GrpcFrontend {
             // One way out for all spans of a coordinator.
             spans: dispatcher.spans(),
             dispatcher,
-            standing,
+            leadership,
             decoder: Decoder { bounds },
             over_http,
             queues: Mutex::default(),
@@ -141,7 +141,7 @@ impl GrpcFrontend {
 
     /// Returns the layer that passes unary calls on to the leader while another node leads.
     pub(crate) fn pass_on(&self, peers: Option<Peers>) -> PassOnLayer {
-        PassOnLayer::new(self.shared.standing.clone(), peers)
+        PassOnLayer::new(self.shared.leadership.clone(), peers)
     }
 
     /// Asks every client to reconnect elsewhere and takes no further connection; what is under way
@@ -216,13 +216,13 @@ impl GrpcFrontend {
 
     /// Returns the epoch in which this server leads.
     fn epoch(&self) -> Result<u64, wire::NotLeading> {
-        let epoch = self.shared.standing.borrow().epoch();
+        let epoch = self.shared.leadership.borrow().epoch();
         epoch.map(|epoch| epoch.0).ok_or_else(|| self.leader())
     }
 
     /// Returns what is known of another leader.
     fn leader(&self) -> wire::NotLeading {
-        pass_on::leader_of(&self.shared.standing.borrow())
+        pass_on::leader_of(&self.shared.leadership.borrow())
     }
 
     /// Returns the status of a call that the engine could not answer. It names the leader.
@@ -230,15 +230,15 @@ impl GrpcFrontend {
         refusal::status_of_engine(error, self.leader())
     }
 
-    /// Follows the engine's standing: reports it to the health service, and ends every connection
+    /// Follows the engine's leadership: reports it to the health service, and ends every connection
     /// when the engine does not lead any more. The next leader could not reach a process that
     /// stayed. A connection that waits for a leader is woken, and checks by itself.
     /// [`GrpcFrontend::routes`] starts it; without routes the caller runs it.
     pub async fn keep_watch(self) {
-        let mut standing = self.shared.standing.clone();
+        let mut leadership = self.shared.leadership.clone();
         loop {
             // Marked as seen before it is acted on, so that a change meanwhile is not missed.
-            let seen = standing.borrow_and_update().clone();
+            let seen = leadership.borrow_and_update().clone();
             if seen.is_settled() {
                 self.shared.leader_known.notify_waiters();
             }
@@ -252,7 +252,7 @@ impl GrpcFrontend {
                     }
                 });
             }
-            if standing.changed().await.is_err() {
+            if leadership.changed().await.is_err() {
                 return self.set_health(ServingStatus::NotServing).await;
             }
         }
@@ -260,7 +260,7 @@ impl GrpcFrontend {
 
     /// Tells the health service whether the server serves: it leads, and is not going away.
     pub(crate) async fn show_health(&self) {
-        let leads = self.shared.standing.borrow().epoch().is_some();
+        let leads = self.shared.leadership.borrow().epoch().is_some();
         let serves = leads && !self.shared.going_away.load(Ordering::Relaxed);
         let status = if serves { ServingStatus::Serving } else { ServingStatus::NotServing };
         self.set_health(status).await;

@@ -48,7 +48,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::accept::Acceptor;
 use crate::dispatch::Dispatcher;
-use crate::engine::{EngineHandle, Standing, changed};
+use crate::engine::{EngineHandle, Leadership, changed};
 use crate::presence::Presence;
 use crate::spans::Spans;
 use arrival::serve_arrival;
@@ -143,7 +143,7 @@ struct Shared {
     clients: Clients,
     settings: Settings,
     spans: Spans,
-    standing: watch::Receiver<Standing>,
+    leadership: watch::Receiver<Leadership>,
     /// `None` where no other node can lead.
     members: Option<Members>,
     addresses: ClientAddresses,
@@ -158,7 +158,7 @@ impl SeataFrontend {
     #[must_use]
     pub fn new(
         engine: EngineHandle,
-        standing: watch::Receiver<Standing>,
+        leadership: watch::Receiver<Leadership>,
         dispatcher: Dispatcher,
         settings: Settings,
         members: Option<Members>,
@@ -178,7 +178,7 @@ impl SeataFrontend {
             clients,
             settings,
             spans,
-            standing,
+            leadership,
             members,
             addresses,
             outage,
@@ -194,18 +194,18 @@ impl SeataFrontend {
     /// not call a client that stayed. While another node leads, connections are passed on to it.
     pub async fn serve(self, mut acceptor: Acceptor, stop: CancellationToken) {
         let mut connections = JoinSet::new();
-        let mut standing = self.shared.standing.clone();
-        let first = Way::of(&standing.borrow_and_update());
+        let mut leadership = self.shared.leadership.clone();
+        let first = Way::of(&leadership.borrow_and_update());
         let terms = watch::Sender::new(self.begin_term(first, &stop));
         let deleting = self.delete_undo_logs();
         tokio::pin!(deleting);
         loop {
             tokio::select! {
                 never = &mut deleting => match never {},
-                () = changed(&mut standing) => {
-                    let now = standing.borrow_and_update().clone();
+                () = changed(&mut leadership) => {
+                    let now = leadership.borrow_and_update().clone();
                     // An engine that was stopped is no lost lead: its clients get their answers.
-                    if now != Standing::Ended {
+                    if now != Leadership::Ended {
                         self.follow(Way::of(&now), &terms, &stop);
                     }
                 }

@@ -27,7 +27,7 @@ use crate::clock::{Clock, WallClock};
 use crate::config::{Config, ConfigError, StoreKind};
 use crate::descriptors;
 use crate::dispatch::{Dispatcher, ProcessRegistration};
-use crate::engine::{self, Engine, EngineFailure, Standing};
+use crate::engine::{self, Engine, EngineFailure, Leadership};
 use crate::grpc::{self, GrpcFrontend};
 use crate::metrics;
 use crate::over_http::{self, HttpCaller, Participant, Prefix, Secret};
@@ -102,7 +102,7 @@ impl Server {
     }
 
     /// Starts a coordinator on the current runtime. Its ports are served when this returns. Until
-    /// the coordinator has gained the lead in its store, they answer only with its standing.
+    /// the coordinator has gained the lead in its store, they answer only with its leadership.
     ///
     /// The ports are bound first, so that XIDs carry the actual port where port 0 was configured.
     ///
@@ -208,11 +208,16 @@ fn serve(
         listeners;
     let seata_address = seata.as_ref().map(|(_, address, _)| *address);
     let Runtime { dispatcher, background, engine, store, over_http, registrations } = runtime;
-    let (handle, standing) = (engine.handle.clone(), engine.standing.clone());
-    let readiness = Readiness::new(standing.clone());
+    let (handle, leadership) = (engine.handle.clone(), engine.leadership.clone());
+    let readiness = Readiness::new(leadership.clone());
     let bounds = bounds(config);
-    let front =
-        GrpcFrontend::new(handle.clone(), standing.clone(), dispatcher.clone(), bounds, over_http);
+    let front = GrpcFrontend::new(
+        handle.clone(),
+        leadership.clone(),
+        dispatcher.clone(),
+        bounds,
+        over_http,
+    );
     let routes = front.routes().map_err(|error| {
         engine.ended.abort();
         background.abort();
@@ -220,7 +225,7 @@ fn serve(
     })?;
     let seata = seata.map(|(acceptor, _, members)| {
         let front = seata_frontend(config, &engine, &dispatcher, members);
-        serve_seata(acceptor, opened(config.store, standing.clone()), front)
+        serve_seata(acceptor, opened(config.store, leadership.clone()), front)
     });
     let (store_name, pass_on) = (about.store, front.pass_on(about.peers.clone()));
     let grpc_silence_limit = Duration::from_millis(config.grpc.silence_timeout_ms);
@@ -247,7 +252,7 @@ fn serve(
         readiness,
         grpc: serve_grpc(
             grpc,
-            opened(config.store, standing),
+            opened(config.store, leadership),
             routes,
             access.clone(),
             pass_on,
@@ -277,17 +282,17 @@ fn seata_frontend(
 ) -> seata::SeataFrontend {
     let rows_max = config.limits.rows_per_request_max;
     let settings = seata::Settings { rows_max, ..(&config.seata).into() };
-    let (handle, standing) = (engine.handle.clone(), engine.standing.clone());
-    seata::SeataFrontend::new(handle, standing, dispatcher.clone(), settings, members)
+    let (handle, leadership) = (engine.handle.clone(), engine.leadership.clone());
+    seata::SeataFrontend::new(handle, leadership, dispatcher.clone(), settings, members)
 }
 
 /// Completes when clients can be served. On a shared store they are at once: a node that follows
 /// sends them to the leader. On a store of this machine alone a connection waits, for as long as
 /// the records are read: a client that is told to go elsewhere has nowhere to go.
-async fn opened(store: StoreKind, mut standing: watch::Receiver<Standing>) {
+async fn opened(store: StoreKind, mut leadership: watch::Receiver<Leadership>) {
     if !store.is_shared() {
         // An error means that the engine has ended, and the port is closed.
-        let _ = standing.wait_for(|it| *it != Standing::Gaining).await;
+        let _ = leadership.wait_for(|it| *it != Leadership::Gaining).await;
     }
 }
 
@@ -312,7 +317,7 @@ impl RunningServer {
         if leads.is_err() {
             self.engine = None;
         }
-        // Not left to the task that follows the standing: a probe may come before that task runs.
+        // Not left to the task that follows the leadership: a probe may come before that task runs.
         self.front.show_health().await;
         leads
     }

@@ -214,7 +214,7 @@ pub(super) fn located(state: &AdminState, action: &Action) -> Action {
     if state.peers().is_some() {
         action.node = Some(state.about().node.id.clone());
         // A transfer is answered after the lead is gone, and keeps the epoch in which it was asked.
-        let epoch = state.readiness().standing().borrow().epoch().map(|epoch| epoch.0);
+        let epoch = state.readiness().leadership().borrow().epoch().map(|epoch| epoch.0);
         action.epoch = action.epoch.or(epoch);
     }
     action

@@ -15,7 +15,7 @@ use super::model::{
 };
 use super::{AdminState, ApiError};
 use crate::audit::Action;
-use crate::engine::{EngineError, Standing};
+use crate::engine::{EngineError, Leadership};
 use crate::peers::Peers;
 use crate::store::{CoordinatorNode, SeenNode};
 use crate::time_format;
@@ -34,14 +34,14 @@ const TRANSFER_LIMIT: Duration = Duration::from_secs(5);
     security(("token" = []))
 )]
 pub(super) async fn show(_viewer: Viewer, State(state): State<AdminState>) -> Json<Cluster> {
-    let standing = state.readiness().standing().borrow().clone();
+    let leadership = state.readiness().leadership().borrow().clone();
     let this = &state.about().node;
-    let elsewhere = standing.leader_elsewhere();
-    let leader = if standing.epoch().is_some() { Some(this) } else { elsewhere.map(|it| it.1) };
-    let epoch = standing.epoch().or(elsewhere.map(|it| it.0));
+    let elsewhere = leadership.leader_elsewhere();
+    let leader = if leadership.epoch().is_some() { Some(this) } else { elsewhere.map(|it| it.1) };
+    let epoch = leadership.epoch().or(elsewhere.map(|it| it.0));
     Json(Cluster {
         node: shown(this),
-        standing: standing_of(&standing),
+        standing: standing_of(&leadership),
         since: time_format::rfc3339(state.readiness().since()),
         store: state.about().store.to_owned(),
         leader: leader.map(shown),
@@ -93,14 +93,14 @@ async fn record_and_transfer(state: AdminState, action: Action) -> Result<Transf
 }
 
 async fn hand_over(state: &AdminState) -> Result<TransferReply, ApiError> {
-    let mut standing = state.readiness().standing();
-    let given_up = standing.borrow_and_update().epoch().ok_or(EngineError::NotLeading)?;
+    let mut leadership = state.readiness().leadership();
+    let given_up = leadership.borrow_and_update().epoch().ok_or(EngineError::NotLeading)?;
     // Without another node the lead would only be interrupted.
     if state.peers().is_none() {
         return Err(ApiError::NoOtherNode);
     }
     state.engine().hand_over();
-    let changed = standing.wait_for(|standing| is_settled(standing, given_up));
+    let changed = leadership.wait_for(|leadership| is_settled(leadership, given_up));
     let settled = timeout(TRANSFER_LIMIT, changed).await.map_err(|_elapsed| ApiError::Timeout)?;
     let settled = settled.map_err(|_ended| EngineError::Stopping)?;
     let (epoch, leader) = settled.leader_elsewhere().ok_or(ApiError::NoOtherNode)?;
@@ -108,17 +108,17 @@ async fn hand_over(state: &AdminState) -> Result<TransferReply, ApiError> {
 }
 
 /// Returns whether it is known which node leads after the epoch that was given up.
-fn is_settled(standing: &Standing, given_up: Epoch) -> bool {
-    let leads_again = standing.epoch().is_some_and(|epoch| epoch > given_up);
-    leads_again || standing.leader_elsewhere().is_some() || *standing == Standing::Ended
+fn is_settled(leadership: &Leadership, given_up: Epoch) -> bool {
+    let leads_again = leadership.epoch().is_some_and(|epoch| epoch > given_up);
+    leads_again || leadership.leader_elsewhere().is_some() || *leadership == Leadership::Ended
 }
 
-fn standing_of(standing: &Standing) -> NodeStanding {
-    match standing {
-        Standing::Following(_) => NodeStanding::Following,
-        Standing::Gaining => NodeStanding::Gaining,
-        Standing::Leading(_) => NodeStanding::Leading,
-        Standing::Ended => NodeStanding::Ended,
+fn standing_of(leadership: &Leadership) -> NodeStanding {
+    match leadership {
+        Leadership::Following(_) => NodeStanding::Following,
+        Leadership::Gaining => NodeStanding::Gaining,
+        Leadership::Leading(_) => NodeStanding::Leading,
+        Leadership::Ended => NodeStanding::Ended,
     }
 }
 

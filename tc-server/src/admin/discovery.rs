@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use super::caller::Viewer;
 use super::state::SeataAddress;
 use super::{AdminState, ApiError};
-use crate::engine::Standing;
+use crate::engine::Leadership;
 use crate::peers::Peers;
 use crate::seata::SERVER_VERSION;
 use crate::security::{AccessError, Permission};
@@ -81,13 +81,15 @@ async fn cluster(
 ) -> Result<Json<Metadata>, ApiError> {
     let Some(this) = &state.about().seata else { return Err(ApiError::NoRoute) };
     let seen = seen_lately(&state);
-    let standing = state.readiness().standing();
-    let (leader, term) = match &*standing.borrow() {
-        Standing::Leading(epoch) => (Some(this.clone()), epoch.0),
-        Standing::Following(Leader::Elsewhere { epoch, node }) => (SeataAddress::of(node), epoch.0),
-        Standing::Following(Leader::Unknown | Leader::Here)
-        | Standing::Gaining
-        | Standing::Ended => {
+    let leadership = state.readiness().leadership();
+    let (leader, term) = match &*leadership.borrow() {
+        Leadership::Leading(epoch) => (Some(this.clone()), epoch.0),
+        Leadership::Following(Leader::Elsewhere { epoch, node }) => {
+            (SeataAddress::of(node), epoch.0)
+        }
+        Leadership::Following(Leader::Unknown | Leader::Here)
+        | Leadership::Gaining
+        | Leadership::Ended => {
             return Ok(Json(Metadata { nodes: Vec::new(), store_mode: "raft", term: 0 }));
         }
     };
@@ -135,9 +137,9 @@ fn node(address: &SeataAddress, role: &'static str) -> Node {
 }
 
 /// Returns the term of the leader that is known, here or elsewhere.
-fn term(standing: &Standing) -> Option<u64> {
-    let elsewhere = || standing.leader_elsewhere().map(|(epoch, _)| epoch);
-    standing.epoch().or_else(elsewhere).map(|epoch| epoch.0)
+fn term(leadership: &Leadership) -> Option<u64> {
+    let elsewhere = || leadership.leader_elsewhere().map(|(epoch, _)| epoch);
+    leadership.epoch().or_else(elsewhere).map(|epoch| epoch.0)
 }
 
 #[derive(Debug, Deserialize)]
@@ -161,10 +163,10 @@ async fn watch(
     let port_limit = Duration::from_millis(state.config().request_timeout_ms) * 9 / 10;
     let asked = wait.timeout.map_or(WATCH_LIMIT, Duration::from_millis);
     let limit = asked.min(WATCH_LIMIT).min(port_limit);
-    let mut standing = state.readiness().standing();
-    let is_newer = |it: &Standing| term(it).is_some_and(|term| term > known);
-    // The current standing counts too: a client that has missed a change is answered at once.
-    Ok(match timeout(limit, standing.wait_for(is_newer)).await {
+    let mut leadership = state.readiness().leadership();
+    let is_newer = |it: &Leadership| term(it).is_some_and(|term| term > known);
+    // The current leadership counts too: a client that has missed a change is answered at once.
+    Ok(match timeout(limit, leadership.wait_for(is_newer)).await {
         Ok(Ok(_newer)) => StatusCode::OK,
         // The first error means that the engine has ended, as in a shutdown.
         Ok(Err(_)) | Err(_) => StatusCode::NOT_MODIFIED,

@@ -13,7 +13,7 @@ use crate::audit::AuditLog;
 use crate::clock::Clock;
 use crate::config::AdminConfig;
 use crate::dispatch::Dispatcher;
-use crate::engine::{EngineHandle, Standing, changed};
+use crate::engine::{EngineHandle, Leadership, changed};
 use crate::grpc::GrpcFrontend;
 use crate::metrics;
 use crate::peers::Peers;
@@ -92,14 +92,14 @@ impl SeataAddress {
 pub struct Readiness {
     stopping: CancellationToken,
     since_ms: Arc<AtomicU64>,
-    standing: watch::Receiver<Standing>,
+    leadership: watch::Receiver<Leadership>,
 }
 
 impl Readiness {
     /// Creates a state that is ready for as long as the engine leads.
     #[must_use]
-    pub fn new(standing: watch::Receiver<Standing>) -> Self {
-        Self { stopping: CancellationToken::new(), since_ms: Arc::default(), standing }
+    pub fn new(leadership: watch::Receiver<Leadership>) -> Self {
+        Self { stopping: CancellationToken::new(), since_ms: Arc::default(), leadership }
     }
 
     /// Marks the beginning of a shutdown.
@@ -114,31 +114,31 @@ impl Readiness {
 
     /// Returns whether the server leads, and so answers requests itself.
     pub(super) fn leads(&self) -> bool {
-        !self.is_stopping() && self.standing.borrow().epoch().is_some()
+        !self.is_stopping() && self.leadership.borrow().epoch().is_some()
     }
 
     /// Returns whether the server leads, or knows which node does.
     pub(super) fn is_member(&self) -> bool {
-        let standing = self.standing.borrow();
-        let knows = standing.epoch().is_some() || standing.leader_elsewhere().is_some();
+        let leadership = self.leadership.borrow();
+        let knows = leadership.epoch().is_some() || leadership.leader_elsewhere().is_some();
         !self.is_stopping() && knows
     }
 
     /// Returns why the server does not answer requests itself.
     pub(super) fn why_not(&self) -> &'static str {
-        match *self.standing.borrow() {
+        match *self.leadership.borrow() {
             _ if self.is_stopping() => "shutting down",
-            Standing::Following(Leader::Elsewhere { .. }) => "another node leads",
-            Standing::Following(Leader::Unknown | Leader::Here) => "no node is known to lead",
-            Standing::Gaining => "gaining the lead",
-            Standing::Leading(_) => "leading",
-            Standing::Ended => "the engine has ended",
+            Leadership::Following(Leader::Elsewhere { .. }) => "another node leads",
+            Leadership::Following(Leader::Unknown | Leader::Here) => "no node is known to lead",
+            Leadership::Gaining => "gaining the lead",
+            Leadership::Leading(_) => "leading",
+            Leadership::Ended => "the engine has ended",
         }
     }
 
     /// Returns the leader, if another node leads.
     pub(super) fn leader_elsewhere(&self) -> Option<CoordinatorNode> {
-        self.standing.borrow().leader_elsewhere().map(|(_, node)| node.clone())
+        self.leadership.borrow().leader_elsewhere().map(|(_, node)| node.clone())
     }
 
     /// Returns since when the server stands as it does.
@@ -146,21 +146,21 @@ impl Readiness {
         Timestamp(self.since_ms.load(Ordering::Relaxed))
     }
 
-    /// Notes and counts the changes of the server's standing, for as long as it runs.
+    /// Notes and counts the changes of the server's leadership, for as long as it runs.
     pub async fn observe(self, clock: Arc<dyn Clock>) {
-        let mut standing = self.standing.clone();
+        let mut leadership = self.leadership.clone();
         let mut leader = None;
         loop {
             self.since_ms.store(clock.now().0, Ordering::Relaxed);
-            let elsewhere = |it: &Standing| it.leader_elsewhere().map(|(epoch, _)| epoch);
+            let elsewhere = |it: &Leadership| it.leader_elsewhere().map(|(epoch, _)| epoch);
             let epoch = {
-                let standing = standing.borrow_and_update();
-                standing.epoch().or_else(|| elsewhere(&standing))
+                let leadership = leadership.borrow_and_update();
+                leadership.epoch().or_else(|| elsewhere(&leadership))
             };
             if let Some(epoch) = epoch.filter(|epoch| leader != Some(*epoch)) {
                 metrics::set_epoch(epoch, leader.replace(epoch).is_some());
             }
-            changed(&mut standing).await;
+            changed(&mut leadership).await;
         }
     }
 
@@ -168,9 +168,9 @@ impl Readiness {
         self.stopping.is_cancelled()
     }
 
-    /// Returns a receiver of the engine's standing.
-    pub(super) fn standing(&self) -> watch::Receiver<Standing> {
-        self.standing.clone()
+    /// Returns a receiver of the engine's leadership.
+    pub(super) fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.leadership.clone()
     }
 }
 

@@ -217,7 +217,7 @@ impl Connection {
         let shared = &self.front.shared;
         // Created before the check, so that a leader that is found meanwhile wakes it.
         let leader_known = shared.leader_known.notified();
-        if shared.standing.borrow().is_settled() {
+        if shared.leadership.borrow().is_settled() {
             return;
         }
         self.queue.set_awaits_leader(true);

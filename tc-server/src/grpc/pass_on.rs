@@ -17,7 +17,7 @@ use tonic::transport::Channel;
 use tower::{Layer, Service, ServiceExt};
 
 use super::refusal;
-use crate::engine::{EngineError, Standing};
+use crate::engine::{EngineError, Leadership};
 use crate::peers::{PASSED_ON, Peers};
 
 /// The calls of the service that are streams.
@@ -40,7 +40,7 @@ pub(crate) struct PassOn<S> {
 /// The leader elsewhere, and the channel to it.
 #[derive(Debug)]
 struct Leader {
-    standing: watch::Receiver<Standing>,
+    leadership: watch::Receiver<Leadership>,
     /// `None` where no other node can lead.
     peers: Option<Peers>,
     /// The channel that was made last, with its address.
@@ -50,9 +50,9 @@ struct Leader {
 impl PassOnLayer {
     /// Creates the layer.
     #[must_use]
-    pub(crate) fn new(standing: watch::Receiver<Standing>, peers: Option<Peers>) -> Self {
+    pub(crate) fn new(leadership: watch::Receiver<Leadership>, peers: Option<Peers>) -> Self {
         let channel = Mutex::new(None);
-        Self { leader: Arc::new(Leader { standing, peers, channel }) }
+        Self { leader: Arc::new(Leader { leadership, peers, channel }) }
     }
 }
 
@@ -83,9 +83,9 @@ where
         let channel = if may_pass { self.leader.channel() } else { None };
         match channel {
             Some((channel, leader)) => {
-                let standing = self.leader.standing.clone();
+                let leadership = self.leader.leadership.clone();
                 let answer = pass_on(channel, leader.clone(), request);
-                within_term(standing, leader.epoch, answer).map(Ok).boxed()
+                within_term(leadership, leader.epoch, answer).map(Ok).boxed()
             }
             None => self.inner.call(request).boxed(),
         }
@@ -96,9 +96,9 @@ impl Leader {
     /// Returns the channel to the leader elsewhere, if one is known.
     fn channel(&self) -> Option<(Channel, wire::NotLeading)> {
         let peers = self.peers.as_ref()?;
-        let standing = self.standing.borrow();
-        let (_, node) = standing.leader_elsewhere()?;
-        let leader = leader_of(&standing);
+        let leadership = self.leadership.borrow();
+        let (_, node) = leadership.leader_elsewhere()?;
+        let leader = leader_of(&leadership);
         let mut made = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((address, channel)) = &*made
             && *address == node.grpc
@@ -133,17 +133,17 @@ async fn pass_on(
 /// Returns the answer to a call, or a refusal if the term of the leader that has the call ends
 /// first. The leader may be cut off, or hold the call for a lock that it no longer grants.
 async fn within_term(
-    mut standing: watch::Receiver<Standing>,
+    mut leadership: watch::Receiver<Leadership>,
     epoch: u64,
     answer: impl Future<Output = Response<Body>>,
 ) -> Response<Body> {
     let term_ended = async {
         // A node that stops still passes the answers to its last calls back.
-        let is_over = |standing: &Standing| {
-            let leader = standing.leader_elsewhere();
-            *standing != Standing::Ended && leader.is_none_or(|(of, _)| of.0 != epoch)
+        let is_over = |leadership: &Leadership| {
+            let leader = leadership.leader_elsewhere();
+            *leadership != Leadership::Ended && leader.is_none_or(|(of, _)| of.0 != epoch)
         };
-        let over = standing.wait_for(is_over).await.map(|standing| leader_of(&standing));
+        let over = leadership.wait_for(is_over).await.map(|leadership| leader_of(&leadership));
         match over {
             Ok(leader) => leader,
             Err(_ended) => future::pending().await,
@@ -160,8 +160,8 @@ async fn within_term(
 }
 
 /// Returns what is known of another leader.
-pub(super) fn leader_of(standing: &Standing) -> wire::NotLeading {
-    let leader = standing.leader_elsewhere();
+pub(super) fn leader_of(leadership: &Leadership) -> wire::NotLeading {
+    let leader = leadership.leader_elsewhere();
     leader.map_or_else(wire::NotLeading::default, |(epoch, node)| wire::NotLeading {
         leader: node.grpc.clone(),
         epoch: epoch.0,
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::store::{CoordinatorNode, Leader};
 
-    fn elsewhere(epoch: u64) -> Standing {
+    fn elsewhere(epoch: u64) -> Leadership {
         let node = CoordinatorNode {
             id: "one".to_owned(),
             version: "1".to_owned(),
@@ -189,17 +189,17 @@ mod tests {
             admin: "one:7092".to_owned(),
             seata: None,
         };
-        Standing::Following(Leader::Elsewhere { epoch: Epoch(epoch), node })
+        Leadership::Following(Leader::Elsewhere { epoch: Epoch(epoch), node })
     }
 
     /// Regression: a call stayed with a leader that did not answer, also when another node led.
     #[test]
     fn a_call_ends_with_the_term_of_its_leader() {
-        for after in [Standing::Following(Leader::Unknown), elsewhere(8), Standing::Gaining] {
-            let standing = watch::Sender::new(elsewhere(7));
-            let mut call = pin!(within_term(standing.subscribe(), 7, future::pending()));
+        for after in [Leadership::Following(Leader::Unknown), elsewhere(8), Leadership::Gaining] {
+            let leadership = watch::Sender::new(elsewhere(7));
+            let mut call = pin!(within_term(leadership.subscribe(), 7, future::pending()));
             assert!(call.as_mut().now_or_never().is_none());
-            standing.send_replace(after);
+            leadership.send_replace(after);
             let answer = call.now_or_never().expect("the term has ended");
             assert_eq!(answer.headers()["handfast-code"], "HF-TC-NOT-LEADING");
         }
@@ -207,12 +207,12 @@ mod tests {
 
     #[tokio::test]
     async fn the_answer_to_a_call_is_passed_back_while_the_node_stops() {
-        let standing = watch::Sender::new(Standing::Ended);
+        let leadership = watch::Sender::new(Leadership::Ended);
         let answer = async {
             tokio::task::yield_now().await;
             Response::new(Body::empty())
         };
-        let answer = within_term(standing.subscribe(), 7, answer).await;
+        let answer = within_term(leadership.subscribe(), 7, answer).await;
         assert!(!answer.headers().contains_key("handfast-code"));
     }
 

@@ -12,7 +12,7 @@ use handfast_core::Epoch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::Standing;
+use crate::engine::Leadership;
 
 /// Where connections go until the leader changes.
 #[derive(Clone, Debug)]
@@ -41,11 +41,11 @@ pub(super) struct Outage {
 }
 
 impl Way {
-    pub(super) fn of(standing: &Standing) -> Self {
-        if let Some(epoch) = standing.epoch() {
+    pub(super) fn of(leadership: &Leadership) -> Self {
+        if let Some(epoch) = leadership.epoch() {
             return Self::Here(epoch);
         }
-        let leader = standing.leader_elsewhere();
+        let leader = leadership.leader_elsewhere();
         let address = leader.and_then(|(epoch, node)| Some((node.seata.as_deref()?, epoch)));
         address.map_or(Self::Nowhere, |(address, epoch)| Self::To(address.into(), epoch))
     }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::store::{CoordinatorNode, Leader};
 
-    fn elsewhere(seata: Option<&str>) -> Standing {
+    fn elsewhere(seata: Option<&str>) -> Leadership {
         let node = CoordinatorNode {
             id: "one".to_owned(),
             version: "1".to_owned(),
@@ -86,19 +86,19 @@ mod tests {
             admin: "one:7092".to_owned(),
             seata: seata.map(str::to_owned),
         };
-        Standing::Following(Leader::Elsewhere { epoch: Epoch(7), node })
+        Leadership::Following(Leader::Elsewhere { epoch: Epoch(7), node })
     }
 
     #[test]
     fn connections_go_to_the_node_that_leads() {
-        for (standing, expected) in [
-            (Standing::Leading(Epoch(3)), Way::Here(Epoch(3))),
+        for (leadership, expected) in [
+            (Leadership::Leading(Epoch(3)), Way::Here(Epoch(3))),
             (elsewhere(Some("one:8091")), Way::To("one:8091".into(), Epoch(7))),
             (elsewhere(None), Way::Nowhere),
-            (Standing::Following(Leader::Unknown), Way::Nowhere),
-            (Standing::Gaining, Way::Nowhere),
+            (Leadership::Following(Leader::Unknown), Way::Nowhere),
+            (Leadership::Gaining, Way::Nowhere),
         ] {
-            assert_eq!(Way::of(&standing), expected);
+            assert_eq!(Way::of(&leadership), expected);
         }
     }
 

@@ -88,7 +88,7 @@ async fn start_on(
     let (dispatcher, _timer) = Dispatcher::start(Arc::<WallClock>::clone(&clock), dispatch, 1);
     let phase_two = Arc::new(dispatcher.clone());
     let engine = Engine::start(store, Arc::<WallClock>::clone(&clock), settings, phase_two);
-    let Engine { handle, standing, .. } = engine.await.unwrap();
+    let Engine { handle, leadership, .. } = engine.await.unwrap();
     let (store, advertised_address) = ("hanging", "tc".to_owned());
     let node = CoordinatorNode {
         id: "tc".to_owned(),
@@ -110,7 +110,7 @@ async fn start_on(
     };
     let doors = (Access::Open, audit, CookieSeal::draw());
     let config = AdminConfig { request_timeout_ms: 3_600_000, ..AdminConfig::default() };
-    let readiness = Readiness::new(standing);
+    let readiness = Readiness::new(leadership);
     let state = AdminState::new(handle.clone(), dispatcher, clock, doors, readiness, config, about);
     (handle, admin::router(state))
 }

@@ -16,7 +16,7 @@ use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, Global
 use handfast_server::accept::Acceptor;
 use handfast_server::clock::{Clock, WallClock};
 use handfast_server::dispatch::{self, Dispatcher};
-use handfast_server::engine::{self, Engine, EngineError, EngineHandle, EngineResult, Standing};
+use handfast_server::engine::{self, Engine, EngineError, EngineHandle, EngineResult, Leadership};
 use handfast_server::seata;
 use handfast_server::store::{MemoryStore, Store, StoreError};
 use handfast_server::turned_away::PortName;
@@ -56,7 +56,7 @@ impl Store for HeldStore {
 struct Small {
     address: SocketAddr,
     engine: EngineHandle,
-    standing: watch::Receiver<Standing>,
+    leadership: watch::Receiver<Leadership>,
     dispatcher: Dispatcher,
     store: Arc<Semaphore>,
 }
@@ -72,9 +72,9 @@ impl Small {
             engine::Settings { queue_max: 1, batch_max: 1, ..engine::Settings::new("tc:8091") };
         let phase_two = Arc::new(dispatcher.clone());
         let engine = Engine::start(Arc::new(store), clock, settings, phase_two).await.unwrap();
-        let (engine, standing) = (engine.handle, engine.standing);
+        let (engine, leadership) = (engine.handle, engine.leadership);
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut small = Self { address, engine, standing, dispatcher, store: open };
+        let mut small = Self { address, engine, leadership, dispatcher, store: open };
         let settings = seata::Settings { phase_two_wait, ..seata::Settings::default() };
         small.address = small.open_port(settings).await;
         small
@@ -84,9 +84,9 @@ impl Small {
     async fn open_port(&self, settings: seata::Settings) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (standing, dispatcher) = (self.standing.clone(), self.dispatcher.clone());
+        let (leadership, dispatcher) = (self.leadership.clone(), self.dispatcher.clone());
         let engine = self.engine.clone();
-        let front = seata::SeataFrontend::new(engine, standing, dispatcher, settings, None);
+        let front = seata::SeataFrontend::new(engine, leadership, dispatcher, settings, None);
         let acceptor = Acceptor::new(listener, 16, PortName::Seata);
         tokio::spawn(front.serve(acceptor, CancellationToken::new()));
         address

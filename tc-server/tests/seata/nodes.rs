@@ -9,7 +9,7 @@ use handfast_server::accept::Acceptor;
 use handfast_server::clock::{Clock, WallClock};
 use handfast_server::config::Config;
 use handfast_server::dispatch::{self, Dispatcher};
-use handfast_server::engine::{self, Engine, Standing};
+use handfast_server::engine::{self, Engine, Leadership};
 use handfast_server::seata::{self, Members, SeataFrontend};
 use handfast_server::store::{CoordinatorNode, Leader, MemoryStore};
 use handfast_server::turned_away::PortName;
@@ -19,11 +19,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::client::{Client, PATIENCE};
 
-/// A node whose standing the test sets.
+/// A node whose leadership the test sets.
 pub(crate) struct Node {
     pub(crate) address: SocketAddr,
     dispatcher: Dispatcher,
-    standing: watch::Sender<Standing>,
+    leadership: watch::Sender<Leadership>,
     /// Its engine leads throughout.
     _engine: Engine,
     _stop: DropGuard,
@@ -51,8 +51,8 @@ impl Node {
         let store = Arc::new(MemoryStore::new());
         let engine = engine::Settings::new("tc:8091");
         let engine = Engine::start(store, clock, engine, phase_two).await.unwrap();
-        let standing = watch::Sender::new(Standing::Following(Leader::Unknown));
-        let (handle, seen) = (engine.handle.clone(), standing.subscribe());
+        let leadership = watch::Sender::new(Leadership::Following(Leader::Unknown));
+        let (handle, seen) = (engine.handle.clone(), leadership.subscribe());
         let members = Some(Members::new(config).unwrap());
         let front = SeataFrontend::new(handle, seen, dispatcher.clone(), settings, members);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -60,18 +60,18 @@ impl Node {
         let stop = CancellationToken::new();
         let acceptor = Acceptor::new(listener, 64, PortName::Seata);
         tokio::spawn(front.serve(acceptor, stop.clone()));
-        Self { address, dispatcher, standing, _engine: engine, _stop: stop.drop_guard() }
+        Self { address, dispatcher, leadership, _engine: engine, _stop: stop.drop_guard() }
     }
 
     /// Starts a node that leads in the first epoch.
     pub(crate) async fn start_leader() -> Self {
         let node = Self::start().await;
-        node.stands(Standing::Leading(Epoch(1)));
+        node.stands(Leadership::Leading(Epoch(1)));
         node
     }
 
-    pub(crate) fn stands(&self, standing: Standing) {
-        self.standing.send_replace(standing);
+    pub(crate) fn stands(&self, leadership: Leadership) {
+        self.leadership.send_replace(leadership);
     }
 
     /// Tells the node that the node at this address leads.
@@ -83,7 +83,7 @@ impl Node {
             admin: "leader:7092".to_owned(),
             seata: Some(leader.to_string()),
         };
-        self.stands(Standing::Following(Leader::Elsewhere { epoch: Epoch(epoch), node }));
+        self.stands(Leadership::Following(Leader::Elsewhere { epoch: Epoch(epoch), node }));
     }
 
     pub(crate) async fn client(&self) -> Client {

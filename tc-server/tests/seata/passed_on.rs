@@ -7,7 +7,7 @@ use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::Message;
 use handfast_seata_wire::value::GlobalStatus;
 use handfast_server::config::Config;
-use handfast_server::engine::Standing;
+use handfast_server::engine::Leadership;
 use handfast_server::store::Leader;
 use handfast_test_services::until;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -112,7 +112,7 @@ async fn nodes_that_take_each_other_for_the_leader_close() {
 async fn a_passed_on_connection_ends_when_the_leader_changes() {
     let (_leader, follower) = pair().await;
     let next = Node::start().await;
-    next.stands(Standing::Leading(Epoch(2)));
+    next.stands(Leadership::Leading(Epoch(2)));
     let mut client = follower.client().await;
     register(&mut client).await;
     follower.follows(next.address, 2);
@@ -121,7 +121,7 @@ async fn a_passed_on_connection_ends_when_the_leader_changes() {
     register(&mut client).await;
     assert_eq!(next.peers(), [client.address().to_string()]);
     // A follower that takes the lead itself.
-    follower.stands(Standing::Leading(Epoch(3)));
+    follower.stands(Leadership::Leading(Epoch(3)));
     closed(&mut client).await;
     let mut client = follower.client().await;
     register(&mut client).await;
@@ -134,12 +134,12 @@ async fn a_passed_on_connection_ends_with_the_lead() {
     let (leader, follower) = pair().await;
     let mut client = follower.client().await;
     register(&mut client).await;
-    leader.stands(Standing::Following(Leader::Unknown));
+    leader.stands(Leadership::Following(Leader::Unknown));
     closed(&mut client).await;
     let mut client = follower.client().await;
     let id = client.send(&Message::RegisterTm(client.identity()), MessageKind::Request).await;
     assert!(timeout(MEANWHILE, client.read()).await.is_err(), "it waits for a leader");
-    leader.stands(Standing::Leading(Epoch(2)));
+    leader.stands(Leadership::Leading(Epoch(2)));
     let answer = timeout(PATIENCE, client.answer_to(id)).await.expect("it is served");
     assert!(matches!(answer, Message::RegisterTmResult(_)), "{answer:?}");
 }
@@ -149,12 +149,12 @@ async fn a_passed_on_connection_ends_with_the_lead() {
 async fn a_client_waits_for_a_leader_that_is_not_known_yet() {
     let (leader, follower) = (Node::start_leader().await, Node::start().await);
     for led_by_itself in [false, true] {
-        follower.stands(Standing::Following(Leader::Unknown));
+        follower.stands(Leadership::Following(Leader::Unknown));
         let mut client = follower.client().await;
         let id = client.send(&Message::RegisterTm(client.identity()), MessageKind::Request).await;
         assert!(timeout(MEANWHILE, client.read()).await.is_err(), "it waits for a leader");
         if led_by_itself {
-            follower.stands(Standing::Leading(Epoch(2)));
+            follower.stands(Leadership::Leading(Epoch(2)));
         } else {
             follower.follows(leader.address, 1);
         }

@@ -4,7 +4,7 @@ use handfast_core::Epoch;
 use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::Message;
 use handfast_server::config::Config;
-use handfast_server::engine::Standing;
+use handfast_server::engine::Leadership;
 use handfast_test_services::SignedCertificate;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -27,7 +27,7 @@ fn config_with(signed: &SignedCertificate) -> Config {
 /// Returns whether a client of a node with one configuration is served by a leader with another.
 async fn is_served(follower: &Config, leader: &Config) -> bool {
     let leader = Node::start_as(leader, |_| {}).await;
-    leader.stands(Standing::Leading(Epoch(1)));
+    leader.stands(Leadership::Leading(Epoch(1)));
     let follower = Node::start_as(follower, impatient).await;
     follower.follows(format!("localhost:{}", leader.address.port()), 1);
     let mut client = follower.client().await;
@@ -56,7 +56,7 @@ async fn nodes_with_certificates_speak_tls() {
 #[tokio::test]
 async fn clients_of_nodes_with_certificates_speak_as_before() {
     let leader = Node::start_as(&config_with(&SignedCertificate::make()), |_| {}).await;
-    leader.stands(Standing::Leading(Epoch(1)));
+    leader.stands(Leadership::Leading(Epoch(1)));
     let mut client = leader.client().await;
     client.register_tm().await.outcome.unwrap();
     let mut pretender = TcpStream::connect(leader.address).await.unwrap();

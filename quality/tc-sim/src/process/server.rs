@@ -153,7 +153,7 @@ impl Server {
         let engine = prepared.handle;
         let (bounds, no_http) = (Bounds::default(), HttpCaller::disabled());
         let front =
-            GrpcFrontend::new(engine.clone(), prepared.standing, dispatcher, bounds, no_http);
+            GrpcFrontend::new(engine.clone(), prepared.leadership, dispatcher, bounds, no_http);
         self.world.spawn(self.owner(), front.clone().keep_watch());
         // Clients reach the process before its engine leads, as they do the ports of the product.
         *self.lock() = Some(ServerProcess { front, engine });

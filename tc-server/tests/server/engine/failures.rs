@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use handfast_core::{Command, Decision, Effect, GlobalStatus, Reply};
-use handfast_server::engine::{EngineError, ReplySink, Settings, Standing};
+use handfast_server::engine::{EngineError, Leadership, ReplySink, Settings};
 use handfast_server::store::{MemoryStore, StoreError};
 
 use super::{CollectedReplies, HeldStore, begin, commit, register, start};
@@ -24,7 +24,7 @@ async fn a_failed_write_ends_the_engine_without_answers() {
     assert_eq!(registering.await.unwrap(), Err(EngineError::NotLeading));
     let failure = engine.ended.await.unwrap().unwrap_err();
     assert_eq!(failure.code(), "HF-TC-STORE-WRITE");
-    assert_eq!(*engine.standing.borrow(), Standing::Ended);
+    assert_eq!(*engine.leadership.borrow(), Leadership::Ended);
     assert_eq!(engine.handle.call(Command::GetStatus { xid }).await, Err(EngineError::NotLeading));
     assert_eq!(engine.handle.view(|_| ()).await, Err(EngineError::NotLeading));
 }
@@ -53,7 +53,7 @@ async fn a_failed_batch_keeps_the_answers_of_the_one_before() {
 async fn lost_leadership_reloads_the_state_from_the_records() {
     let (store, mut held) = HeldStore::new();
     let (mut engine, recorded) = start(Arc::<HeldStore>::clone(&store), Settings::new("tc")).await;
-    let first = engine.standing.borrow().epoch();
+    let first = engine.leadership.borrow().epoch();
     let xid = begin(&engine.handle).await;
     let registering = tokio::spawn({
         let engine = engine.handle.clone();
@@ -64,8 +64,8 @@ async fn lost_leadership_reloads_the_state_from_the_records() {
     assert_eq!(registering.await.unwrap(), Err(EngineError::NotLeading));
     recorded.cleared.notified().await;
     let leads_again =
-        |standing: &Standing| standing.epoch().is_some_and(|epoch| Some(epoch) != first);
-    engine.standing.wait_for(leads_again).await.unwrap();
+        |leadership: &Leadership| leadership.epoch().is_some_and(|epoch| Some(epoch) != first);
+    engine.leadership.wait_for(leads_again).await.unwrap();
     // Neither the global nor its branch had become durable.
     let status = engine.handle.call(Command::GetStatus { xid }).await;
     assert_eq!(status, Ok(Reply::Status(GlobalStatus::Unknown)));

@@ -10,19 +10,19 @@ use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
 use handfast_server::clock::WallClock;
 use handfast_server::dispatch::{self, Dispatcher};
-use handfast_server::engine::{Engine, Standing};
+use handfast_server::engine::{Engine, Leadership};
 use handfast_server::grpc::{Bounds, GrpcFrontend};
 use handfast_server::over_http::HttpCaller;
 use handfast_server::store::Leader;
 
-use super::standing::{SharedStore, elsewhere, launch, until};
+use super::leadership::{SharedStore, elsewhere, launch, until};
 use crate::common::hello;
 
 fn front(engine: &Engine) -> GrpcFrontend {
     let settings = dispatch::Settings::default();
     let (dispatcher, _timer) = Dispatcher::prepare(Arc::new(WallClock::start()), settings, 1);
-    let (handle, standing) = (engine.handle.clone(), engine.standing.clone());
-    GrpcFrontend::new(handle, standing, dispatcher, Bounds::default(), HttpCaller::disabled())
+    let (handle, leadership) = (engine.handle.clone(), engine.leadership.clone());
+    GrpcFrontend::new(handle, leadership, dispatcher, Bounds::default(), HttpCaller::disabled())
 }
 
 /// Returns the first answer to a hello that a client says before `settle`.
@@ -80,7 +80,7 @@ async fn a_client_is_told_after_a_while_that_no_leader_is_known() {
 async fn a_client_is_sent_away_when_the_engine_ends() {
     let answer = answer_after(async |_, engine| {
         engine.handle.stop();
-        until(engine, |it| *it == Standing::Ended).await;
+        until(engine, |it| *it == Leadership::Ended).await;
     });
     let Answer::GoAway(notice) = answer.await else { panic!("no notice") };
     assert_eq!((&*notice.leader, notice.epoch), ("", 0));

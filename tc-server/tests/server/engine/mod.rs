@@ -5,7 +5,7 @@ mod batches;
 mod durability;
 mod failures;
 mod greeting;
-mod standing;
+mod leadership;
 mod time;
 mod tries;
 

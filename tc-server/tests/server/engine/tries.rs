@@ -47,8 +47,8 @@ fn front(engine: &Engine, prefix: &str) -> GrpcFrontend {
     let participants = vec![Participant { prefix, secret }];
     let caller =
         HttpCaller::new(over_http::Settings { participants, ..over_http::Settings::default() });
-    let (handle, standing) = (engine.handle.clone(), engine.standing.clone());
-    GrpcFrontend::new(handle, standing, dispatcher, Bounds::default(), caller.unwrap())
+    let (handle, leadership) = (engine.handle.clone(), engine.leadership.clone());
+    GrpcFrontend::new(handle, leadership, dispatcher, Bounds::default(), caller.unwrap())
 }
 
 /// Returns a hello and a try in one frame.

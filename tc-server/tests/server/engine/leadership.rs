@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures::future::{BoxFuture, FutureExt, pending};
 use handfast_core::{Change, Command, Epoch, Record, Reply};
 use handfast_server::clock::WallClock;
-use handfast_server::engine::{Engine, EngineError, Settings, Standing};
+use handfast_server::engine::{Engine, EngineError, Leadership, Settings};
 use handfast_server::store::{CoordinatorNode, Leader, MemoryStore, Store, StoreError};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::timeout;
@@ -108,8 +108,8 @@ pub(super) fn elsewhere() -> Leader {
     Leader::Elsewhere { epoch: Epoch(7), node }
 }
 
-pub(super) async fn until(engine: &mut Engine, wanted: impl Fn(&Standing) -> bool) {
-    engine.standing.wait_for(wanted).await.unwrap();
+pub(super) async fn until(engine: &mut Engine, wanted: impl Fn(&Leadership) -> bool) {
+    engine.leadership.wait_for(wanted).await.unwrap();
 }
 
 #[tokio::test]
@@ -117,10 +117,10 @@ async fn an_engine_that_follows_answers_at_once_that_it_does() {
     let store = SharedStore::new(elsewhere(), None);
     let mut engine = launch(&store);
     until(&mut engine, |it| it.leader_elsewhere().is_some()).await;
-    assert_eq!(*engine.standing.borrow(), Standing::Following(elsewhere()));
+    assert_eq!(*engine.leadership.borrow(), Leadership::Following(elsewhere()));
     assert_eq!(engine.handle.call(begin_request()).await, Err(EngineError::NotLeading));
     store.leader.send_replace(Leader::Unknown);
-    until(&mut engine, |it| *it == Standing::Following(Leader::Unknown)).await;
+    until(&mut engine, |it| *it == Leadership::Following(Leader::Unknown)).await;
     store.leader.send_replace(Leader::Here);
     engine.until_leading().await.unwrap();
     begin(&engine.handle).await;
@@ -134,7 +134,7 @@ async fn an_engine_that_follows_can_be_stopped() {
     engine.handle.stop();
     let ended = timeout(PATIENCE, engine.ended).await.expect("it hears of the stop");
     ended.unwrap().unwrap();
-    assert_eq!(*engine.standing.borrow(), Standing::Ended);
+    assert_eq!(*engine.leadership.borrow(), Leadership::Ended);
     assert_eq!(*store.log.lock().unwrap(), Vec::<String>::new(), "there was no lead to resign");
 }
 

@@ -15,7 +15,7 @@ use crate::store::{CoordinatorNode, Leader};
 
 /// How the engine stands. It answers from a state of its own only while it leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Leadership {
     /// Another node leads, or none.
     Following(Leader),
     /// It gains the lead, or reads the records.
@@ -26,8 +26,8 @@ pub enum Standing {
     Ended,
 }
 
-impl Standing {
-    /// Returns the standing of an engine that does not lead.
+impl Leadership {
+    /// Returns the leadership of an engine that does not lead.
     pub(super) fn without_lead(leader: &Leader) -> Self {
         match leader {
             Leader::Here => Self::Gaining,
