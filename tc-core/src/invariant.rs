@@ -96,10 +96,10 @@ impl Coordinator {
     }
 
     fn check_indexes(&self) -> Result<(), String> {
-        let mut anew = LabelIndex::default();
-        self.globals.iter().for_each(|global| anew.insert(global.labels(), global.xid));
-        self.history.iter().for_each(|global| anew.insert(global.labels(), global.xid));
-        ensure(anew == self.labels, || "labels: wrong index".to_owned())?;
+        let mut rebuilt = LabelIndex::default();
+        self.globals.iter().for_each(|global| rebuilt.insert(global.labels(), global.xid));
+        self.history.iter().for_each(|global| rebuilt.insert(global.labels(), global.xid));
+        ensure(rebuilt == self.labels, || "labels: wrong index".to_owned())?;
         let mut keys = BeginKeys::default();
         for global in self.globals.iter() {
             keys.insert(&global.origin.application, global.key(), global.xid);

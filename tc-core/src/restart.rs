@@ -49,7 +49,7 @@ mod tests {
         let end = |began_at, length_ms| {
             restart.end_of(restart.no_later(Timestamp(began_at)), length_ms).0 - 1_000_000
         };
-        assert_eq!(end(999_900, 300), 300, "a short one begins anew");
+        assert_eq!(end(999_900, 300), 300, "a short one begins again");
         assert_eq!(end(999_900, 5_000), 4_900, "a long one goes on");
         assert_eq!(end(999_000, 1_500), 1_000, "with the grace at least");
         assert_eq!(end(0, 5_000), 1_000, "however far the clock has jumped");

@@ -204,8 +204,13 @@ impl Builder {
         let Engine { handle, leadership, .. } = &runtime.engine;
         let dispatcher = runtime.dispatcher.clone();
         let over_http = runtime.over_http.clone();
-        let front =
-            GrpcFrontend::new(handle.clone(), leadership.clone(), dispatcher, self.bounds, over_http);
+        let front = GrpcFrontend::new(
+            handle.clone(),
+            leadership.clone(),
+            dispatcher,
+            self.bounds,
+            over_http,
+        );
         let connections_max = descriptors::connections_beside(CONNECTIONS_MAX);
         let acceptor = Acceptor::new(listener, connections_max, PortName::Grpc);
         let port = open_port(&front, acceptor).inspect_err(|_| runtime.abort())?;

@@ -73,8 +73,8 @@ struct Shared {
     presence: Presence,
     relay_reports: RelayReports,
     queues: Mutex<Vec<Weak<SendQueue>>>,
-    /// Wakes clients that wait for a leader, in their order of arrival. `leadership` would wake them
-    /// in any order, and a run of the simulation could not be repeated.
+    /// Wakes clients that wait for a leader, in their order of arrival. `leadership` would wake
+    /// them in any order, and a run of the simulation could not be repeated.
     leader_known: Notify,
     going_away: AtomicBool,
     health: tonic_health::server::HealthReporter,

@@ -210,14 +210,9 @@ fn serve(
     let Runtime { dispatcher, background, engine, store, over_http, registrations } = runtime;
     let (handle, leadership) = (engine.handle.clone(), engine.leadership.clone());
     let readiness = Readiness::new(leadership.clone());
-    let bounds = bounds(config);
-    let front = GrpcFrontend::new(
-        handle.clone(),
-        leadership.clone(),
-        dispatcher.clone(),
-        bounds,
-        over_http,
-    );
+    let (engine_handle, seen) = (handle.clone(), leadership.clone());
+    let front =
+        GrpcFrontend::new(engine_handle, seen, dispatcher.clone(), bounds(config), over_http);
     let routes = front.routes().map_err(|error| {
         engine.ended.abort();
         background.abort();
@@ -227,6 +222,7 @@ fn serve(
         let front = seata_frontend(config, &engine, &dispatcher, members);
         serve_seata(acceptor, opened(config.store, leadership.clone()), front)
     });
+    let is_opened = opened(config.store, leadership);
     let (store_name, pass_on) = (about.store, front.pass_on(about.peers.clone()));
     let grpc_silence_limit = Duration::from_millis(config.grpc.silence_timeout_ms);
     let admin_silence_limit = Duration::from_millis(config.admin.silence_timeout_ms);
@@ -250,14 +246,7 @@ fn serve(
         store_name,
         front,
         readiness,
-        grpc: serve_grpc(
-            grpc,
-            opened(config.store, leadership),
-            routes,
-            access.clone(),
-            pass_on,
-            grpc_silence_limit,
-        ),
+        grpc: serve_grpc(grpc, is_opened, routes, access.clone(), pass_on, grpc_silence_limit),
         admin: serve_admin(admin, admin::router(state.clone()), admin_silence_limit),
         seata,
         access,

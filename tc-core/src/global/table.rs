@@ -239,14 +239,14 @@ impl GlobalTable {
 
     /// Returns whether the shares, counted again from the globals, agree.
     pub(crate) fn shares_are_consistent(&self) -> bool {
-        let mut anew = Self::default();
+        let mut rebuilt = Self::default();
         for global in self.by_xid.iter() {
-            anew.open.enter(global.client(), &global.origin.application, 1);
-            anew.rows.enter(global.client(), &global.origin.application, global.rows as usize);
-            anew.note_without_branch(global);
+            rebuilt.open.enter(global.client(), &global.origin.application, 1);
+            rebuilt.rows.enter(global.client(), &global.origin.application, global.rows as usize);
+            rebuilt.note_without_branch(global);
         }
-        let agree = anew.open == self.open && anew.rows == self.rows;
-        agree && anew.without_branch == self.without_branch
+        let agree = rebuilt.open == self.open && rebuilt.rows == self.rows;
+        agree && rebuilt.without_branch == self.without_branch
     }
 
     pub(crate) fn deadlines(&self) -> impl Iterator<Item = &(Timestamp, Xid)> {

@@ -321,23 +321,23 @@ impl LeaseTable {
 
     /// Returns whether everything derived from leases and requests, derived again, agrees.
     pub(crate) fn is_consistent(&self) -> bool {
-        let mut anew = Self::default();
+        let mut rebuilt = Self::default();
         for (id, lease) in &self.leases {
-            anew.add(lease.clone(), self.clients.get(id).copied().unwrap_or_default());
+            rebuilt.add(lease.clone(), self.clients.get(id).copied().unwrap_or_default());
         }
         for (id, turn) in &self.turns {
-            anew.last_turn = TurnId(id.0 - 1);
-            anew.enqueue(turn.clone());
+            rebuilt.last_turn = TurnId(id.0 - 1);
+            rebuilt.enqueue(turn.clone());
         }
-        let names = anew.locks == self.locks && anew.by_token == self.by_token;
-        let times = anew.frees == self.frees && anew.deadlines == self.deadlines;
-        let shares = anew.clients == self.clients
-            && anew.tally == self.tally
-            && anew.waiting == self.waiting;
+        let names = rebuilt.locks == self.locks && rebuilt.by_token == self.by_token;
+        let times = rebuilt.frees == self.frees && rebuilt.deadlines == self.deadlines;
+        let shares = rebuilt.clients == self.clients
+            && rebuilt.tally == self.tally
+            && rebuilt.waiting == self.waiting;
         names
             && times
             && shares
-            && anew.by_xid == self.by_xid
-            && anew.by_correlation == self.by_correlation
+            && rebuilt.by_xid == self.by_xid
+            && rebuilt.by_correlation == self.by_correlation
     }
 }

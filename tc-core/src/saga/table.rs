@@ -156,11 +156,14 @@ impl SagaTable {
     /// Returns whether everything derived from the sagas, derived again, agrees.
     pub(crate) fn is_consistent(&self) -> bool {
         let clients = self.clients.clone();
-        let mut anew = Self { restart: self.restart, clients, ..Self::default() };
-        self.iter().for_each(|saga| anew.insert(saga.clone()));
-        let agree = anew.by_key == self.by_key && anew.timeouts == self.timeouts;
-        let agree = agree && anew.labels == self.labels;
-        agree && anew.ended == self.ended && anew.counts == self.counts && anew.open == self.open
+        let mut rebuilt = Self { restart: self.restart, clients, ..Self::default() };
+        self.iter().for_each(|saga| rebuilt.insert(saga.clone()));
+        let agree = rebuilt.by_key == self.by_key && rebuilt.timeouts == self.timeouts;
+        let agree = agree && rebuilt.labels == self.labels;
+        agree
+            && rebuilt.ended == self.ended
+            && rebuilt.counts == self.counts
+            && rebuilt.open == self.open
     }
 
     fn enter(&mut self, saga: &SagaRecord) {

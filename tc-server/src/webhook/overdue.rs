@@ -19,18 +19,18 @@ const PERIOD_MIN: Duration = Duration::from_millis(50);
 const PERIOD_MAX: Duration = Duration::from_secs(5);
 /// The calls that are looked at in one turn, in which nothing is dispatched.
 const SCANNED_MAX: usize = 1_024;
-/// The most resources that are remembered as told (BOUNDED).
-const TOLD_MAX: usize = 1_000;
+/// The most resources that are remembered because operators were alerted (BOUNDED).
+const ALERTED_MAX: usize = 1_000;
 
 /// Looks at the dispatcher's calls from time to time, until it is dropped.
 pub(crate) async fn watch(dispatcher: Dispatcher, alerts: Alerts, limit_ms: u64) {
     let period = Duration::from_millis(limit_ms / 10).clamp(PERIOD_MIN, PERIOD_MAX);
-    let mut told = BTreeSet::new();
+    let mut alerted = BTreeSet::new();
     loop {
         sleep(period).await;
         let now = dispatcher.clock().now();
         let overdue = overdue(&dispatcher, Timestamp(now.0.saturating_sub(limit_ms))).await;
-        for event in news(&overdue, &mut told) {
+        for event in new_alerts(&overdue, &mut alerted) {
             alerts.enqueue(event);
         }
     }
@@ -51,14 +51,14 @@ async fn overdue(
 }
 
 /// Returns the alerts about resources that were not overdue before.
-fn news(
+fn new_alerts(
     overdue: &BTreeMap<ResourceKey, OverdueCalls>,
-    told: &mut BTreeSet<ResourceKey>,
+    alerted: &mut BTreeSet<ResourceKey>,
 ) -> Vec<AlertEvent> {
-    told.retain(|resource| overdue.contains_key(resource));
-    let fresh = overdue.iter().filter(|(resource, _)| !told.contains(resource));
-    let fresh: Vec<_> = fresh.take(TOLD_MAX.saturating_sub(told.len())).collect();
-    told.extend(fresh.iter().map(|(resource, _)| (*resource).clone()));
+    alerted.retain(|resource| overdue.contains_key(resource));
+    let fresh = overdue.iter().filter(|(resource, _)| !alerted.contains(resource));
+    let fresh: Vec<_> = fresh.take(ALERTED_MAX.saturating_sub(alerted.len())).collect();
+    alerted.extend(fresh.iter().map(|(resource, _)| (*resource).clone()));
     fresh.into_iter().map(|(resource, calls)| AlertEvent::of_overdue(resource, calls)).collect()
 }
 
@@ -82,8 +82,8 @@ mod tests {
 
     #[test]
     fn a_resource_is_told_once_until_it_has_recovered() {
-        let mut told = BTreeSet::new();
-        let mut count = |ids: &[&str]| news(&calls(ids), &mut told).len();
+        let mut alerted = BTreeSet::new();
+        let mut count = |ids: &[&str]| new_alerts(&calls(ids), &mut alerted).len();
         assert_eq!(count(&["a"]), 1);
         assert_eq!(count(&["a"]), 0);
         assert_eq!(count(&["a", "b"]), 1);

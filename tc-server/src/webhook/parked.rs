@@ -1,7 +1,7 @@
 //! Notices when a relay reports events as parked that were not parked before.
 //!
 //! One alert is raised for each relay and look, about the newest of these events: a broker that
-//! refuses everything parks many at once. An event that is parked again is told again.
+//! refuses everything parks many at once. An event that is parked again has another alert.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,38 +17,38 @@ use crate::relay_reports::{ParkedEvent, RelayReports, RelayView};
 /// How often is looked.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Events as they were told: BOUNDED by what relays report.
-type Told = BTreeSet<(Arc<str>, Timestamp)>;
+/// Events that have had their alert: BOUNDED by what relays report.
+type Alerted = BTreeSet<(Arc<str>, Timestamp)>;
 
 /// Looks at the reports of relays from time to time, until it is dropped.
 pub(crate) async fn watch_parked(relays: RelayReports, alerts: Alerts) {
-    let mut told = Told::new();
+    let mut alerted = Alerted::new();
     loop {
         sleep(PERIOD).await;
-        for event in news(&relays.relays(), &mut told) {
+        for event in new_alerts(&relays.relays(), &mut alerted) {
             alerts.enqueue(event);
         }
     }
 }
 
 /// Returns the alerts about events that were not parked before.
-fn news(relays: &[RelayView], told: &mut Told) -> Vec<AlertEvent> {
-    let (mut news, mut parked) = (Vec::new(), Told::new());
+fn new_alerts(relays: &[RelayView], alerted: &mut Alerted) -> Vec<AlertEvent> {
+    let (mut events, mut parked) = (Vec::new(), Alerted::new());
     for relay in relays {
         let mut newest = None;
         for event in &relay.report.parked {
-            let as_told = (Arc::clone(&event.event), event.parked_at);
-            // An event that two relays report, since its lane moves, is told once.
-            let is_new = !told.contains(&as_told) && !parked.contains(&as_told);
+            let as_alerted = (Arc::clone(&event.event), event.parked_at);
+            // An event that two relays report, since its lane moves, has one alert.
+            let is_new = !alerted.contains(&as_alerted) && !parked.contains(&as_alerted);
             if is_new && newest.is_none_or(|it: &ParkedEvent| event.parked_at > it.parked_at) {
                 newest = Some(event);
             }
-            parked.insert(as_told);
+            parked.insert(as_alerted);
         }
-        news.extend(newest.map(|event| AlertEvent::of_parked(relay, event)));
+        events.extend(newest.map(|event| AlertEvent::of_parked(relay, event)));
     }
-    *told = parked;
-    news
+    *alerted = parked;
+    events
 }
 
 #[cfg(test)]
@@ -79,10 +79,10 @@ mod tests {
 
     #[test]
     fn the_newest_of_the_events_that_are_parked_is_told_once() {
-        let mut told = Told::new();
+        let mut alerted = Alerted::new();
         let mut subjects = |relays: &[RelayView]| {
-            let news = news(relays, &mut told);
-            news.into_iter().map(|event| event.subject).collect::<Vec<_>>()
+            let events = new_alerts(relays, &mut alerted);
+            events.into_iter().map(|event| event.subject).collect::<Vec<_>>()
         };
         assert_eq!(subjects(&[relay("a", &[("e2", 6), ("e3", 7), ("e1", 5)])]), ["e3"]);
         assert_eq!(subjects(&[relay("a", &[("e2", 6), ("e3", 7), ("e1", 5)])]), [""; 0]);

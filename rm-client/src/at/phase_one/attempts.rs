@@ -156,7 +156,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         }
     }
 
-    /// Begins anew as a branch that holds nothing. With what was granted ahead, two of them that
+    /// Begins again as a branch that holds nothing. With what was granted ahead, two of them that
     /// need more would wait for each other.
     async fn start_again(&mut self, local: AtTransaction<'_, DB>) -> Result<Attempt, sqlx::Error> {
         if let Some(counting) = &self.counting {

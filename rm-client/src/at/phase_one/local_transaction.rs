@@ -21,7 +21,7 @@ use crate::at::kept_connections::{KeptConnection, KeptConnections};
 
 /// How long a dropped transaction may take to be rolled back. Then its connection is closed, and
 /// the server rolls it back. Too long: the pool lacks the connection for as long. Too short:
-/// healthy connections of slow databases are made anew.
+/// healthy connections of slow databases are made again.
 const ROLLBACK_LIMIT: Duration = Duration::from_secs(5);
 
 /// A local transaction, open or about to be.

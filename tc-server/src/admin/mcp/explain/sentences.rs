@@ -12,7 +12,7 @@ use crate::time_format::duration;
 /// The longest text of an application or a database that is quoted, in characters.
 const QUOTED_MAX: usize = 300;
 /// The most branches, and the most dirty columns of one of them, that are told.
-const TOLD_MAX: usize = 5;
+const LISTED_MAX: usize = 5;
 
 /// Returns why a transaction is as it is, and what can be done. `blockers` are those that it waits
 /// for.
@@ -88,14 +88,14 @@ fn waits<'a>(
     waits: &'a [LockWait],
     blockers: &'a [TransactionDetail],
 ) -> impl Iterator<Item = String> + 'a {
-    waits.iter().take(TOLD_MAX).map(|wait| {
+    waits.iter().take(LISTED_MAX).map(|wait| {
         let age = duration(wait.age_ms);
         let target = target(&wait.target);
         let behind = wait.behind.iter().map(|xid| {
             let blocker = blockers.iter().find(|it| it.transaction.xid == *xid);
             blocker.map_or_else(|| xid.clone(), blocking)
         });
-        let behind: Vec<String> = behind.take(TOLD_MAX).collect();
+        let behind: Vec<String> = behind.take(LISTED_MAX).collect();
         format!(
             "It has waited for {age} for {target}, behind {}. The wait ends with a refusal at {}.",
             behind.join(" and "),
@@ -154,13 +154,13 @@ fn branches(detail: &TransactionDetail, resources: &Resources) -> Vec<String> {
     let is_open = |branch: &&Branch| branch.state != BranchState::Finished;
     let open: Vec<&Branch> = detail.branches.iter().filter(is_open).collect();
     let mut told = Vec::new();
-    for branch in open.iter().take(TOLD_MAX) {
+    for branch in open.iter().take(LISTED_MAX) {
         told.extend(refusal(branch));
         told.extend(failure(branch));
         told.extend(missing_process(detail, branch, resources));
     }
-    if open.len() > TOLD_MAX {
-        told.push(format!("It has {} more open branches.", open.len() - TOLD_MAX));
+    if open.len() > LISTED_MAX {
+        told.push(format!("It has {} more open branches.", open.len() - LISTED_MAX));
     }
     told.push(match (open.len(), total) {
         (0, 1) => "Its branch is done.".to_owned(),
@@ -190,7 +190,7 @@ fn refusal(branch: &Branch) -> Option<String> {
             )
         })
     });
-    let columns: Vec<String> = columns.take(TOLD_MAX).collect();
+    let columns: Vec<String> = columns.take(LISTED_MAX).collect();
     let rows = if columns.is_empty() { String::new() } else { format!(" {}.", columns.join("; ")) };
     Some(format!(
         "Branch {} on {} refuses to roll back: {}. Others have written {} of its {} rows since.{rows}",
@@ -235,7 +235,7 @@ fn missing_process(
 }
 
 fn to_come(detail: &TransactionDetail) -> impl Iterator<Item = String> + '_ {
-    detail.to_come.iter().take(TOLD_MAX).map(|timer| match &timer.at {
+    detail.to_come.iter().take(LISTED_MAX).map(|timer| match &timer.at {
         Some(at) => format!("Still to come, at {at}: {}.", quoted(&timer.what)),
         None => format!("Still to come: {}.", quoted(&timer.what)),
     })
