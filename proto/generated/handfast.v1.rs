@@ -330,10 +330,11 @@ pub struct RegisterBranchRequest {
     /// commit shall decide the global to commit. The reply says whether it does.
     #[prost(bool, tag = "10")]
     pub is_last: bool,
-    /// Of a last branch: its local transaction is open and has the rows locked in its database since
-    /// before this request, and the branch has no held events and no guarded rows. If it is the only
-    /// branch of a global without a key, the reply need not wait until the branch is stored: a
-    /// coordinator that forgets the global in a crash owes it nothing but to delete its undo row.
+    /// Of a last branch: the coordinator may lose it in a crash. Its local transaction is open and has
+    /// the rows locked in its database since before this request, and the branch has no held events
+    /// and no guarded rows. If it is the only branch of a global without a key, the reply need not
+    /// wait until the branch is stored: a coordinator that forgets the global owes it nothing but to
+    /// delete its undo row.
     #[prost(bool, tag = "11")]
     pub may_be_lost: bool,
 }

@@ -73,12 +73,6 @@ impl Context {
         OpenBranch(Arc::clone(&self.branches))
     }
 
-    /// Returns how many branches code in this process has made, if at most one of them is open.
-    pub(crate) fn made_if_alone(&self) -> Option<usize> {
-        let made = self.branches.made.load(Ordering::Acquire);
-        (self.branches.open.load(Ordering::Acquire) <= 1).then_some(made)
-    }
-
     /// Returns whether code in this process has made no more than one branch.
     pub(crate) fn has_one_branch(&self) -> bool {
         self.branches.made.load(Ordering::Acquire) <= 1

@@ -31,7 +31,7 @@ impl LastCommit {
     }
 
     /// Takes note that a local commit which was in doubt has not happened.
-    pub(crate) fn has_failed(&self) {
+    pub(crate) fn note_failure(&self) {
         let (doubt, undecided) = (Known::InDoubt as u8, Known::Undecided as u8);
         // Another one may have committed: that stays so.
         let _ = self.0.compare_exchange(doubt, undecided, Ordering::AcqRel, Ordering::Acquire);

@@ -43,6 +43,15 @@ struct Running {
     in_doubt: BTreeSet<u64>,
     /// Branches up to this one may all be in doubt.
     in_doubt_up_to: u64,
+    /// The branches of each global that has an open one.
+    of_global: HashMap<Xid, GlobalBranches>,
+}
+
+/// The branches of one global, counted since none of them was open.
+#[derive(Clone, Copy, Default)]
+struct GlobalBranches {
+    made: u32,
+    open: u32,
 }
 
 impl Running {
@@ -50,6 +59,21 @@ impl Running {
         branch <= self.in_doubt_up_to
             || self.open.contains_key(&branch)
             || self.in_doubt.contains(&branch)
+    }
+
+    fn start(&mut self, xid: &Xid, branch: u64) {
+        self.open.insert(branch, false);
+        let of_global = self.of_global.entry(xid.clone()).or_default();
+        of_global.made += 1;
+        of_global.open += 1;
+    }
+
+    fn end_of(&mut self, xid: &Xid) {
+        let Some(of_global) = self.of_global.get_mut(xid) else { return };
+        of_global.open -= 1;
+        if of_global.open == 0 {
+            self.of_global.remove(xid);
+        }
     }
 
     /// The database may carry the COMMIT out later, so that a rollback puts a guard row there.
@@ -93,7 +117,7 @@ impl RunningBranches {
     /// Makes a branch. Its id is positive and has 63 bits, so that it fits every database's BIGINT.
     pub(super) fn start(self: &Arc<Self>, xid: &Xid) -> Arc<RunningBranch> {
         let id = self.process | u64::from(self.made.fetch_add(1, Ordering::Relaxed));
-        self.lock().open.insert(id, false);
+        self.lock().start(xid, id);
         let (xid, branches) = (xid.clone(), Arc::clone(self));
         Arc::new(RunningBranch { id, xid, in_doubt: AtomicBool::new(false), branches })
     }
@@ -138,15 +162,24 @@ impl RunningBranch {
     pub(super) fn mark_in_doubt(&self) {
         self.in_doubt.store(true, Ordering::Relaxed);
     }
+
+    /// Returns how many branches of its global this process has made on the resource, if it is the
+    /// only open one of them. The number stays as long as it lives and no other one is made.
+    pub(super) fn made_if_alone(&self) -> Option<u32> {
+        let running = self.branches.lock();
+        running.of_global.get(&self.xid).filter(|it| it.open == 1).map(|it| it.made)
+    }
 }
 
 impl Drop for RunningBranch {
     fn drop(&mut self) {
+        let mut running = self.branches.lock();
+        running.end_of(&self.xid);
         if self.in_doubt.load(Ordering::Relaxed) {
-            self.branches.lock().doubt(self.id);
-            return;
+            return running.doubt(self.id);
         }
-        let guarded = self.branches.lock().open.remove(&self.id);
+        let guarded = running.open.remove(&self.id);
+        drop(running);
         if guarded == Some(true) {
             self.branches.remove_guard(self.xid.as_str(), self.id);
         }

@@ -4,10 +4,11 @@ use sqlparser::ast::{Assignment, AssignmentTarget, Ident, ObjectName};
 
 use super::{Dialect, StatementRefusal, Table, TableName};
 
-/// A name as the dialect reads it: PostgreSQL folds unquoted ones to lower case.
+/// A name as the dialect reads it: PostgreSQL folds the ASCII letters of unquoted ones to lower
+/// case, and leaves others as they are in an encoding of several bytes, such as UTF-8.
 pub(super) fn folded(dialect: Dialect, name: &Ident) -> String {
     match dialect {
-        Dialect::Postgres if name.quote_style.is_none() => name.value.to_lowercase(),
+        Dialect::Postgres if name.quote_style.is_none() => name.value.to_ascii_lowercase(),
         Dialect::Postgres | Dialect::MySql | Dialect::Sqlite => name.value.clone(),
     }
 }

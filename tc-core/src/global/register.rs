@@ -261,7 +261,8 @@ impl Globals<'_> {
     /// before the request which its local transaction makes. One that was registered ahead may have
     /// met their changes (decision 0003). A request that is sent twice finds it in its place.
     fn take_place(&mut self, xid: Xid, pending: &PendingBranch) -> Result<(), Rejection> {
-        let Some(global) = self.globals.get(xid) else { return Ok(()) };
+        // LAST-BRANCH: nothing gets behind the branch that decides.
+        let global = self.admit(xid, pending)?;
         let Some(known) = global.branch(pending.id) else { return Ok(()) };
         if known.is_ahead == pending.is_ahead {
             return Ok(());

@@ -4,8 +4,7 @@
 //! rows. Seata Server stops reading there. Here the tables behind it are locked too.
 //!
 //! Table names are case-insensitive: seata-go writes them in capitals in some statements and not in
-//! others. A composite key is one text with its columns joined by `_`. A key of one column is the
-//! canonical key of a native client.
+//! others. A composite key is one text with its columns joined by `_`.
 
 use std::sync::Arc;
 

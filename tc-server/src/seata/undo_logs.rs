@@ -3,7 +3,9 @@
 //! A client of Seata answers a commit before it deletes the undo log, so a client that is killed in
 //! between leaves rows that no client deletes. Like Seata Server, the coordinator periodically asks
 //! one process of each database to delete undo logs older than some days. Unlike Seata Server, it
-//! skips a database for as long as the rollback of an old global may need its undo log.
+//! asks none for as long as the rollback of an old global may need its undo log: a process deletes
+//! whatever is as old in the table, and what databases are called does not tell which of them are
+//! one. Clients may name the same one by several URLs, and native clients name it in another way.
 //!
 //! The request has no answer. If a process ignores it, another process is asked the next time.
 
@@ -129,7 +131,7 @@ impl SeataFrontend {
         }
     }
 
-    /// Returns the databases with a global that may still be rolled back and that began before the
+    /// Returns the resources with a global that may still be rolled back and that began before the
     /// kept days. One day less is kept here, to allow for clocks that differ.
     async fn needed_undo_logs(&self) -> Result<BTreeSet<Arc<str>>, EngineError> {
         let kept_days = u64::from(self.shared.settings.undo_logs.save_days.saturating_sub(1));
@@ -160,15 +162,13 @@ impl SeataFrontend {
         databases: BTreeMap<Arc<str>, Vec<Deleter>>,
         needed: &BTreeSet<Arc<str>>,
     ) {
-        for (resource, processes) in databases {
-            if needed.contains(&resource) {
-                tracing::warn!(
-                    resource = &*resource,
-                    "old undo logs are not deleted: a global as old has not ended"
-                );
-            } else {
-                self.ask_one_to_delete(&processes[round % processes.len()]);
-            }
+        if !(needed.is_empty() || databases.is_empty()) {
+            let reason = "old undo logs are not deleted: a global as old has not ended";
+            tracing::warn!(resources = ?needed, "{reason}");
+            return;
+        }
+        for processes in databases.values() {
+            self.ask_one_to_delete(&processes[round % processes.len()]);
         }
     }
 

@@ -52,9 +52,9 @@ pub(super) struct Branch {
     pub(super) registered: bool,
     /// The rows that were granted to it before its local transaction began.
     pub(super) granted: RowLocks,
-    /// How many branches this process had made of the global before these rows were asked for, if
-    /// it was the only open one.
-    made_before: Option<usize>,
+    /// How many branches of the global this process had made on the resource before these rows were
+    /// asked for, if it was the only open one.
+    made_before: Option<u32>,
     /// Whether it is the last one of its global.
     is_last: bool,
     /// Whether its local commit decides the global.
@@ -151,7 +151,7 @@ impl Branch {
 
     /// Takes note that rows are asked for before the local transaction begins.
     pub(super) fn ask_ahead(&mut self) {
-        self.made_before = self.context.made_if_alone();
+        self.made_before = self.running.made_if_alone();
     }
 
     /// Returns whether no other branch of the global can have changed the rows since they were
@@ -159,7 +159,7 @@ impl Branch {
     /// undone before that one.
     pub(super) fn keeps_its_place(&self) -> bool {
         self.decides
-            || self.made_before.is_some() && self.made_before == self.context.made_if_alone()
+            || self.made_before.is_some() && self.made_before == self.running.made_if_alone()
     }
 
     /// Takes note of the local commit that decides the global.
@@ -172,7 +172,7 @@ impl Branch {
     /// Takes note that the local commit which was to decide the global has not happened.
     pub(super) fn note_last_commit_failed(&self) {
         if let Some(last_commit) = self.context.last_commit.as_ref().filter(|_| self.decides) {
-            last_commit.has_failed();
+            last_commit.note_failure();
         }
     }
 

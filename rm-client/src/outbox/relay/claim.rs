@@ -6,7 +6,9 @@
 //!
 //! MySQL: the search reads uncommitted rows on purpose. It sees the event of a running writer,
 //! which is locked and so not claimed: later events of its key wait for it, and other keys go on.
-//! If most candidates are locked, another search follows behind them.
+//! If most candidates are locked, another search follows behind them. Such a search sees no single
+//! moment. An earlier event that becomes a candidate behind its back, such as a parked one that is
+//! requeued, is looked for once more when the candidates are locked.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -205,15 +207,22 @@ async fn lock<DB: AtDatabase>(
     candidates: &[(i64, i64)],
 ) -> Result<HashMap<i64, Claimed>, sqlx::Error> {
     let numbers: Vec<i64> = candidates.iter().map(|(seq, _)| *seq).collect();
-    let columns = ["seq", "key_hash", "attempts"].map(DB::as_number).join(", ");
+    let columns = ["e.seq", "e.key_hash", "e.attempts"].map(DB::as_number).join(", ");
     let query = Query::<DB>::new(&format!(
-        "SELECT {columns}, event_id, topic, aggregate_key, headers, payload FROM event_outbox \
-         WHERE seq IN "
+        "SELECT {columns}, e.event_id, e.topic, e.aggregate_key, e.headers, e.payload \
+         FROM event_outbox e WHERE e.seq IN "
     ));
-    let query = query.numbers(&numbers).sql(match DB::DIALECT {
-        Dialect::Postgres | Dialect::MySql => " AND status = 1 FOR UPDATE SKIP LOCKED",
-        Dialect::Sqlite => " AND status = 1",
-    });
+    let mut query = query.numbers(&numbers).sql(" AND e.status = 1");
+    if DB::DIALECT == Dialect::MySql {
+        query = query.sql(
+            " AND NOT EXISTS (SELECT 1 FROM event_outbox p WHERE p.key_hash = e.key_hash \
+             AND p.seq < e.seq AND p.status IN (0, 1, 4) AND p.seq NOT IN ",
+        );
+        query = query.numbers(&numbers).sql(")");
+    }
+    if DB::DIALECT != Dialect::Sqlite {
+        query = query.sql(" FOR UPDATE SKIP LOCKED");
+    }
     let found = query.rows(connection).await?;
     found.iter().map(|row| Ok((number_of::<DB>(row, 0)?, claimed::<DB>(row)?))).collect()
 }
