@@ -201,7 +201,8 @@ async fn isolate<DB: AtDatabase>(
     Ok(())
 }
 
-/// Locks and reads the candidates that are committed and that no other transaction has locked.
+/// Locks and reads the candidates that are committed, that no other transaction has locked, and, on
+/// MySQL, that have no earlier event of their key which is not a candidate.
 async fn lock<DB: AtDatabase>(
     connection: &mut DB::Connection,
     candidates: &[(i64, i64)],
